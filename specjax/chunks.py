@@ -20,26 +20,19 @@ def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
     cache that keeps only what is still seen has room for the pads of one portion, so
     that there a row is left as it is by the portions that begin after its end."""
     tokens = min(tokens, model.portion or tokens)
-    count, zero = prompt.tokens.shape[1], jnp.zeros_like(prompt.length)
 
-    def read(cache, part: Array, at):
-        after = model.apply(params, part, zero + at, cache)[1]
-        if model.portion is None:
-            return after
+    def apply(params, part: Array, at: Array, cache, branches=None):
+        features, after = model.apply(params, part, at, cache)
 
         def kept(new: Array, old: Array) -> Array:
             going = (at < prompt.length).reshape(-1, *[1] * (new.ndim - 1))
             return jnp.where(going, new, old)
 
-        return jax.tree.map(kept, after, cache)
+        return features, jax.tree.map(kept, after, cache)
 
-    if count <= tokens:
-        return model.apply(params, prompt.tokens, zero, cache)[1]
-    parts, rest = divide(prompt.tokens, tokens)
-    at = jnp.arange(len(parts)) * tokens
-    each = parts, at
-    cache, _ = jax.lax.scan(lambda cache, now: (read(cache, *now), None), cache, each)
-    return read(cache, rest, parts.size // len(zero)) if rest.size else cache
+    reader = model if model.portion is None else model._replace(apply=apply)
+    zero = jnp.zeros_like(prompt.length)
+    return in_chunks(reader, tokens).apply(params, prompt.tokens, zero, cache)[1]
 
 
 def check_room(model: Model, gamma: int, side: str) -> None:

@@ -80,8 +80,18 @@ class Bar:
         if self.task is None:
             yield
             return
-        with hidden(board()):
+        tasks = board().tasks
+
+        def show(visible: bool) -> None:
+            for task in tasks:
+                board().update(task.id, visible=visible)
+            board().refresh()
+
+        show(False)
+        try:
             yield
+        finally:
+            show(True)
 
 
 def track(
@@ -128,17 +138,3 @@ def board() -> "Progress":
     bars.start()
     bars.console.show_cursor(True)  # which `start` hides
     return bars
-
-
-@contextlib.contextmanager
-def hidden(bars: "Progress") -> Iterator[None]:
-    def show(visible: bool) -> None:
-        for task in bars.tasks:
-            bars.update(task.id, visible=visible)
-        bars.refresh()
-
-    show(False)
-    try:
-        yield
-    finally:
-        show(True)

@@ -98,12 +98,14 @@ def pieces(
                 ids = until_stop(tokenizer, ids, start[row], first, stop)
                 whole = continuation(tokenizer, ids, start[row], len(ids))
             whole, ended = up_to(whole, ended, stop)
+            sure = did.logprob
+            sure = () if sure is None else tuple(sure[row, : len(ids) - first].tolist())
             yield Piece(
                 index=int(row),
                 text=whole[told[row] :],
                 ended=ended,
                 tokens=tuple(ids[first:].tolist()),
-                logprobs=of_tokens(did, row, len(ids) - first),
+                logprobs=sure,
                 drafted=int(did.tested[row]),
                 accepted=int(did.accepted[row]),
             )
@@ -135,11 +137,6 @@ def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str |
     text = text.rstrip(tokenizers.BROKEN)
     sizes = (n for each in stop for n in range(1, len(each)) if text.endswith(each[:n]))
     return text[: len(text) - max(sizes, default=0)], None
-
-
-def of_tokens(info: Info, row: int, count: int) -> tuple[float, ...]:
-    """Of the first `count` tokens that a step emitted."""
-    return () if info.logprob is None else tuple(info.logprob[row, :count].tolist())
 
 
 def continuation(

@@ -149,12 +149,19 @@ def streamed(
     pair: Pair, plan: Plan, prompt: Prompt, request: Request, stop: Sequence[str]
 ) -> Iterator[Piece]:
     """The pieces, by programs that are compiled before the first is asked for."""
+    inputs = checked(pair, plan, prompt, request)
+    ready = streaming.compiled(plans.steps(plan), *inputs)
+    return streaming.pieces(ready, pair[0].tokenizer, *inputs, stop)
+
+
+def checked(
+    pair: Pair, plan: Plan, prompt: Prompt, request: Request
+) -> tuple[Params, Prompt, Request]:
+    """What a program is given. Raises ValueError for what could not decode."""
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)
-    inputs = params, prompt, request
-    check(plans.decoder(plan), plan.slots, *inputs)
-    ready = streaming.compiled(plans.steps(plan), *inputs)
-    return streaming.pieces(ready, target.tokenizer, *inputs, stop)
+    check(plans.decoder(plan), plan.slots, params, prompt, request)
+    return params, prompt, request
 
 
 def joined(
@@ -186,10 +193,7 @@ def joined(
 
 def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     """Compiles, or finds compiled, then decodes and times that alone."""
-    target, draft = pair
-    params = Params(target.params, None if draft is None else draft.params)
-    inputs = params, prompt, request
-    check(plans.decoder(plan), plan.slots, *inputs)
+    inputs = checked(pair, plan, prompt, request)
     decode = plans.program(plan).lower(*inputs).compile()  # both are kept by JAX
     begun = time.perf_counter()
     output = jax.block_until_ready(decode(*inputs))
@@ -198,7 +202,7 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     starts = np.asarray(prompt.length)
     rows = list(zip(tokens, starts, length, strict=True))
     finite.check(ids[start:end] for ids, start, end in rows)
-    texts = [streaming.continuation(target.tokenizer, *row) for row in rows]
+    texts = [streaming.continuation(pair[0].tokenizer, *row) for row in rows]
     ids = [row[start:end].tolist() for row, start, end in rows]
     eos = np.asarray(request.eos).reshape(len(rows), -1)
     last = [of_text[-1] in ends for of_text, ends in zip(ids, eos, strict=True)]

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from specjax import console, fused, mesh, sides, verifiers
+from specjax import console, fused, sides, verifiers
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.exactness.audit import (
@@ -19,6 +19,7 @@ from specjax.exactness.audit import (
     run,
     total,
 )
+from specjax.measure.pairs import placed
 from specjax.measure.texts import Protocol, standardized, truncation
 from specjax.prompts import Prompts
 
@@ -92,12 +93,10 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     sides.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
-    mesh.check_rows(flags.batch)
-    pair = mesh.pair(*pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
     how = flags.rule, flags.kernels, flags.policy
-    setting = Protocol("", flags.temperature, *sizes, *how)
-    return pair, prompts, setting._replace(**truncation(flags))
+    setting = Protocol("", flags.temperature, *sizes, *how, **truncation(flags))
+    return placed(pair, setting), prompts, setting
 
 
 def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:

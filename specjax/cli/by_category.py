@@ -6,10 +6,9 @@ import time
 from specjax import console, hosts, sides
 from specjax.cli.saving import Saving, record
 from specjax.console import Parser
-from specjax.measure import categories, costs, specdec
+from specjax.measure import categories, costs, specdec, verdict
 from specjax.measure.categories import ALL, ALONE, DRAFTED
 from specjax.measure.texts import standardized
-from specjax.measure.verdict import law
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
 
@@ -58,7 +57,7 @@ def report(rows: dict[str, dict]) -> None:
     *_, whole = rows.values()
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
     print(f"{standardized(whole)}, one text at a time, rounds: {whole['rounds']}")
-    print(f"output: {law(whole)}")
+    print(f"output: {verdict.law(whole)}")
     if whole["temperature"] == 0:
         same = f"{whole['same_greedy_texts']} of {whole['texts']}"
         print(f"the same text with a draft: {same}")
@@ -87,8 +86,7 @@ def table(rows: dict[str, dict]) -> list[str]:
     lines = [form.format("", *head)]
     for group, row in rows.items():
         speeds = [f"{row['tokens_per_second'][name]:.1f}" for name in (ALONE, DRAFTED)]
-        interval = row["best_speedup_ci"]
-        ends = "" if interval is None else "[{:.2f}, {:.2f}]".format(*interval)
+        ends = verdict.ends(row["best_speedup_ci"]).strip()
         numbers = len(row["questions"]), row["texts"], shown(row["tokens_per_call"])
         lines.append(
             form.format(group, *numbers, *speeds, shown(row["best_speedup"]), ends)

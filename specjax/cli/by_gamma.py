@@ -25,6 +25,7 @@ from specjax.measure.texts import (
     truncation,
     write,
 )
+from specjax.measure.verdict import ends
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
 from specjax.types import Law
@@ -171,14 +172,11 @@ def table(row: dict) -> list[str]:
     for at, gamma in enumerate(row["gamma"]):
         c = "" if row["c"][at] is None else f"{row['c'][at]:.4f}"
         names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
-        numbers = [shown(row[name][at]) for name in names]
+        values = [row[name][at] for name in names]
+        numbers = ["none" if x is None else f"{x:.2f}" for x in values]
         numbers[-2] = numbers[-2] if gamma else "baseline"
         lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
     return lines
-
-
-def ends(interval: list[float] | None) -> str:
-    return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 
 
 def same_text(row: dict) -> str:
@@ -201,8 +199,3 @@ def same_text(row: dict) -> str:
     why += "  (`specjax microscope` tells whether it is that alone)"
     why = why if exact else f"this rule may change them ({guarantee})"
     return f"{same} of {texts} texts are, token for token; {why}"
-
-
-def shown(x: float | None) -> str:
-    """Two decimals, where there is a number."""
-    return "none" if x is None else f"{x:.2f}"

@@ -141,7 +141,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
     asked = demo_pairs.named(flags)
-    names = demo_pairs.located(asked, flags.models_dir)
+    names = [demo_pairs.located(x, flags.models_dir) for x in asked[:2]]
     target, draft = shared.pair(names, flags.dtype, flags.cache)
     sides.check(target, draft, with_alpha=False)
     model = sides.reader(target, flags.tokenizer)

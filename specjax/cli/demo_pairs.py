@@ -87,12 +87,7 @@ def named(flags: argparse.Namespace) -> Known:
     return known
 
 
-def located(pair: Known, below: str | None) -> tuple[str, str]:
-    """Target and draft by names that `flags.pair` takes."""
-    return size_folder(pair.target, below), size_folder(pair.draft, below)
-
-
-def size_folder(name: str, below: str | None) -> str:
+def located(name: str, below: str | None) -> str:
     """A size's folder, or the name as it is where it names no size."""
     place = Path(below or FOLDER) / name
     known = name in BUNDLED or drafts.is_named(name) or "/" in name

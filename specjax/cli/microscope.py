@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from specjax import console, fused, mesh
+from specjax import console, fused
 from specjax.cli import flags as shared
 from specjax.cli import other_engines
 from specjax.console import Parser
@@ -23,6 +23,7 @@ from specjax.exactness.divergence import (
     failures,
     look,
 )
+from specjax.measure.pairs import placed
 from specjax.sides import Side
 
 drafted = console.whole(1, 1000)
@@ -61,13 +62,12 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
             pair = shared.pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
-            mesh.check_rows(flags.batch)
-            pair = mesh.pair(*pair)
+            pair = placed(pair, setting)
             chosen = fused.of_setting(*pair, setting)
             report = look(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))
-        print("\n".join(lines(pair, setting, report)), end="\n\n")
         blocks.append(block(pair, report))
+        print("\n".join(lines(blocks[-1], setting, report.margins.size)), end="\n\n")
         of_dtype = [text for each in report.found for text in failures(each, strict)]
         wrong += [f"{dtype}, {text}" for text in of_dtype]
     if not strict:
@@ -112,23 +112,20 @@ def make_parser() -> Parser:
     return parser
 
 
-def lines(
-    pair: tuple[Side, Side], setting: DivergenceSetting, report: Report
-) -> list[str]:
-    """What is printed of one dtype."""
-    margins = np.quantile(report.margins, list(QUANTILES.values()))
-    quantiles = zip(QUANTILES, margins, strict=True)
-    device, first = jax.devices()[0].device_kind, report.found[0].matched
+def lines(block: dict, setting: DivergenceSetting, tokens: int) -> list[str]:
+    """What is printed of one dtype. tokens: how many margins there are."""
+    device, found = jax.devices()[0].device_kind, block["gammas"]
+    margins = ", ".join(f"{name} {x:.2g}" for name, x in block["margins"].items())
     text = [
-        f"{pair[0].name} with {pair[1].name}, {pair[0].dtype}, {device}, T = 0",
-        f"{first.texts} texts of up to {setting.tokens} tokens, batch {setting.batch}",
-        f"margin of {report.margins.size} tokens: "
-        + ", ".join(f"{name} {value:.2g}" for name, value in quantiles),
+        f"{block['target']} with {block['draft']}, {block['dtype']}, {device}, T = 0",
+        f"{found[0].matched.texts} texts of up to {setting.tokens} tokens, batch"
+        f" {setting.batch}",
+        f"margin of {tokens} tokens: {margins}",
         "",
         "       equal texts        one-row calls           one full   rows bitwise",
         "gamma  matched  one-row   explained  unexplained  forward    equal",
     ]
-    for gamma, matched, natural, forwards in report.found:
+    for gamma, matched, natural, forwards in found:
         equal = f"{matched.identical:>7}  {natural.identical:>7}"
         reasons = f"{natural.explained:>9}  {natural.unexplained:>11}"
         forward = f"{forwards.below} below" if forwards.below else "ok"
@@ -139,7 +136,7 @@ def lines(
         "       |z_AR - z_spec|      flips a token                   law at T = 1",
         "gamma  largest  mean        bound     expected  observed    moves    at most",
     ]
-    for each in report.found:
+    for each in found:
         it = each.natural
         eps, law = f"{it.eps_max:.1e}  {it.eps_mean:.1e}", f"{it.tv_max:.1e}"
         flips = f"{it.bound:<8.2g}  {it.expected:<8.2g}  {it.observed:<8.2g}"

@@ -65,10 +65,15 @@ def prepare(path: Path | None) -> None:
 def write(path: Path, records: Mapping[str, dict]) -> None:
     """The page of records of `specjax measure`, by row, each with speeds by gamma.
     Raises ValueError where none of them has any, OSError for a full disk."""
-    rows = {name: each for name, each in records.items() if timed(each["measured"])}
-    if not rows:
+    measured = {
+        name: each["measured"]
+        for name, each in records.items()
+        if "best_speedup_ci" in each["measured"]
+        and isinstance(each["measured"].get("gamma"), list)
+    }
+    if not measured:
         raise ValueError("no row has speeds by gamma: only those can be drawn")
-    measured = {name: each["measured"] for name, each in rows.items()}
+    rows = {name: records[name] for name in measured}
     lines = "".join(json.dumps(each) + "\n" for each in rows.values())
     body = [section(name, each) for name, each in rows.items()]
     body += [SPEED, drawn(draw_speeds, measured), COST, drawn(draw_costs, measured)]
@@ -79,10 +84,6 @@ def write(path: Path, records: Mapping[str, dict]) -> None:
         records=base64.b64encode(lines.encode()).decode(),
     )
     path.write_text(page, "utf-8", "backslashreplace")
-
-
-def timed(row: Mapping) -> bool:
-    return "best_speedup_ci" in row and isinstance(row.get("gamma"), list)
 
 
 def section(name: str, record: dict) -> str:

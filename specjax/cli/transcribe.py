@@ -25,6 +25,9 @@ from specjax.speech.transcripts import Transcribed, Transcript, transcribe
 
 TIMED = ("srt", "vtt")
 HEATS = "--temperatures", "--temperature"
+# Flags that `transcribe` calls so too.
+SAME = "rule language task prompt timestamps words vad temperatures chunked batch"
+SAME = (*SAME.split(), "seed", "top_k", "kernels")
 GAMMA, GAMMAS = 4, {"whisper_base_draft": 2}  # by default, and of what is rarely kept
 
 
@@ -52,22 +55,10 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
                 None,
                 flags.files,
                 gamma=gamma,
-                rule=flags.rule,
-                language=flags.language,
-                task=flags.task,
-                prompt=flags.prompt,
-                timestamps=flags.timestamps,
-                words=flags.words,
                 clips=flags.clip,
-                vad=flags.vad,
-                temperatures=flags.temperatures,
                 condition=flags.context,
-                chunked=flags.chunked,
-                batch=flags.batch,
-                seed=flags.seed,
-                top_k=flags.top_k,
-                kernels=flags.kernels,
                 on_progress=shown.progress,
+                **{name: getattr(flags, name) for name in SAME},
             )
     except (ValueError, FloatingPointError) as error:
         parser.error(str(error))
@@ -90,9 +81,11 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def _is_number(word: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(str(float(word)))
-    return False
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def temperatures(text: str) -> tuple[float, ...]:

@@ -110,17 +110,13 @@ def _measured(base: Array, logits: Array, ids: Array, emitted: Array):
     (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
     at_best = _at(logits[0], best[0]) - _at(logits[0], best[1])
     gap = jnp.where(emitted < 0, jnp.inf, first - _at(base, emitted))
-    apart = jnp.max(_apart(base, logits), axis=(0, -1))
+    apart = jnp.where(base == logits, 0.0, jnp.abs(base - logits))  # of -inf none
+    apart = jnp.max(apart, axis=(0, -1))
     p_base, p_text = jax.nn.softmax(jnp.stack([base, logits[0]]))
     tv = jnp.abs(p_base - p_text).sum(-1) / 2
     lost = (base.argmax(-1) != ids) | (logits[0].argmax(-1) != emitted)
     margin = first - second
     return margin, gap, apart, margin - at_best, tv, lost
-
-
-def _apart(base: Array, other: Array) -> Array:
-    """`|one - other|`, 0 where both are -inf."""
-    return jnp.where(base == other, 0.0, jnp.abs(base - other))
 
 
 def _at(logits: Array, ids: Array) -> Array:

@@ -8,6 +8,7 @@ Axes: B = 1 row, L buffer, S steps, G = gamma, R rounds.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -136,18 +137,12 @@ def timed(
     first = request._replace(limit=request.start + 1)
     outputs = {}
 
-    def run(name: str, program: Callable, request: Request) -> Callable:
-        def once():
-            outputs[name] = program(prompt, request)
-            return outputs[name]
+    def run(name: str, program: Callable, request: Request) -> tuple:
+        outputs[name] = program(prompt, request)
+        return outputs[name]
 
-        return once
-
-    runs = {
-        ALONE: run(ALONE, alone, request),
-        DRAFTED: run(DRAFTED, drafted, request),
-        FIRST: run(FIRST, drafted, first),
-    }
+    each = (ALONE, alone, request), (DRAFTED, drafted, request), (FIRST, drafted, first)
+    runs = {it[0]: partial(run, *it) for it in each}
     warm = runs.values() if is_new else ()
     seconds = timing.interleaved(runs, rounds, "compile", warm)
     begin, texts, marks = int(prompt.length[0]), {}, {}
@@ -237,7 +232,7 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
         "conditional": shares,
         "joint": [float(x) for x in (lengths > at).mean(1)],
         "alpha": alpha and alpha.value,
-        "alpha_se": None if alpha is None or alpha.se != alpha.se else alpha.se,
+        "alpha_se": alpha and estimate.known(alpha.se),
         "tokens_per_second": {k: float(x.mean()) for k, x in speeds.items()},
         "best_speedup": value,
         "best_speedup_ci": speedup.interval(value, error, len(asked)),

@@ -101,7 +101,7 @@ def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict
     else:
         four = {"counts": kept(calls.accepted, calls.tested)}
     return {
-        name: {key: None if x != x else x for key, x in alpha._asdict().items()}
+        name: {key: estimate.known(x) for key, x in alpha._asdict().items()}
         for name, alpha in four.items()
     }
 
@@ -140,6 +140,5 @@ def outside(text: Text, scores: Scores | None) -> dict[str, float | None]:
     if scores is not None and not inside.all():
         beta, sequence = scores.beta[~inside], scores.sequence[~inside]
         alpha = estimate.rao_blackwell(beta, sequence)
-        row["alpha_fresh"] = alpha.value
-        row["alpha_fresh_se"] = None if alpha.se != alpha.se else alpha.se
+        row |= {"alpha_fresh": alpha.value, "alpha_fresh_se": estimate.known(alpha.se)}
     return row

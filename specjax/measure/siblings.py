@@ -85,7 +85,8 @@ def measure(
     taken, tried, share, *bounds, sequence = scoring.positions(
         pair, text, temperature, each, **truncation
     )
-    sums = [np.add.reduceat(x, _starts(sequence)) for x in (taken, tried)]
+    starts = np.flatnonzero(np.diff(sequence, prepend=-1))  # of each text
+    sums = [np.add.reduceat(x, starts) for x in (taken, tried)]
     whole, tries = (x.sum(0) for x in sums)
     rate = whole / np.maximum(tries, 1e-9)
     off = sums[0] - rate * sums[1]  # of a ratio of sums, text by text
@@ -104,8 +105,3 @@ def _flat(law: Law, count: int) -> Law:
     own = probs.apart(law)
     flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)
     return probs.shared(flat, law.logits)
-
-
-def _starts(sequence: np.ndarray) -> np.ndarray:
-    """Where each text begins among its tokens [M]."""
-    return np.flatnonzero(np.diff(sequence, prepend=-1))

@@ -29,10 +29,13 @@ def summary(row: dict) -> dict:
 def verdict(row: dict) -> str:
     """A line on a row of `measure.walltime`, such as "gamma 3: 1.80x [1.60, 2.00];
     same distribution; drafting (gamma c) costs most"."""
-    gamma, speed, ends = (row[f"best_{x}"] for x in ("gamma", "speedup", "speedup_ci"))
-    ends = "" if ends is None else " [{:.2f}, {:.2f}]".format(*ends)
-    parts = [f"gamma {gamma}: {speed:.2f}x{ends}, {faster(row)}", same(row)]
+    speed = f"{row['best_speedup']:.2f}x{ends(row['best_speedup_ci'])}"
+    parts = [f"gamma {row['best_gamma']}: {speed}, {faster(row)}", same(row)]
     return "; ".join([*parts, f"{COSTS[dearest(row)]} costs most"])
+
+
+def ends(interval: list[float] | None) -> str:
+    return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 
 
 def faster(row: dict) -> str:

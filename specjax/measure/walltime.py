@@ -10,6 +10,7 @@ Axes: N batches that are measured, R rounds, M other batches, K values of gamma.
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ from specjax.measure.texts import Text, take, truncation, width
 from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.prompts import Prompts
 from specjax.sides import Side, reference
-from specjax.theory import speedup
+from specjax.theory import estimate, speedup
 from specjax.types import Kernels
 
 
@@ -161,7 +162,7 @@ def describe(
         "slots": slots,
         "tokens": int(alpha.count),
         "alpha": alpha.value,
-        "alpha_se": None if alpha.se != alpha.se else alpha.se,
+        "alpha_se": estimate.known(alpha.se),
         "gamma": list(gammas),
         "timed": timing.timed(gammas, seconds),
     }
@@ -208,8 +209,7 @@ def aside(
 
 def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
     """Of argmax texts: how many a draft left as they are, and what repeats itself."""
-    pairs = zip(text.rows(), again.rows(), strict=True)
-    same = sum(map(lambda two: np.array_equal(*two), pairs))
+    same = sum(map(np.array_equal, text.rows(), again.rows()))
     return {"same_greedy_texts": same, **scoring.outside(text, scores)}
 
 
@@ -281,14 +281,13 @@ def run(
             programs[DECODE, gamma, index] = whole(gamma, decode, chosen)
         calls = costs.target_calls(pair, gamma, LOOPS)
         state = costs.begin(pair, gamma, prompt, request)
-        target = lambda calls=calls, state=state: calls(request, state)  # noqa: E731
+        target = partial(calls, request, state)
         warm += [programs[DECODE, gamma, 0], target]
         for index in range(SAMPLES):
             programs[TARGET, gamma, index] = target
-            programs[PREFILL, gamma, index] = lambda d=decode: d(prompt, empty)
+            programs[PREFILL, gamma, index] = partial(decode, prompt, empty)
         if gamma:
-            loop = costs.drafts(pair, gamma, LOOPS)
-            draft = lambda loop=loop, state=state: loop(request, state)  # noqa: E731
+            draft = partial(costs.drafts(pair, gamma, LOOPS), request, state)
             warm.append(draft)
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft

@@ -42,6 +42,11 @@ class Estimate(NamedTuple):
     sequences: int
 
 
+def known(x: float) -> float | None:
+    """None in the place of nan, which JSON lacks."""
+    return None if x != x else x
+
+
 def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
     """alpha as the mean of beta_t = sum_x min(p_t, q_t) over the target's own text.
 
