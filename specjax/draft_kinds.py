@@ -112,8 +112,7 @@ def tree(
     other = paired(target, draft)[1]
     held = isinstance(other.drafter, sides.Held)
     if other.regime == REDUCED:
-        whole = other.drafter.make if held else other.drafter
-        model = dict(whole.options)["model"]
+        model = sides.of_some_ids(other)
     elif other.pretrained is not None:
         sizes = dict(config=other.pretrained.config, vocab=target.vocab)
         model = sides.built(_of_config, Remade, **sizes)

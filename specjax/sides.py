@@ -203,6 +203,12 @@ class Held(NamedTuple):
         return intersection.held(drafter, checkpoints.build(self.config), self.stretch)
 
 
+def of_some_ids(draft: Side) -> Remade:
+    """What drafts in a draft by `reduced` or `common`."""
+    make = draft.drafter.make if isinstance(draft.drafter, Held) else draft.drafter
+    return dict(make.options)["model"]
+
+
 def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
     """The files that are named, and those in the folders that are."""
     inside = (sorted(p.rglob("*")) if p.is_dir() else [p] for p in paths)

@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from specjax.cli import report
 from specjax.console import Parser, shortened
@@ -32,20 +31,6 @@ MADE = ("commit", "dirty", "device", "versions", "dtype", "seed")
 HEAD = ("quantity", "gamma", "A", "B", "B - A", "95 % interval", "B / A", "")
 
 Name = tuple[str, int | None]  # a quantity and, where it depends on one, its gamma
-
-
-class Compared(NamedTuple):
-    """One quantity in both files. `interval` is that of `difference` = b - a. ratio: b
-    / a, None where it says nothing. marked: the interval excludes 0."""
-
-    quantity: str
-    gamma: int | None
-    a: float
-    b: float
-    difference: float
-    interval: tuple[float, float]
-    ratio: float | None
-    marked: bool
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -131,7 +116,7 @@ def compare_row(row: str, a: dict, b: dict) -> dict:
     triples += [(name, setting(a, name), setting(b, name)) for name in names]
     return {
         "row": row,
-        "compared": [difference(key, in_a[key], in_b[key])._asdict() for key in tested],
+        "compared": [difference(key, in_a[key], in_b[key]) for key in tested],
         "unequal": unequal(triples),
         "provenance": unequal(provenance(a["provenance"], b["provenance"])),
     }
@@ -142,13 +127,16 @@ def unequal(triples: list[tuple]) -> list[dict]:
     return [{"name": name, "a": a, "b": b} for name, a, b in triples if a != b]
 
 
-def difference(key: Name, a: tuple, b: tuple) -> Compared:
-    """a, b: (value, standard error)."""
+def difference(key: Name, a: tuple, b: tuple) -> dict:
+    """One quantity in both files. a, b: (value, standard error). `interval` is that of
+    `difference` = b - a. ratio: b / a, None where it says nothing. marked: the interval
+    excludes 0."""
     delta, reach = b[0] - a[0], Z * math.hypot(a[1], b[1])
-    interval = delta - reach, delta + reach
+    low, high = delta - reach, delta + reach
+    told = {"quantity": key[0], "gamma": key[1], "a": a[0], "b": b[0]}
+    told |= {"difference": delta, "interval": (low, high)}
     ratio = b[0] / a[0] if key[0] in RATIOS and a[0] else None
-    marked = interval[0] > 0 or interval[1] < 0
-    return Compared(*key, a[0], b[0], delta, interval, ratio, marked)
+    return told | {"ratio": ratio, "marked": low > 0 or high < 0}
 
 
 def quantities(measured: dict) -> Iterator[tuple[Name, tuple]]:

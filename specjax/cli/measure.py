@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,19 +27,10 @@ from specjax.prompts import Prompts
 from specjax.questions import Chosen
 from specjax.sides import Side
 
-
-class Effort(NamedTuple):
-    """How much is measured, where no flag says it. texts: of batches of one."""
-
-    gammas: tuple[int, ...]
-    tokens: int
-    texts: int
-    rounds: int
-
-
-BRIEF = Effort((0, 3, 6), tokens=64, texts=8, rounds=2)
+# How much is measured, where no flag says it. texts: of batches of one.
+BRIEF = dict(gammas=(0, 3, 6), tokens=64, texts=8, rounds=2)
+THOROUGH = dict(gammas=(0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
 QUESTIONS_GAMMA = 5  # of --by and --specdec, which measure one
-THOROUGH = Effort((0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -149,7 +139,7 @@ def make_parser() -> Parser:
 
 def effort_in_words(name: str) -> str:
     """The defaults of a flag, for its help."""
-    values = (getattr(effort, name) for effort in (BRIEF, THOROUGH))
+    values = (effort[name] for effort in (BRIEF, THOROUGH))
     brief, thorough = (" ".join(map(str, np.atleast_1d(value))) for value in values)
     return f"; default {brief}, or {thorough} with --thorough"
 
@@ -171,9 +161,9 @@ def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
     effort = THOROUGH if flags.thorough else BRIEF
     for name in ("gammas", "tokens", "rounds"):
         if getattr(flags, name) is None:
-            setattr(flags, name, getattr(effort, name))
+            setattr(flags, name, effort[name])
     if flags.texts is None:
-        flags.texts = max(effort.texts // flags.batch, 2) * flags.batch  # never 0
+        flags.texts = max(effort["texts"] // flags.batch, 2) * flags.batch  # never 0
     return flags
 
 

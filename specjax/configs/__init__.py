@@ -59,7 +59,7 @@ class Built(NamedTuple):
 
 def rows(file: RowFile) -> list[RowFile]:
     """The rows that a file stands for, in its order."""
-    names = grid.read(imported(), file.path).rows
+    _, names = grid.read(imported(), file.path)
     if file.row is not None:
         grid.refuse_unknown(file.row, names)
         return [file]

@@ -13,7 +13,6 @@ import io
 import tokenize
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from specjax.configs import unread
 from specjax.configs.unread import MACRO, Bound, ConfigError
@@ -22,26 +21,20 @@ NAME = "ROWS"
 SHAPE = "write ROWS = {'row': {'MACRO': value}, ...}"
 
 
-class Grid(NamedTuple):
-    """What a file sets itself. common: for every row. rows: what each sets more."""
-
-    common: list[Bound]
-    rows: dict[str, list[Bound]]
-
-
-def read(gin, path: Path) -> Grid:
-    """The rows of a file, in its order. Raises ConfigError for what names none."""
+def read(gin, path: Path) -> tuple[list[Bound], dict[str, list[Bound]]]:
+    """What a file sets itself for every row, and what for each more, by its rows in
+    their order. Raises ConfigError for what names none."""
     text = unread.text(path)
     statements = unread.parsed(gin, text, str(path))
     common = [unread.bound(x, str(path)) for x in statements if not is_grid(x)]
     grids = [x.value for x in statements if is_grid(x)]
     if not grids:
-        return Grid(common, {path.stem: []})
+        return common, {path.stem: []}
     if len(grids) > 1 or not grids[0]:
         wrong = "is set twice" if len(grids) > 1 else "names no row"
         raise ConfigError(f"ROWS {wrong}: {SHAPE}")
     refuse_repeated(text)
-    return Grid(common, {row: bounds(row, x, path) for row, x in grids[0].items()})
+    return common, {row: bounds(row, x, path) for row, x in grids[0].items()}
 
 
 def is_grid(statement) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from specjax import sides
-from specjax.cli import measure
+from specjax.cli import by_gamma, measure
 from specjax.measure import costs, forecast, texts, walltime
 from tests.support import text_folders, tiny
 
@@ -65,4 +65,5 @@ def test_logits_that_are_no_law_are_told_before_the_timing(pair, at):
     told = f"row 0, the step that writes token 0 .*: the {('target', 'draft')[at]}'s"
     with pytest.raises(FloatingPointError, match=told):
         read = texts.Prompts([[1, 2, 3], [4, 5]])
-        measure.scored(*both, read, setting, sides.reference())
+        case = walltime.prepare(*both, read, setting)
+        by_gamma.scored(case, read, setting)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from specjax.cli import compare, measure, report
+from specjax.cli import by_gamma, compare, measure, report
 from specjax.measure import verdict
 
 ROW = {"target": "a<b", "draft": "small", "temperature": 0.0, "exactness": "exact law"}
@@ -50,7 +50,7 @@ def test_what_speaks_against_the_numbers_is_said_alike_everywhere(capsys):
     below, wide = said["warnings"]
     assert "42% of it wide" in wide and "below 0 at gamma = 0 (-0.200)" in below
     assert said["costs_most"] == "draft" and "no difference" in said["verdict"]
-    measure.report(ROW | bad)
+    by_gamma.report(ROW | bad)
     page = report.section("small", RECORD | {"measured": ROW | bad})
     printed = capsys.readouterr().out
     for each in (said["verdict"], below, wide):

@@ -45,7 +45,7 @@ def of_all_ids(draft: Side) -> Side:
     """A draft of some ids with logits of all, as the methods that are compared read."""
     if draft.regime != sides.REDUCED:
         return draft
-    model = reduced.spread(dict(draft.drafter.options)["model"]())
+    model = reduced.spread(sides.of_some_ids(draft)())
     dense = sides.of_model(draft.name, model, draft.params)
     return dense._replace(files=draft.files)
 
