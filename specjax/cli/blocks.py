@@ -43,22 +43,28 @@ def cut(path: Path, size: int) -> Iterator[Block]:
         raise ValueError(prompt_lines.NO_FILE.format(path))
     if path.suffix in PACKED:
         raise ValueError(f"{path} is packed: unpack it, as blocks begin at an offset")
-    number = first = count = offset = 0
-    begins, digest = (0, 1), hashlib.sha256()
+    number = 0
     with path.open("rb") as file:
-        for line, text in enumerate(file, 1):
-            if count == size:
-                yield Block(number, *begins, first, count, digest.hexdigest())
-                number, first, count = number + 1, first + count, 0
-                begins, digest = (offset, line), hashlib.sha256()
-            if text.strip():
-                count += 1
-                digest.update(text.strip() + b"\n")
-            offset += len(text)
-    if count:
-        yield Block(number, *begins, first, count, digest.hexdigest())
-    elif not number:
+        prompts = prompts_of(file)
+        while some := [*itertools.islice(prompts, size)]:
+            (offset, line, _), digest = some[0], digest_of(text for *_, text in some)
+            yield Block(number, offset, line, number * size, len(some), digest)
+            number += 1
+    if not number:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
+
+
+def prompts_of(file: Iterable[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, number, line) of each line that is not empty, numbers from 1."""
+    offset = 0
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            yield offset, number, line
+        offset += len(line)
+
+
+def digest_of(lines: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(line.strip() + b"\n" for line in lines)).hexdigest()
 
 
 def check(path: Path) -> int:
@@ -67,27 +73,22 @@ def check(path: Path) -> int:
     next(cut(path, 1))
     count = 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                located(f"{path}, line {number}", prompt_lines.check, line)
-                count += 1
+        for _, number, line in prompts_of(file):
+            located(f"{path}, line {number}", prompt_lines.check, line)
+            count += 1
     return count
 
 
 def lines(path: Path, block: Block) -> list[tuple[int, bytes]]:
     """The prompts of a block, each with the number of its line in the file. Raises
     ValueError where they are others than when the file was cut."""
-    found, number, digest = [], block.line, hashlib.sha256()
     with path.open("rb") as file:
         file.seek(block.offset)
-        while len(found) < block.count:
-            if not (text := file.readline()):
-                raise ValueError(f"{path} ends before {block} does: was it changed?")
-            if text.strip():
-                found.append((number, text))
-                digest.update(text.strip() + b"\n")
-            number += 1
-    if digest.hexdigest() != block.digest:
+        some = itertools.islice(prompts_of(file), block.count)
+        found = [(block.line + number - 1, line) for _, number, line in some]
+    if len(found) < block.count:
+        raise ValueError(f"{path} ends before {block} does: was it changed?")
+    if digest_of(line for _, line in found) != block.digest:
         raise ValueError(f"{path} was changed meanwhile: begin the same command again")
     return found
 

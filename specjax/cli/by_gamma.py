@@ -70,7 +70,7 @@ def measure(
     else:
         report(row)
     saving.tell_where(flags, saved)
-    return int(not (drawn(flags, whole) and saved))
+    return int(not (saved and drawn(flags, whole)))
 
 
 def drawn(flags: argparse.Namespace, made: dict) -> bool:
