@@ -3,7 +3,7 @@
 Every rule reads a score of each drafted token and stops after the first that is below
 its threshold (Section 3.5 of Leviathan et al., 2023). All are replayed on the same
 calls, which drafted G tokens each; what is learned or tuned is of the other half of
-the texts. Costs are those of `specjax.theory.lengths`.
+the texts. Costs are those of `specjax.measure.lengths`.
 Axes: N calls, G = gamma, B rows, F features.
 """
 
@@ -15,10 +15,10 @@ from jax import Array
 
 from experiments.questions.verdict import Question, by_text, judge, resampled
 from specjax import fused, probs
+from specjax.measure import lengths
 from specjax.measure.pairs import Pair
 from specjax.measure.texts import Protocol, decode
 from specjax.prompts import Prompts
-from specjax.theory import lengths
 from specjax.types import Info, Law, Policy, State
 from specjax.verifiers import lenient
 

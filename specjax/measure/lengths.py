@@ -1,7 +1,10 @@
 """How much is drafted by fixed lengths, by policies and by an oracle, and its cost.
 
-Every length and policy decodes the same prompts by Algorithm 1; costs are those of
-`specjax.theory.lengths`, of counts alone. Axes: N calls, G = gamma, B rows.
+Every length and policy decodes the same prompts by Algorithm 1. A call that drafts g
+tokens costs c g + v(g) calls of the target on one token (Definition 3.7; v = 1 in
+Leviathan et al. 2023) and gives one token more than were accepted. The oracle of
+Section 3.5 drafts those that will be accepted and no more.
+Axes: N calls, G = gamma, the most that is drafted, B rows, K bins.
 """
 
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ from specjax.measure.texts import Protocol, decode
 from specjax.policies.confidence import WIDTHS
 from specjax.prompts import Prompts
 from specjax.sides import Side
-from specjax.theory import lengths, speedup
+from specjax.theory import speedup
 from specjax.types import Info, Kernels, Law, Policy, State
 
 
@@ -128,10 +131,10 @@ def compare(
     best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
     best = cost_of(every[best_gamma], c, v)[0]
     runs["oracle"] = longest._replace(drafted=accepted)
-    least = lengths.oracle(accepted, c, v)
-    known = lengths.kept_if_sure(longest.sure, accepted), longest.chance
+    least = oracle(accepted, c, v)
+    known = kept_if_sure(longest.sure, accepted), longest.chance
     for name, chance in zip(("hindsight", "chances"), known, strict=True):
-        drafted, _ = lengths.replayed(chance, accepted, c, v)
+        drafted, _ = replayed(chance, accepted, c, v)
         taken = np.minimum(drafted, accepted)
         runs[name] = longest._replace(drafted=drafted, accepted=taken)
     told = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
@@ -146,7 +149,7 @@ def compare(
             f"{name}_cost": own,
             f"{name}_cost_se": error,
             f"{name}_regret": own / least - 1,
-            f"{name}_closed": lengths.closed(own, best, least),
+            f"{name}_closed": closed(own, best, least),
         }
     return told
 
@@ -157,3 +160,52 @@ def cost_of(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
     given = np.bincount(it.sequence, it.accepted + 1.0)
     value, error = speedup.ratio([paid], [given])
     return value, value * (error or 0.0)
+
+
+def cost(drafted: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray) -> float:
+    """The cost a token of N calls that drafted [N] and accepted [N] tokens. v [G + 1]:
+    a target's call beside g drafted tokens, of 0 on."""
+    return float(np.sum(c * drafted + v[drafted]) / np.sum(accepted + 1))
+
+
+def oracle(accepted: np.ndarray, c: float, v: np.ndarray) -> float:
+    """The same where it was known how many of G tokens would be accepted [N]: the calls
+    begin where those of G tokens do. No rule of at most G tokens costs less while a
+    drafted token costs less than a token."""
+    return cost(accepted, accepted, c, v)
+
+
+def closed(own: float, best: float, least: float) -> float:
+    """The share of the gap between the best gamma's cost and the oracle's that a rule
+    of cost `own` closes; 1 is the oracle, below 0 it is worse than the best gamma."""
+    return (best - own) / (best - least)
+
+
+def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.ndarray:
+    """The share of tokens kept among those that were decided on, of which the drafter
+    was as sure, for each drafted token [N, G]: what `sure` [N, G] tells of acceptance
+    in hindsight, by bins of equally many tokens."""
+    slot = np.arange(sure.shape[1])
+    kept, tested = slot < accepted[:, None], slot <= accepted[:, None]
+    edges = np.quantile(sure[tested], np.linspace(0, 1, bins + 1)[1:-1])
+    place = np.searchsorted(edges, sure)
+    counts = [np.bincount(place[x], minlength=bins) for x in (kept & tested, tested)]
+    return (counts[0] / np.maximum(counts[1], 1))[place]
+
+
+def replayed(
+    kept: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """What the rule of `policies.renewal` drafts [N] and costs a token where each
+    drafted token is kept with the known probability kept [N, G], on calls that begin
+    where those of G tokens did."""
+    count, gamma = kept.shape
+    slot = np.arange(gamma)
+    after = np.sum(accepted) / np.sum(slot <= accepted[:, None])
+    alive = np.cumprod(kept, axis=1)
+    drafted, own = np.full(count, gamma), np.inf
+    for _ in range(20):  # the least cost a token is a fixed point
+        own = cost(drafted, np.minimum(drafted, accepted), c, v)
+        stops = alive * after * own <= c + np.diff(v, append=np.inf)[1:]
+        drafted = stops.argmax(1) + 1
+    return drafted, cost(drafted, np.minimum(drafted, accepted), c, v)

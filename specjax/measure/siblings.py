@@ -1,12 +1,16 @@
 """How often each further child of a node is accepted, for a tree to be made by.
 
-And the most that any rule could accept of so many children (`theory.transport`).
-
 The vector that Sequoia's tree is built from (Chen et al. 2024,
 https://arxiv.org/abs/2402.12374, Section 3.1), measured at every token of texts that a
 target wrote: children are drawn from the draft there, and tried by recursive rejection
 itself, but never taken.
-Axes: B rows, T tokens, N = B T, K children, M generated tokens.
+
+And the most that any exact rule could accept of so many. By optimal transport that is
+at most p(H) + 1 - Q(H) for any set H of ids, where Q(H) is the chance that all K draws
+are in H; of independent draws the least of these bounds is reached (Sun et al. 2023,
+https://arxiv.org/abs/2310.15141), by a set of the ids whose q / p is largest. Of draws
+without replacement only such sets are looked at here, which leaves it a bound.
+Axes: B rows, T tokens, N = B T, K children, M generated tokens, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -21,11 +25,11 @@ from specjax.drafters import best_first, tree
 from specjax.measure import scoring
 from specjax.measure.texts import Text
 from specjax.sides import Side
-from specjax.theory import transport
 from specjax.types import Draft, Law
 from specjax.verifiers import recursive, token
 
 BOUNDED = 4  # draws for which bounds are worked out, by minutes each
+POINTS = 96  # of time, at which `distinct` is integrated
 
 
 class Siblings(NamedTuple):
@@ -76,8 +80,7 @@ def measure(
         laws = probs.dense(p)[:, 0], probs.dense(q)[:, 0]
         bounds = (jnp.zeros((count, 0)),) * 2
         if bounded:
-            rules = transport.replaced, transport.distinct
-            bounds = tuple(rule(*laws, bounded) for rule in rules)
+            bounds = tuple(rule(*laws, bounded) for rule in (replaced, distinct))
         found = chance * tried, tried, share, *bounds
         return tuple(x.reshape(*shape, x.shape[-1]) for x in found)
 
@@ -105,3 +108,52 @@ def _flat(law: Law, count: int) -> Law:
     own = probs.apart(law)
     flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)
     return probs.shared(flat, law.logits)
+
+
+def replaced(p: Array, q: Array, most: int) -> Array:
+    """Of 1 .. `most` independent draws from q [N, V] for p [N, V]: [N, K]. Of one it is
+    beta."""
+    p, q = by_ratio(p, q)
+    inside = jnp.minimum(jnp.cumsum(q, axis=1), 1.0)[..., None]
+    return least(p, inside ** jnp.arange(1, most + 1))
+
+
+def distinct(p: Array, q: Array, most: int) -> Array:
+    """Of 1 .. `most` draws from q without replacement: [N, K].
+
+    Ids that ring at rates q ring in the order of such draws. K draws are all in H if K
+    of H ring before any other id does: the number of H that rang until t is a sum of
+    coins of chances 1 - exp(-q t), and the first of the others rings at the rate of
+    what q is left. Integrated by trapezoids over T = POINTS times, to about 5e-4.
+    """
+    p, q = by_ratio(p, q)
+    time = jnp.geomspace(1e-2, 1e3, POINTS)  # the first of all ids rings at about 1
+
+    def further(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
+        """rang [N, T, K]: the chance that 0 .. K - 1 of H rang until each time."""
+        rang, rest = carried
+        coin = -jnp.expm1(-id_q[:, None] * time)[..., None]
+        before = jnp.pad(rang[..., :-1], ((0, 0), (0, 0), (1, 0)))
+        rang, rest = rang * (1 - coin) + before * coin, jnp.maximum(rest - id_q, 0.0)
+        enough = 1 - jnp.cumsum(rang, axis=-1)
+        alone = jnp.exp(-rest[:, None] * time)[..., None]  # no other id rang
+        middle = (alone[:, 1:] + alone[:, :-1]) / 2
+        grown = (middle * jnp.diff(enough, axis=1)).sum(1)
+        return (rang, rest), enough[:, 0] + grown + alone[:, -1] * (1 - enough[:, -1])
+
+    none = jnp.zeros((len(q), POINTS, most), q.dtype).at[..., 0].set(1.0)
+    inside = jax.lax.scan(further, (none, q.sum(1)), q.T)[1]  # [V, N, K]
+    return least(p, jnp.moveaxis(inside, 0, 1))
+
+
+def by_ratio(p: Array, q: Array) -> tuple[Array, Array]:
+    """Both with ids in the order of q / p, the largest first."""
+    order = jnp.argsort(jnp.where(q > 0, p / jnp.where(q > 0, q, 1.0), jnp.inf), axis=1)
+    return jnp.take_along_axis(p, order, 1), jnp.take_along_axis(q, order, 1)
+
+
+def least(p: Array, inside: Array) -> Array:
+    """min over H of p(H) + 1 - Q(H), of the sets of the first ids: [N, K]. inside: Q of
+    them [N, V, K]."""
+    bounds = jnp.cumsum(p, axis=1)[..., None] + 1 - inside
+    return jnp.minimum(1.0, bounds.min(axis=1))

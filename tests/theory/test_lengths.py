@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from specjax.theory import closed_forms, lengths
+from specjax.measure import lengths
+from specjax.theory import closed_forms
 
 GAMMA, COUNT = 30, 20_000
 
