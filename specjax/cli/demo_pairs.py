@@ -32,8 +32,7 @@ T5 = "t5_target", "t5_small"
 SPOKEN = zoo.FOLDER / "speech" / "speech.flac"
 PAIRS = {
     "code": Known(
-        *zoo.MODELS,
-        'import json\nimport os\n\n\ndef load_config(path):\n    """Load',
+        *zoo.MODELS, 'import json\nimport os\n\n\ndef load_config(path):\n    """Load'
     ),
     "ende": Known(*T5, "translate English to German: Where is the next station?"),
     "correct": Known(

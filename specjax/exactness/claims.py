@@ -10,15 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax.exactness.cells import (
-    EDGE,
-    Situation,
-    along,
-    boxes,
-    over,
-    races,
-    samples,
-)
+from specjax.exactness.cells import EDGE, Situation, along, boxes, over, races, samples
 
 
 class Claim(NamedTuple):

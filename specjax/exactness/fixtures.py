@@ -18,16 +18,7 @@ import numpy as np
 from specjax import policies, probs
 from specjax.drafters.intersection import Spelling, told
 from specjax.models import gpt
-from specjax.types import (
-    Law,
-    Model,
-    Policy,
-    Prompt,
-    Reduced,
-    Sampling,
-    Table,
-    Verifier,
-)
+from specjax.types import Law, Model, Policy, Prompt, Reduced, Sampling, Table, Verifier
 
 ROWS = 32  # the number of prefixes whose laws are made at once is a multiple
 REGIMES = ("dense", "table", "certain", "reduced", "common")
