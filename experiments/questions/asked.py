@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.questions import frontier, invariance, monitor, stopping, transform
-from specjax import drafts, sides
+from specjax import drafts
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
@@ -32,12 +32,9 @@ def build(
     ValueError for another name, and as `pairs.alpha`, for a draft without a law too."""
     if ask not in ASKED:
         raise ValueError(f"no question {ask!r}: choose one of {', '.join(ASKED)}")
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft)
-    task = pairs.decoded(protocol, read, target)
-    run = partial(measure, ask, (target, draft), task.prompts, protocol, options or {})
-    whole = pairs.measurement(run, (target, draft), task, protocol)
-    return whole._replace(module=ASKED[ask].__name__, shares=True)
+    pair, run = drafts.paired(target, draft), partial(measure, ask)
+    whole = pairs.of_texts(run, pair, protocol, read, options or {})
+    return whole._replace(module=ASKED[ask].__name__)
 
 
 def measure(

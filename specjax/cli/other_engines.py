@@ -5,7 +5,6 @@ how many of all tokens are explained.
 """
 
 import argparse
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -108,10 +107,7 @@ def numbers(others: Sequence[OtherText], found: Sequence[Finding]) -> dict:
     kinds, each = Counter(text.kind for text in found), []
     for text, finding in zip(others, found, strict=True):
         about = {"line": text.line, "tokens": len(text.ids), "doubt": text.doubt}
-        about |= finding._asdict()
-        for name in ("best", "gap", "eps"):
-            about[name] = about[name] if math.isfinite(about[name]) else None
-        each.append(about)
+        each.append(about | console.plain(finding))
     tokens, explained = (sum(x[name] for x in each) for name in ("tokens", "explained"))
     kinds = {kind: kinds[kind] for kind in ("same", "tie", "difference")}
     counts = {"texts": len(each), **kinds, "tokens": tokens, "explained": explained}

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
-from specjax import drafts, fused, sides, verifiers
+from specjax import drafts, fused, verifiers
 from specjax.exactness import audit as auditing
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
@@ -24,13 +23,11 @@ def audit(
     """One run, tested against the target's own laws: `specjax.exactness.audit`. target,
     draft, protocol, read: as of `alpha`. fault: breaks the decoder on purpose, (draft,
     verifier) -> both of them."""
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft, with_alpha=False)
-    task = pairs.decoded(protocol, read, target)
+    pair = drafts.paired(target, draft)
     if fault is not None:
-        broken(draft, protocol, fault)
-    run = partial(measure_audit, (target, draft), task.prompts, protocol, fault)
-    return pairs.measurement(run, (target, draft), task, protocol)
+        broken(pair[1], protocol, fault)
+    how = pair, protocol, read, fault
+    return pairs.of_texts(measure_audit, *how, with_alpha=False, shares=False)
 
 
 def measure_audit(

@@ -179,12 +179,14 @@ def of_texts(
     read: Read,
     *how: Any,
     with_alpha: bool = True,
+    shares: bool = True,
 ) -> Measurement:
-    """What `measure` tells of (pair, prompts, protocol, *how, kept)."""
+    """What `measure` tells of (pair, prompts, protocol, *how), and of `kept` where it
+    `shares`."""
     sides.check(*pair, with_alpha=with_alpha)
     task = decoded(protocol, read, pair[0])
     run = partial(measure, pair, task.prompts, protocol, *how)
-    return measurement(run, pair, task, protocol)._replace(shares=True)
+    return measurement(run, pair, task, protocol)._replace(shares=shares)
 
 
 def timed(
