@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import hosts, probs
+from specjax import console, hosts, probs
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
 from specjax.sides import Side
@@ -100,10 +100,7 @@ def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict
         four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
     else:
         four = {"counts": kept(calls.accepted, calls.tested)}
-    return {
-        name: {key: estimate.known(x) for key, x in alpha._asdict().items()}
-        for name, alpha in four.items()
-    }
+    return console.plain(four)
 
 
 def kept(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimate:
