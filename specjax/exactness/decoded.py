@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import drafts, generate, sides
+from specjax.exactness import fixtures
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
-from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Params, Request, State
 from specjax.verifiers import recursive, token
@@ -70,7 +70,8 @@ def error_of(name: str, gamma: int = 2, n: int = 4) -> float:
 
     Raises ValueError as `drafts.named`, and for a draft that is drawn by chance.
     """
-    target = small_target()
+    config, params = fixtures.small_gpt(1)
+    target = sides.of_model("a GPT of three ids", gpt.build(config), params)
     side = drafts.named(name, target)
     if side.regime != sides.CERTAIN:
         raise ValueError(
@@ -82,18 +83,6 @@ def error_of(name: str, gamma: int = 2, n: int = 4) -> float:
     decoder = Decoder(target.model, drafter, rule)
     law = text_law(decoder, Params(target.params, side.params), PROMPT, n)
     return error(law, own_law(target.model, target.params, PROMPT, n))
-
-
-def small_target(vocab: int = 3) -> Side:
-    """A GPT with weights that are wide enough for laws far from uniform."""
-    config = gpt.Config(vocab=vocab, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
-    rng = np.random.default_rng(3)
-
-    def wide(leaf) -> jax.Array:
-        return jnp.asarray(rng.normal(scale=0.25, size=leaf.shape), leaf.dtype)
-
-    params = jax.tree.map(wide, gpt.abstract_params(config))
-    return sides.of_model("a GPT of three ids", gpt.build(config), params)
 
 
 def own_law(model, params, prompt: list[int], n: int) -> dict:

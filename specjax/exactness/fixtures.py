@@ -198,19 +198,24 @@ def context_free(law: Sequence[float]) -> Callable:
     return lambda prefix: logits
 
 
-def early_exit(longest: int, sampling: Sampling, seed: int = 3) -> Fixture:
+def small_gpt(layers: int) -> tuple[gpt.Config, dict]:
+    """Of three ids, with weights that are wide enough for laws far from uniform."""
+    config = gpt.Config(vocab=3, dim=8, mlp_dim=16, num_layers=layers, num_heads=2)
+    rng = np.random.default_rng(3)
+
+    def wide(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        return rng.normal(scale=0.25, size=leaf.shape).astype(leaf.dtype)
+
+    return config, jax.tree.map(wide, gpt.abstract_params(config))
+
+
+def early_exit(longest: int, sampling: Sampling) -> Fixture:
     """A real `gpt` of two layers and its own first layer, for prefixes to `longest`."""
-    config = gpt.Config(vocab=3, dim=8, mlp_dim=16, num_layers=2, num_heads=2)
-    slots = longest + 1
+    (config, params), slots = small_gpt(2), longest + 1
 
     @functools.cache
     def rows(layers: int) -> np.ndarray:
         """The logits at every slot of every text of `longest` tokens after a 0."""
-        rng = np.random.default_rng(seed)
-        params = jax.tree.map(  # wide enough for laws far from uniform
-            lambda leaf: rng.normal(scale=0.25, size=leaf.shape).astype(leaf.dtype),
-            gpt.abstract_params(config),
-        )
         model = gpt.build(config._replace(num_layers=layers))
         texts = np.array(list(itertools.product(range(config.vocab), repeat=longest)))
         tokens, zero = np.pad(texts, ((0, 0), (1, 0))), np.zeros(len(texts), np.int32)
