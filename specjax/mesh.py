@@ -25,7 +25,7 @@ from specjax.quantized import Int8
 from specjax.sides import Side
 from specjax.types import Drafter
 
-DATA, MODEL, DRAFT = "data", "model", "draft"
+DATA, MODEL = "data", "model"
 # Over which axis of a mesh lies what models call so; all else is whole everywhere.
 ROWS = {"batch": DATA}
 MATRICES = dict.fromkeys(("heads", "joined_heads", "mlp", "vocab"), MODEL)

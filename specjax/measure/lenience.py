@@ -71,13 +71,6 @@ def score(
     return Scores(*positions(pair, text, temperature, each, **truncation))
 
 
-def alpha(
-    target: Side, draft: Side, text: Text, temperature: float, lenience: float
-) -> Estimate:
-    """alpha_l on the target's own text, with its error; `score` has many l at once."""
-    return alphas(score((target, draft), text, temperature, [lenience]))[0]
-
-
 def alphas(scores: Scores) -> list[Estimate]:
     """alpha_l = E(beta_l) for each l (Table 5)."""
     return [estimate.rao_blackwell(beta, scores.sequence) for beta in scores.beta.T]
