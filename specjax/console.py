@@ -91,7 +91,12 @@ def typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def checked(check: Callable[[str], Any]) -> Callable[[str], str]:
     """Type of a flag: a text that `check` takes, as it is."""
-    return typed(lambda text: (check(text), text)[1])
+
+    def same(text: str) -> str:
+        check(text)
+        return text
+
+    return typed(same)
 
 
 seed = whole(0, 2**32 - 1)
