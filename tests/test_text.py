@@ -166,7 +166,7 @@ BAD = [
 
 
 def test_bad_input_is_told_before_any_compute(pair, monkeypatch):
-    monkeypatch.setattr(text, "program", None)
+    monkeypatch.setattr(plans, "program", None)
     for change, message in BAD:
         asked = {"target": pair[0], "draft": pair[1], "prompts": PROMPTS} | change
         with pytest.raises(ValueError, match=message):

@@ -70,7 +70,8 @@ def error_of(name: str, gamma: int = 2, n: int = 4) -> float:
 
     Raises ValueError as `drafts.named`, and for a draft that is drawn by chance.
     """
-    config, params = fixtures.small_gpt(1)
+    config, weights = fixtures.small_gpt(1)
+    params = jax.tree.map(jnp.asarray, weights)
     target = sides.of_model("a GPT of three ids", gpt.build(config), params)
     side = drafts.named(name, target)
     if side.regime != sides.CERTAIN:

@@ -145,7 +145,7 @@ def walltime(
     """Walltime as Tables 2 and 4 have it: Sections 4.1 and A.3. Args and Raises as
     `alpha`, and for a setting that cannot be measured."""
     pair = drafts.paired(target, draft)
-    return timed(partial(measure_walltime, task), pair, setting, task, read)
+    return timed(partial(measure_walltime, name=task), pair, setting, task, read)
 
 
 def by_question(
@@ -300,7 +300,7 @@ def written(
 
 
 def measure_walltime(
-    name: str, pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting
+    pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting, name: str
 ) -> dict:
     pair = placed(pair, setting)
     chosen = fused.of_setting(*pair, setting)

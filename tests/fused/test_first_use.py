@@ -86,7 +86,7 @@ RUNS = {
     "lenience": (partial(lenience.ran, PAIR, TEXT, PROTOCOL, 0.5), SPECULATIVE),
     "audit": (partial(audit_row.measure_audit, PAIR, PROMPTS, PROTOCOL), SPECULATIVE),
     "walltime": (
-        partial(pairs.measure_walltime, "marked", PAIR, PROMPTS, TIMED),
+        partial(pairs.measure_walltime, PAIR, PROMPTS, TIMED, "marked"),
         ALL,
     ),
     "microscope": (partial(microscope.measure, PAIR, PROMPTS, "", LOOK), SPECULATIVE),
