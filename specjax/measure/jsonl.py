@@ -164,20 +164,22 @@ def parse(line: bytes) -> dict[str, Any]:
     """The record of a line. Raises ValueError for what is none."""
     try:
         record = json.loads(line)
-        if not isinstance(record, dict):
-            raise ValueError("want an object: {...}")
-        for name, value in record.items():
-            finite(value, name)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("want an object: {...}")
+    for name, value in record.items():
+        finite(value, name)
     return record
 
 
-def finite(value: Any, place: str) -> None:
+def finite(value: Any, place: str, depth: int = 50) -> None:
     """Raises ValueError, naming the field, for a number that JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{place} is {value}, no finite number")
+    if depth == 0:
+        raise ValueError(f"{place.partition('.')[0]} is nested too deeply")
     inner = value.items() if isinstance(value, dict) else ()
     inner = enumerate(value) if isinstance(value, list) else inner
     for name, item in inner:
-        finite(item, f"{place}.{name}")
+        finite(item, f"{place}.{name}", depth - 1)
