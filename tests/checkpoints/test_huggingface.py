@@ -21,7 +21,15 @@ from specjax import checkpoints
 from specjax.checkpoints import archive, huggingface, names_t5
 from specjax.models import gpt
 from tests.support import checkpoint_folders as folders
-from tests.support.checkpoint_folders import CONFIGS, GPT2, T5, params_of, same, written
+from tests.support.checkpoint_folders import (
+    CONFIGS,
+    GPT2,
+    LLAMA,
+    T5,
+    params_of,
+    same,
+    written,
+)
 
 WEIGHTS = "model.safetensors"
 
@@ -32,6 +40,7 @@ def test_what_is_written_comes_back(tmp_path, name, most):
     folder, config = written(tmp_path, name, most), CONFIGS[name]
     checkpoint = checkpoints.load(folder)
     assert checkpoint.config == config and checkpoint.name == name
+    assert checkpoint.family == checkpoints.family_of(config)
     assert checkpoint.files[0] == folder / "config.json"
     assert (len(checkpoint.files) > 2) == (most == 3000)
     same(checkpoint.params, params_of(config))
@@ -54,6 +63,10 @@ def test_the_ends_of_texts_come_back(tmp_path):
     assert (checkpoint.start, checkpoint.ends) == (5, (30, 4))
     folders.reconfigure(gpt2, eos_token_id=None)
     assert checkpoints.load(gpt2).ends == ()
+    llama = written(tmp_path, "llama")
+    assert checkpoints.load(llama).ends == ()
+    folders.reconfigure(llama, eos_token_id=...)
+    assert checkpoints.load(llama).ends == (2,)  # its class's own
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
@@ -127,6 +140,18 @@ def as_published(arrays):
     return bare | masks | {"lm_head.weight": bare["wte.weight"]}
 
 
+def within(prefix: str, readout: str = "lm_head.weight"):
+    """A decoder's arrays by the names that they have within a larger model."""
+
+    def change(arrays):
+        last = {readout: arrays.pop("lm_head.weight")}
+        more = {"vision_tower.a": np.ones(3)} if prefix else {}
+        bare = {prefix + n.removeprefix("model."): a for n, a in arrays.items()}
+        return bare | last | more
+
+    return change
+
+
 def in_half(arrays):
     return {name: leaf.astype(np.float16) for name, leaf in arrays.items()}
 
@@ -140,6 +165,9 @@ def in_half(arrays):
         ("v1_1", with_copies_and_an_old_bias),
         ("v1_1", in_half),
         ("gpt2", as_published),
+        ("llama", within("")),
+        ("llama", within("model.language_model.")),
+        ("llama", within("language_model.model.", "language_model.lm_head.weight")),
     ],
 )
 def test_copies_and_relics_are_known(tmp_path, name, change):
@@ -155,6 +183,7 @@ def test_copies_and_relics_are_known(tmp_path, name, change):
     [
         ("v1_0", "shared.weight", dict(tied=False, scaled=True)),
         ("gpt2", "transformer.wte.weight", dict(tied=False)),
+        ("llama_tied", "model.embed_tokens.weight", dict(tied=False)),
     ],
 )
 def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, untied):
@@ -169,9 +198,10 @@ def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, unti
     checkpoint = checkpoints.load(folder)
     assert checkpoint.config == config._replace(**untied)
     flat = flatten_dict(checkpoint.params, sep="/")
-    readout = flat.pop("readout" if name == "gpt2" else "decoder/logits_dense/kernel")
+    t5 = "decoder/logits_dense/kernel", "token_embedder/embedding"
+    ours, table = t5 if name == "v1_0" else ("readout", "embedding")
+    readout, table = flat.pop(ours), flat[table]
     same(unflatten_dict(flat, sep="/"), params_of(config))
-    table = flat["embedding" if name == "gpt2" else "token_embedder/embedding"]
     same(readout, folders.nudged(np.asarray(table)).T)
 
 
@@ -212,6 +242,15 @@ def test_an_interrupted_write_leaves_nothing_and_nothing_is_written_over(
     assert (whole / WEIGHTS).read_bytes() == before
 
 
+UNSAID = [
+    (LLAMA._replace(score_cap=2.0), "llama's format .* cannot say score_cap"),
+    (LLAMA._replace(window=5, local=(1,)), "cannot say window, local"),
+    (CONFIGS["mistral"]._replace(local=(1,)), "cannot say local"),
+    (LLAMA._replace(biased=True), "cannot say out_biased"),
+    (CONFIGS["gemma2"]._replace(scale=0.4), "cannot say scale"),
+]
+
+
 def test_what_the_format_cannot_hold(tmp_path):
     bare, mixed = gpt.Config(13, 8, 16, 1, 2), params_of(GPT2)
     mixed["embedding"] = mixed["embedding"].astype(jnp.bfloat16)
@@ -225,6 +264,7 @@ def test_what_the_format_cannot_hold(tmp_path):
         (T5._replace(mlp_dim=24), params_of(T5), r"mlp/wi_0/kernel"),
         (GPT2, mixed, r"are bfloat16 and float32: cast them to one"),
         (GPT2, jax.tree.map(box, params_of(GPT2)), r"unbox"),
+        *((config, params_of(config), says) for config, says in UNSAID),
     ):
         with pytest.raises(ValueError, match=says):
             checkpoints.save(tmp_path / "new", (config, params))

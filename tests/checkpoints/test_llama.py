@@ -3,20 +3,14 @@
 `test_parity_models.py` asks the same of the installed transformers.
 """
 
-import json
-
-import numpy as np
 import pytest
 
-from specjax import checkpoints
 from specjax.checkpoints import names_llama
 from specjax.models.llama import Config, Rotation, Stretch
-from tests.support import tiny_llama
-from tests.support.checkpoint_folders import params_of, reconfigure, rewrite, same
+from tests.support.checkpoint_folders import LLAMA as BASE
 
 SIZES = dict(vocab_size=37, hidden_size=12, intermediate_size=10, num_hidden_layers=3)
 SIZES |= dict(num_attention_heads=2, num_key_value_heads=1)
-BASE = Config(37, 12, 10, 3, 2, 1, 6)
 
 
 def read(model_type="llama", **fields) -> Config:
@@ -170,85 +164,3 @@ def test_the_text_of_a_larger_model_is_read_and_its_ends_from_around_it():
     ):
         with pytest.raises(ValueError, match=words):
             names_llama.read_config(around | fields, "float32")
-
-
-# Folders.
-
-WRITTEN = {
-    "llama": tiny_llama.LLAMA,
-    "untied": BASE,
-    "mistral": BASE._replace(style="mistral", window=5, local=(0, 1, 2)),
-    "qwen2": BASE._replace(style="qwen2", biased=True, window=5, local=(1,)),
-    "qwen3": tiny_llama.QWEN3,
-    "gemma": BASE._replace(style="gemma", tied=True, positions=9),
-    "gemma2": tiny_llama.GEMMA2._replace(scale=0.5),
-    "gemma3": tiny_llama.GEMMA3,
-}
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_folder_gives_back_what_was_written(name, tmp_path):
-    config, folder = WRITTEN[name], tmp_path / name
-    checkpoints.save(folder, (config, params_of(config)), most=3000)
-    checkpoint = checkpoints.load(folder)
-    assert checkpoint.config == config and checkpoint.family == "llama"
-    assert len(checkpoint.files) > 3
-    same(checkpoint.params, params_of(config))
-
-
-def test_a_tied_readout_is_a_copy_or_is_used_as_it_is(tmp_path):
-    config, table = BASE._replace(tied=True), "model.embed_tokens.weight"
-    checkpoints.save(tmp_path / "a", (config, params_of(config)))
-    for times in 1, 2:
-        rewrite(tmp_path / "a", lambda x, n=times: x | {"lm_head.weight": n * x[table]})
-        checkpoint = checkpoints.load(tmp_path / "a")
-        assert checkpoint.config.tied == (times == 1)
-    readout, embedding = (checkpoint.params[x] for x in ("readout", "embedding"))
-    assert (readout == 2 * embedding.T).all()
-
-
-def test_what_the_format_cannot_say_is_not_written(tmp_path):
-    for config, words in (
-        (BASE._replace(score_cap=2.0), "llama's format .* cannot say score_cap"),
-        (BASE._replace(window=5, local=(1,)), "cannot say window, local"),
-        (BASE._replace(style="mistral", window=5, local=(1,)), "cannot say local"),
-        (BASE._replace(biased=True), "cannot say out_biased"),
-        (tiny_llama.GEMMA2, "cannot say scale"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            checkpoints.save(tmp_path / "a", (config, params_of(config)))
-    assert not list(tmp_path.iterdir())
-
-
-def test_several_ends_come_back_and_generation_config_goes_first(tmp_path):
-    folder = tmp_path / "a"
-    checkpoints.save(folder, (BASE, params_of(BASE)))
-    assert checkpoints.load(folder).ends == ()
-    reconfigure(folder, eos_token_id=...)
-    assert checkpoints.load(folder).ends == (2,)  # Llama's own
-    reconfigure(folder, eos_token_id=[7, 5], bos_token_id=3)
-    checkpoint = checkpoints.load(folder)
-    assert (checkpoint.start, checkpoint.ends) == (3, (7, 5))
-    told = {"eos_token_id": [9, 128009], "pad_token_id": 0, "do_sample": True}
-    (folder / "generation_config.json").write_text(json.dumps(told))
-    assert checkpoints.load(folder).ends == (9,)  # of those that it has
-
-
-READOUTS = {
-    "language_model.model.": "language_model.lm_head.weight",
-    "model.language_model.": "lm_head.weight",
-    "": "lm_head.weight",
-}
-
-
-@pytest.mark.parametrize(("prefix", "readout"), READOUTS.items())
-def test_names_within_a_larger_model_are_known(prefix, readout, tmp_path):
-    def change(stored: dict) -> dict:
-        last = {readout: stored.pop("lm_head.weight")}
-        more = {"vision_tower.a": np.ones(3)} if "language" in prefix else {}
-        bare = {prefix + n.removeprefix("model."): stored[n] for n in stored}
-        return bare | last | more
-
-    checkpoints.save(tmp_path / "a", (BASE, params_of(BASE)))
-    rewrite(tmp_path / "a", change)
-    same(checkpoints.load(tmp_path / "a").params, params_of(BASE))

@@ -1,10 +1,11 @@
 """Every family as transformers computes it: the same logits and the same greedy text.
 
-transformers writes random models; we load them.
+transformers writes random models; we load them, and Whisper in OpenAI's format too.
 Axes: B rows, T tokens, V vocabulary.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tests.support import transformers_models as theirs  # noqa: E402
-from tests.support.small_speech import TOKENS  # noqa: E402
+from tests.support.small_speech import TOKENS, VOCAB  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
+    BANDS,
     BATCH,
     CASES,
+    FRAMES,
     NEW,
     POSITIONS,
     WINDOW,
@@ -151,7 +154,84 @@ def test_fresh_positions_are_those_of_transformers(folder_of):
     config = checkpoints.load(folder_of("whisper").folder).config
     fresh = whisper.init_params(jax.random.key(0), config)
     ours = fresh["encoder"]["positions"].value
-    np.testing.assert_allclose(ours, sinusoids(theirs.FRAMES // 2, 18), atol=1e-6)
+    np.testing.assert_allclose(ours, sinusoids(FRAMES // 2, 18), atol=1e-6)
+
+
+# OpenAI's names of theirs, as they stand in a name.
+RENAMED = {"model.": "", "layers": "blocks", "fc1": "mlp.0", "fc2": "mlp.2"}
+RENAMED |= {"final_layer_norm": "mlp_ln", "self_attn_layer_norm": "attn_ln"}
+RENAMED |= {"encoder_attn_layer_norm": "cross_attn_ln", "self_attn.": "attn."}
+RENAMED |= {"encoder_attn.": "cross_attn.", "q_proj": "query", "k_proj": "key"}
+RENAMED |= {"v_proj": "value", "out_proj": "out", "embed_tokens": "token_embedding"}
+RENAMED |= {"encoder.layer_norm": "encoder.ln_post", "decoder.layer_norm": "decoder.ln"}
+RENAMED |= {"embed_positions.weight": "positional_embedding"}
+DIMS = dict(n_mels=BANDS, n_audio_ctx=FRAMES // 2, n_audio_state=18, n_audio_head=3)
+DIMS |= dict(n_audio_layer=2, n_vocab=VOCAB, n_text_ctx=POSITIONS, n_text_state=18)
+DIMS |= dict(n_text_head=3, n_text_layer=3)
+
+
+def write_openai(model, file: Path, dtype=torch.float32, **dims) -> Path:
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        for old, new in RENAMED.items():
+            name = name.replace(old, new)
+        if name != "proj_out.weight":
+            weights[name] = tensor.to(dtype)
+    torch.save({"dims": DIMS | dims, "model_state_dict": weights}, file)
+    return file
+
+
+def test_openai_s_format_is_the_same_model(folder_of, tmp_path):
+    written = folder_of("whisper")
+    loaded = checkpoints.load(written.folder)
+    file = write_openai(written.model, tmp_path / "small.pt")
+    for place in file, tmp_path:
+        back = checkpoints.load(place)
+        assert back.config == loaded.config and back.files == (file,)
+        jax.tree.map(np.testing.assert_array_equal, back.params, loaded.params)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_openai_s_format_in_half_precision(folder_of, tmp_path, dtype):
+    written = folder_of("whisper")
+    loaded = checkpoints.load(written.folder)
+    back = checkpoints.load(write_openai(written.model, tmp_path / "a.pt", dtype))
+
+    def close(half, whole):
+        np.testing.assert_allclose(half, whole, rtol=2**-7, atol=1e-6)
+
+    jax.tree.map(close, back.params, loaded.params)
+
+
+@pytest.mark.parametrize(
+    ("dims", "words"),
+    [
+        (dict(n_text_state=20), r"n_audio_state and n_text_state must be the same"),
+        (dict(n_mels="7"), r"n_mels must be the same whole number, 1 to .*: '7'"),
+        (dict(n_audio_head=5, n_text_head=5), r"18 features are no multiple of 2 and"),
+        (dict(n_text_layer=4), r"say 4 decoder layers and its arrays are of 3"),
+        (dict(n_vocab=60), r"token_embedding.weight: \(61, 18\), not \(60, 18\)"),
+    ],
+)
+def test_sizes_that_openai_s_file_does_not_have(folder_of, tmp_path, dims, words):
+    file = write_openai(folder_of("whisper").model, tmp_path / "a.pt", **dims)
+    with pytest.raises(ValueError, match=words):
+        checkpoints.load(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"a": 1}, r"a.pt is no Whisper of OpenAI, which holds dims and model_state"),
+        ({"dims": {}, "model_state_dict": {"a": 1}}, r"a.pt: a is no tensor: copy"),
+        (Path("a"), r"a.pt is a pickle that is cut short or holds more than tensors"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, content, words):
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=words) as caught:
+        checkpoints.load(tmp_path / "a.pt")
+    assert "\n" not in str(caught.value)
 
 
 # What must be noticed.

@@ -1,10 +1,7 @@
-"""No more is read of a checkpoint than must be, and by every kind of name.
+"""No more is read of a checkpoint than must be, straight to the devices of a mesh, and
+by every kind of name: bundled models, files, T5X's runs and the hub's."""
 
-Names here are those of bundled models, of files, of T5X's runs and of the hub.
-"""
-
-import os
-import subprocess
+import functools
 import sys
 import types
 import weakref
@@ -20,7 +17,7 @@ from specjax import checkpoints, zoo
 from specjax.checkpoints import archive
 from specjax.checkpoints.archive import Archive, Part, Source
 from specjax.models import gpt
-from tests.support import tiny_llama
+from tests.support import devices, shards, tiny_llama
 from tests.support.checkpoint_folders import T5, WHISPER, params_of, same, written
 
 # Reading.
@@ -79,61 +76,31 @@ def test_one_array_is_in_memory_at_a_time():
     assert most == [0] * 6 and not alive
 
 
-SHARDED = """
-import sys, jax, numpy as np
-from pathlib import Path
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from specjax import checkpoints
-from specjax.checkpoints import archive
-from tests.support import checkpoint_folders as the
-
-reads, fill = [], archive.of_safetensors
-def noted(files, where):
-    found = fill(files, where)
-    def read(name, index):
-        reads.append((name, found.read(name, index).size))
-        return found.read(name, index)
-    return found._replace(read=read)
-archive.of_safetensors = noted
-
-mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
-config = the.CONFIGS["gpt2"]
-def place(leaf):
-    sharded = leaf.ndim == 2 and leaf.shape[1] == 12
-    return NamedSharding(mesh, P(None, "model") if sharded else P())
-params = the.params_of(config)
-shardings = jax.tree.map(place, params)
-found = checkpoints.load(sys.argv[1], sharding=shardings)
-the.same(found.params, params)
-query = found.params["layers_0"]["attention"]["query"]["kernel"]
-assert query.addressable_shards[0].data.shape == (12, 6), query.sharding
-sizes = [size for name, size in reads if name.endswith("h.0.attn.c_attn.weight")]
-assert sizes == [72] * 6, sizes  # three parts, two halves of each, each read once
-everywhere = NamedSharding(mesh, P())
-whole = checkpoints.load(sys.argv[1], sharding=everywhere)
-the.same(whole.params, params)
-assert whole.params["embedding"].sharding == everywhere
-print("same")
-"""
+# In a process that has eight devices, see `tests.support.shards`.
+told = functools.partial(devices.told, "tests.support.shards")
 
 
-def run(code: str, *arguments, **environment) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+def test_every_format_is_read_straight_to_its_shards(tmp_path):
+    """They are those that would be placed afterwards, each number was read once, and a
+    pair writes the same texts."""
+    found = told("loaded", str(tmp_path))
+    assert found.keys() == {"huggingface", "fused", "zoo", "t5x", "scanned", "orbax"}
+    assert len([*(tmp_path / "huggingface").glob("model-*")]) > 1
+    for name, each in found.items():
+        assert each == {"same": True, "read": 1.0, "texts": True}, name
 
 
 @pytest.mark.slow
-def test_devices_read_their_own_shards_once(tmp_path):
-    folder = written(tmp_path, "gpt2")
-    flags = "--xla_force_host_platform_device_count=4"
-    assert run(SHARDED, folder, XLA_FLAGS=flags) == "same\n"
+def test_a_training_state_goes_on_under_another_mesh(tmp_path):
+    """Saved on four devices it goes on over others and on one, and from one on four;
+    and what a full disk does not take leaves what was kept before."""
+    found = told("kept", str(tmp_path))
+    pairs = [(shards.KEPT, other) for other in shards.OTHERS] + [("", shards.KEPT)]
+    assert found["same"] == {f"{at} to {other}": True for at, other in pairs}
+    assert found["full"].keys() == {shards.KEPT, ""}
+    for line, steps in found["full"].values():
+        assert "cannot be written (File too large): free some space" in line
+        assert "\n" not in line and steps == [3, 7]
 
 
 # Names of other kinds.
@@ -208,5 +175,6 @@ def test_without_a_network_the_cache_is_used(tmp_path):
     (model / "snapshots" / "v1_1").rename(model / "snapshots" / commit)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(commit)
-    printed = run(CACHED, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    where = dict(HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    printed = devices.ran("-c", CACHED, **where)
     assert printed.startswith("org/other is no path, is not in the cache")

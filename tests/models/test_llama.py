@@ -2,18 +2,15 @@
 
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, inputs
 from specjax.models import llama
 from specjax.models.llama import Config
 from specjax.types import Prompt
-from tests.support import tiny, tiny_llama
-from tests.support.drafter_cases import BY_NAME
-from tests.support.model_cases import GEMMA2, GEMMA3, IDS, ZERO, close, compiled
+from tests.support import tiny_llama
+from tests.support.model_cases import GEMMA2, IDS, ZERO, close, compiled
 from tests.support.tiny_llama import PORTION, WINDOW
 
 GEMMA = Config(29, 16, 24, 1, 4, 2, 6, style="gemma", tied=True, eps=1e-2)
@@ -72,24 +69,3 @@ def test_rejected_tokens_leave_no_trace_in_a_ring():
     at_once = llama.build(GEMMA2.config)  # in portions of more than a ring has
     with pytest.raises(ValueError, match="a ring of 6 slots cannot take 19 tokens"):
         at_once.apply(params, TEXTS, zero, cache)
-
-
-NEW, GAMMA = 14, 3
-PROMPT = inputs.make_prompt([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3, 2]])
-SLOTS = PROMPT.tokens.shape[1] + NEW + GAMMA + 1
-
-
-@pytest.mark.parametrize(
-    ("case", "name"), [(GEMMA2, "autoregressive"), (GEMMA3, "early_exit")]
-)
-def test_greedy_texts_are_the_argmax_of_a_full_recomputation(case, name):
-    """Prompts of several portions and of part of one."""
-    world = case.world()
-    sampling = inputs.make_sampling(3, 0.0)
-    request = inputs.make_request(jax.random.key(0), PROMPT, NEW, sampling)
-    run = jax.jit(generate.build_loop(BY_NAME[name].decoder(world, GAMMA), SLOTS))
-    output = jax.device_get(run(BY_NAME[name].params(world), PROMPT, request))
-    logits, _ = case.call(output.tokens, ZERO, None)
-    tiny.check_greedy(output, PROMPT.length, logits, least=6)
-    accepted, tested = output.counts.accepted.sum(), output.counts.tested.sum()
-    assert 0 < accepted < tested

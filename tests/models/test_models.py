@@ -9,22 +9,29 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from specjax import chunks
-from specjax.models import t5
+from specjax.drafters import nothing
+from specjax.inputs import make_prompt
+from specjax.models import gpt, llama, t5
 from specjax.types import Branches
-from tests.support import tiny
+from tests.support import drafter_cases, tiny
 from tests.support.model_cases import (
     CASES,
+    GEMMA2,
+    GEMMA3,
     IDS,
     INPUTS,
     LLAMA,
     MODULES,
     SLOTS,
+    T5,
     TOKENS,
+    WHISPER,
     ZERO,
     B,
     T,
     close,
     differs,
+    greedy,
     whole,
 )
 
@@ -177,6 +184,57 @@ def test_every_parameter_names_its_axes_and_is_counted(case):
                 assert same or axis in ("positions", "bands", "joined_heads"), name
         total = sum(leaf.size for leaf in shapes.values())
         assert case.module.num_params(config) == total
+
+
+MISTRAL = llama.Config(32000, 4096, 14336, 32, 32, 8, 128)
+GEMMA2_2B = llama.Config(256000, 2304, 9216, 26, 8, 4, 256, "gemma2", tied=True)
+SIZES = {
+    "97M of Leviathan et al., Section 4.2": (gpt, gpt.PAPER_97M, 97_222_656),
+    "6M of Leviathan et al., Section 4.2": (gpt, gpt.PAPER_6M, 5_668_864),
+    "Mistral 7B": (llama, MISTRAL, 7_241_732_096),
+    "Gemma 2 2B": (llama, GEMMA2_2B, 2_614_341_888),
+}
+
+
+@pytest.mark.parametrize(("module", "config", "count"), SIZES.values(), ids=SIZES)
+def test_a_published_model_has_its_published_size(module, config, count):
+    """Of one layer and the rest: layers are alike. What a file of `gin_configs/models`
+    states is `experiments/gpu/paper_size`'s."""
+    each = (config._replace(num_layers=depth) for depth in (1, 2))
+    one, two = map(module.num_params, each)
+    assert one + (config.num_layers - 1) * (two - one) == count
+
+
+# Texts: the target's own, whatever drafts them.
+
+NOTHING = drafter_cases.Case("nothing", lambda world, gamma: nothing.drafter)
+DRAFTED = [(T5, NOTHING)]
+DRAFTED += [
+    (case, drafter_cases.BY_NAME[name])
+    for case, names in (
+        (T5, ("autoregressive", "early_exit", "copying")),
+        (WHISPER, ("autoregressive", "copying")),
+        (GEMMA2, ("autoregressive",)),
+        (GEMMA3, ("early_exit",)),
+    )
+    for name in names
+]
+# Rings take the first in several portions, and the second in a part of one.
+BEGUN = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3, 2]]
+
+
+@pytest.mark.parametrize(
+    ("case", "drafter"), DRAFTED, ids=lambda each: getattr(each, "name", None)
+)
+def test_greedy_texts_are_the_argmax_of_a_full_recomputation(case, drafter):
+    world, prompt = case.world(), make_prompt(BEGUN)._replace(inputs=case.inputs())
+    output = greedy(drafter.decoder(world, 3), drafter.params(world), prompt, 14)
+    run = jax.jit(functools.partial(case.whole, case.config))
+    logits = run(world.target_weights, output.tokens, case.inputs())
+    tiny.check_greedy(output, prompt.length, logits, least=6)
+    if drafter.name in ("autoregressive", "early_exit"):
+        accepted, tested = output.counts.accepted, output.counts.tested
+        assert 0 < accepted.sum() < tested.sum()
 
 
 # A call whose tokens are a tree: its slots apart from its positions.

@@ -1,4 +1,4 @@
-"""T5 is T5: the papers' arithmetic, and its encoder."""
+"""T5 is T5: the papers' arithmetic, its encoder, and drafts copied from its input."""
 
 import functools
 
@@ -7,10 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax.drafters import copying
+from specjax.inputs import make_prompt, pad
 from specjax.models import t5
 from specjax.models.t5 import bucket
+from specjax.step import Decoder
+from specjax.types import Params
 from tests.support import tiny_t5
-from tests.support.model_cases import IDS, INPUTS, SOURCES, TEXTS, TOKENS, B, T, close
+from tests.support.model_cases import (
+    IDS,
+    INPUTS,
+    SOURCES,
+    TEXTS,
+    TOKENS,
+    B,
+    T,
+    close,
+    greedy,
+)
 from tests.support.tiny_t5 import TARGET, logits_by_hand
 
 WORLD = tiny_t5.world()
@@ -76,3 +90,32 @@ def test_features_beyond_float16_are_kept_in_float32():
 
     wanted = logits()
     close(logits(dtype="float16", joined=True), wanted, 0.05)
+
+
+def test_what_stands_in_an_input_is_copied_from_there():
+    """As far as each input goes, by weights that let nothing of it to the text."""
+    params = jax.tree.map(lambda leaf: leaf, WEIGHTS)
+    for layer in ("layers_0", "layers_1"):
+        out = params["decoder"][layer]["encoder_decoder_attention"]["out"]
+        out["kernel"] = jnp.zeros_like(out["kernel"])
+    prompt, new = make_prompt([[0], [0, 5, 7], [0, 3], [0]]), 20
+
+    def written(inputs):
+        about = prompt._replace(inputs=inputs)
+        output = greedy(Decoder(MODEL, copying.build(3)), Params(params), about, new)
+        rows = zip(output.tokens, output.length, strict=True)
+        return [row[:end].tolist() for row, end in rows], output.counts
+
+    texts, _ = written(pad([[1]] * 4))
+    unwritten = min({*range(IDS)}.difference(*texts))
+    tokens, length = pad(texts)
+    cut = jnp.minimum(length, jnp.array([99, 12, 9, 99]))
+    nowhere = pad([[unwritten] * 24] * 4)
+    entire, of_all = written((tokens, length))
+    short, of_some = written((tokens, cut))
+    none, of_none = written(nowhere)
+    assert entire == short == none == texts
+    assert (of_all.accepted >= new // 2).all() and (of_some.accepted > 0).all()
+    less = of_some.accepted < of_all.accepted
+    np.testing.assert_array_equal(less, [False, True, True, False])
+    assert not of_none.drafted.any()

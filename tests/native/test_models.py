@@ -1,10 +1,5 @@
 """Models multiply few rows in one pass, to the numbers of XLA's own products."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +11,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import int8_files, tiny, tiny_llama, tiny_t5
+from tests.support import devices, int8_files, tiny, tiny_llama, tiny_t5
 
 # Every matrix is large enough to be worth it. Of a layer: q, k, v, out and two; a T5
 # gates, and reads across by two; Llama's gates. And a readout.
@@ -106,19 +101,10 @@ print(hits.count("/jax/compilation_cache/cache_hits"))
 
 
 def test_a_program_is_read_back_from_the_compilation_cache(tmp_path):
-    env = os.environ | {
-        "JAX_PLATFORMS": "cpu",
+    kept = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    command, root = [sys.executable, "-c", CACHED], Path(__file__).resolve().parents[2]
-    first, second = (
-        int(
-            subprocess.run(
-                command, env=env, cwd=root, check=True, stdout=subprocess.PIPE
-            ).stdout
-        )
-        for _ in range(2)
-    )
+    first, second = (int(devices.ran("-c", CACHED, **kept)) for _ in range(2))
     assert first == 0 and second > 0

@@ -1,10 +1,6 @@
 """Thin products: the same numbers of a row, however many rows there are."""
 
 import functools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +11,7 @@ from specjax import native, quantized
 from specjax.models.dense import Dense, multiply
 from specjax.native import library, product
 from specjax.quantized import Int8
+from tests.support import devices
 
 SHAPES = (256, 1024), (1000, 67), (129, 513)  # K, N: whole vectors, and not
 WEIGHTS = "float32", "bfloat16", "int8"
@@ -189,7 +186,4 @@ for spec in ((None, "model"), ("model", None), ()):
 
 @pytest.mark.slow
 def test_a_matrix_over_two_devices_gives_the_same():
-    flags = "--xla_force_host_platform_device_count=2"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command, root = [sys.executable, "-c", SHARDED], Path(__file__).resolve().parents[2]
-    subprocess.run(command, env=env, cwd=root, check=True)
+    devices.ran("-c", SHARDED, devices=2)

@@ -10,11 +10,14 @@ from safetensors.numpy import load_file, save_file
 
 from specjax import checkpoints
 from specjax.checkpoints import archive
-from specjax.models import gpt, t5, whisper
+from specjax.models import gpt, llama, t5, whisper
+from tests.support import tiny_llama
 
 T5 = t5.Config(37, 15, 23, 1, 3, 3, 5)
 GPT2 = gpt.Config(31, 12, 19, 2, 3, positions=16, learned=True, tied=True)
 WHISPER = whisper.Config(31, 12, 19, 1, 2, 3, bands=5, frames=14, positions=16)
+LLAMA = llama.Config(37, 12, 10, 3, 2, 1, 6)
+LOCAL = LLAMA._replace(window=5)
 CONFIGS = {
     "v1_1": T5,
     "v1_0": T5._replace(gated=False, tied=True, encoder_layers=2, decoder_layers=1),
@@ -23,6 +26,15 @@ CONFIGS = {
     "gpt2": GPT2,
     "gpt2_untied": GPT2._replace(tied=False),
     "whisper": WHISPER,
+    "llama": LLAMA,
+    "llama_tied": LLAMA._replace(tied=True),
+    "llama3": tiny_llama.LLAMA,
+    "mistral": LOCAL._replace(style="mistral", local=(0, 1, 2)),
+    "qwen2": LOCAL._replace(style="qwen2", biased=True, local=(1,)),
+    "qwen3": tiny_llama.QWEN3,
+    "gemma": LLAMA._replace(style="gemma", tied=True, positions=9),
+    "gemma2": tiny_llama.GEMMA2._replace(scale=0.5),
+    "gemma3": tiny_llama.GEMMA3,
 }
 NEAR_4GB = 4_000_000_000
 

@@ -1,4 +1,4 @@
-"""A module of the tests in a process of its own, on eight devices of a CPU."""
+"""Processes of their own, on one device of a CPU or on several."""
 
 import json
 import os
@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-EIGHT = "--xla_force_host_platform_device_count=8"
 
 
-def told(module: str, *arguments: str) -> Any:
-    """What the module prints, as JSON."""
+def ran(*command: str, devices: int = 1, **environment: str) -> str:
+    """What Python prints that is called so, at the root of the repository."""
+    count = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT},
+        [sys.executable, *command],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | count | environment,
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return done.stdout
+
+
+def told(module: str, *arguments: str) -> Any:
+    """What a module of the tests prints on eight devices, as JSON."""
+    return json.loads(ran("-m", module, *arguments, devices=8))

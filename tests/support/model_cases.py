@@ -14,10 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.inputs import pad
+from specjax import generate
+from specjax.generate import Output
+from specjax.inputs import make_request, make_sampling, pad
 from specjax.models import gpt, llama, t5, whisper
 from specjax.models.cache import KeyValues
-from specjax.types import Features, Model, Prompt
+from specjax.step import Decoder
+from specjax.types import Features, Model, Params, Prompt
 from tests.support import tiny, tiny_llama, tiny_t5, tiny_whisper
 from tests.support.tiny import World
 
@@ -97,6 +100,14 @@ def compiled(model: Model) -> Callable:
         return model.readout(params, features), cache
 
     return run
+
+
+def greedy(decoder: Decoder, params: Params, prompt: Prompt, new: int) -> Output:
+    """Texts of `new` tokens by the largest logits, with at most 3 drafted at once."""
+    rows, width = prompt.tokens.shape
+    request = make_request(jax.random.key(0), prompt, new, make_sampling(rows, 0.0))
+    run = generate.build(decoder, width + new + 4)
+    return jax.device_get(run(params, prompt, request))
 
 
 def whole_decoder(config: gpt.Config | llama.Config, params, tokens, inputs) -> Array:

@@ -1,6 +1,6 @@
 """Checkpoints of every format that are read straight to the shards of eight devices.
 
-Run as a module it prints, as JSON, what `tests.checkpoints.test_shards` asks for.
+Run as a module it prints, as JSON, what `tests.checkpoints.test_reading` asks for.
 """
 
 import json
@@ -23,9 +23,11 @@ from specjax import checkpoints, mesh, sides, zoo
 from specjax.checkpoints import Pretrained, archive
 from specjax.measure import costs
 from tests import conftest
-from tests.support import meshed, t5x_files
+from tests.support import meshed, t5x_files, tiny
 
 MESH = "data=2,model=4"
+# Whose file has queries, keys and values in one array.
+GPT2 = meshed.GPT._replace(positions=64, learned=True, tied=True)
 DECODED = "huggingface"  # one that is drafted for: its texts are compared, too
 
 
@@ -33,11 +35,13 @@ def files(folder: Path) -> dict[str, tuple[str, Path]]:
     """Where the target of a family lies, by format."""
     llama, gpt, t5 = (meshed.pair(x)[0].pretrained for x in ("llama", "gpt", "t5"))
     checkpoints.save(folder / "huggingface", llama, 100_000)
+    checkpoints.save(folder / "fused", (GPT2, tiny.weights(GPT2, 2)))
     zoo.save(folder / "zoo.safetensors", gpt.config, gpt.params)
     flat = {n: np.asarray(x) for n, x in flatten_dict(t5.params, sep="/").items()}
     stacked = t5x_files.scalable(flat, sizes=t5.config)
     return {
         "huggingface": ("llama", folder / "huggingface"),
+        "fused": ("gpt", folder / "fused"),
         "zoo": ("gpt", folder / "zoo.safetensors"),
         "t5x": ("t5", checkpoints.t5x.save(folder / "t5x", 1, t5.params)),
         "scanned": ("t5", t5x_files.native(folder / "scanned", stacked)),
