@@ -191,52 +191,41 @@ def test_two_files_without_a_word_are_gpt2s(byte_level, tmp_path):
         tokenizers.read(tmp_path)
 
 
-def held(which, folder):
+@pytest.fixture(scope="module", params=["code", "bytes", "llama"])
+def in_bytes(request, byte_level, tmp_path_factory):
     """A tokenizer that spells some characters in bytes."""
-    if which == "code":
-        return zoo.tokenizer()
-    if which == "bytes":
-        return tokenizers.read(folder)
-    return tokenizers.read(described(folder / "own", LLAMA))
+    folder = {"code": zoo.FOLDER, "bytes": byte_level[0]}.get(request.param)
+    folder = folder or described(tmp_path_factory.mktemp("llama"), LLAMA)
+    return tokenizers.read(folder, start=1, ends=(2,))
 
 
-@pytest.mark.parametrize("which", ["code", "bytes", "llama"])
-def test_a_stream_is_the_text_and_holds_back_broken_characters(which, byte_level):
-    own = held(which, byte_level[0])
+def test_a_stream_is_the_text_and_holds_back_broken_characters(in_bytes):
     text = "x = '\U0001f642 \u6f20'"
-    ids = own.encode(text)
+    ids = in_bytes.encode(text)
     growing = [ids[:i] for i in range(1, len(ids) + 1)]
-    assert any("\ufffd" in own.decode(some) for some in growing)
-    parts = list(tokenizers.stream(own, growing))
+    assert any("\ufffd" in in_bytes.decode(some) for some in growing)
+    parts = list(tokenizers.stream(in_bytes, growing))
     assert "".join(parts) == text and not any("\ufffd" in part for part in parts)
     assert len([part for part in parts if part]) > 4
-    cut = list(tokenizers.stream(own, growing[:-1]))
-    assert "".join(cut) == own.decode(ids[:-1])
+    cut = list(tokenizers.stream(in_bytes, growing[:-1]))
+    assert "".join(cut) == in_bytes.decode(ids[:-1])
 
 
-@pytest.mark.parametrize("which", ["code", "bytes", "llama"])
-def test_what_ids_spell_is_the_text(which, byte_level, tmp_path):
+def test_what_ids_spell_is_the_text(in_bytes):
     """Byte for byte, of no special id, and of no id that there is not."""
-    folder = {"code": zoo.FOLDER, "bytes": byte_level[0], "llama": tmp_path}[which]
-    if which == "llama":
-        described(folder, LLAMA)
-    tokenizer = tokenizers.read(folder, start=1, ends=(2,))
-    ids = tokenizer.encode(f"x {TEXT}")
-    spelled = [tokenizer.spelled(i) for i in ids]
+    spelled = [in_bytes.spelled(i) for i in in_bytes.encode(f"x {TEXT}")]
     assert b"".join(filter(None, spelled)).strip() == f"x {TEXT}".encode()
-    assert [tokenizer.spelled(i) for i in (1, 2, 10**6)] == [None] * 3
+    assert [in_bytes.spelled(i) for i in (1, 2, 10**6)] == [None] * 3
 
 
-@pytest.mark.parametrize("which", ["code", "bytes", "llama"])
-def test_what_is_whole_before_a_broken_character_is_kept(which, byte_level):
+def test_what_is_whole_before_a_broken_character_is_kept(in_bytes):
     """The bytes of two characters, the second cut short, are one run of tokens."""
-    own = held(which, byte_level[0])
-    ids = own.encode("\U0001f642\U0001f642")
-    assert own.decode(ids[:-1]).rstrip("\ufffd").strip() == "\U0001f642"
-    assert own.decode(ids[:-1]).endswith("\ufffd")
+    ids = in_bytes.encode("\U0001f642\U0001f642")
     whole, cut = np.array(ids), len(ids) - 1
-    assert streaming.continuation(own, whole, cut, len(ids)).endswith("\U0001f642")
-    assert streaming.continuation(own, whole, cut, len(ids)).count("\U0001f642") == 1
+    assert in_bytes.decode(ids[:cut]).rstrip("\ufffd").strip() == "\U0001f642"
+    assert in_bytes.decode(ids[:cut]).endswith("\ufffd")
+    behind = streaming.continuation(in_bytes, whole, cut, len(ids))
+    assert behind.endswith("\U0001f642") and behind.count("\U0001f642") == 1
 
 
 def test_a_file_that_cannot_be_read_is_named(byte_level, monkeypatch, tmp_path):

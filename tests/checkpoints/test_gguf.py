@@ -1,12 +1,13 @@
 """GGUF files read as the models, the tokenizers and the templates that were written."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 import specjax
 from specjax import checkpoints, zoo
-from specjax.models import llama
 from specjax.models.llama import Config, Rotation, Stretch
 from tests.support import tiny_llama
 
@@ -33,11 +34,17 @@ TEXT = "def f(x):\n    return x + 1234  # it's  ok, they'LL\n\n\té漢😀"
 CHAT = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
+weights = functools.partial(tiny_llama.weights, seed=1)
+
+
+def written(folder, config, *more, **how):
+    return gguf_files.write(folder / "a.gguf", config, weights(config), *more, **how)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_is_read_as_it_was(tmp_path, name):
     config = FAMILIES[name]
-    params = tiny_llama.weights(config, seed=1)
-    read = checkpoints.load(gguf_files.write(tmp_path / "a.gguf", config, params))
+    read, params = checkpoints.load(written(tmp_path, config)), weights(config)
     assert read.config == config._replace(eps=read.config.eps)
     assert np.isclose(read.config.eps, config.eps)
     assert (read.start, read.ends) == (1, (2, 3))
@@ -48,12 +55,10 @@ def test_a_family_is_read_as_it_was(tmp_path, name):
 
 def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
     config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
-    params = tiny_llama.weights(config, seed=1)
     kind = gguf.GGMLQuantizationType.Q8_0
-    path = gguf_files.write(tmp_path / "a.gguf", config, params, quantized=kind)
-    read = checkpoints.load(path)
+    read = checkpoints.load(written(tmp_path, config, quantized=kind))
     assert read.stored == "Q8_0 9, F32 3"
-    embedding = np.asarray(params["embedding"])
+    embedding = np.asarray(weights(config)["embedding"])
     wanted = gguf.quants.dequantize(gguf.quants.quantize(embedding, kind), kind)
     np.testing.assert_array_equal(read.params["embedding"], wanted)
     assert 1e-4 < np.abs(wanted - embedding).max() < 0.05
@@ -75,9 +80,7 @@ def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
     ],
 )
 def test_metadata_that_may_change_the_model_are_refused_by_name(tmp_path, more, named):
-    config = FAMILIES["llama"]
-    params = tiny_llama.weights(config, seed=1)
-    path = gguf_files.write(tmp_path / "a.gguf", config, params, more)
+    path = written(tmp_path, FAMILIES["llama"], more)
     with pytest.raises(ValueError, match=named) as refused:
         checkpoints.load(path)
     assert "\n" not in str(refused.value)
@@ -85,17 +88,13 @@ def test_metadata_that_may_change_the_model_are_refused_by_name(tmp_path, more, 
 
 def test_frequencies_that_are_not_llama_3s_are_refused(tmp_path):
     odd = Rotation(500000.0, stretch=Stretch(8.0, 1.0, 4.0, 4096))
-    config = FAMILIES["llama 3"]._replace(rotation=odd)
-    params = tiny_llama.weights(config, seed=1)
+    path = written(tmp_path, FAMILIES["llama 3"]._replace(rotation=odd))
     with pytest.raises(ValueError, match="not Llama 3's"):
-        checkpoints.load(gguf_files.write(tmp_path / "a.gguf", config, params))
+        checkpoints.load(path)
 
 
 def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
-    config = FAMILIES["llama"]
-    path = gguf_files.write(
-        tmp_path / "a.gguf", config, tiny_llama.weights(config, seed=1)
-    )
+    path = written(tmp_path, FAMILIES["llama"])
     whole = path.read_bytes()
     for kept in (0, 3, 100, len(whole) // 2):
         path.write_bytes(whole[:kept])
@@ -106,10 +105,7 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
 
 def tokenizer_of(tmp_path, keys):
     config = FAMILIES["llama"]._replace(vocab=len(keys["ggml.tokens"]))
-    shapes = llama.abstract_params(config)
-    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    path = gguf_files.write(tmp_path / "a.gguf", config, params, tokenizer=keys)
-    return specjax.load(path).tokenizer
+    return specjax.load(written(tmp_path, config, tokenizer=keys)).tokenizer
 
 
 def test_pieces_are_merged_as_sentencepiece_merges_them(tmp_path):

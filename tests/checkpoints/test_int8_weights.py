@@ -13,7 +13,7 @@ from specjax.checkpoints.archive import Source
 from specjax.models import gpt, llama, t5
 from specjax.quantized import Int8, rounding
 from tests.support import tiny, tiny_llama, tiny_t5
-from tests.support.int8_files import rounded
+from tests.support.tiny import rounded
 
 GPT = gpt.Config(128, 32, 128, 1, 2)
 T5 = t5.Config(128, 32, 128, 1, 1, 2, 16)

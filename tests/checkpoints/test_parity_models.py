@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tests.support import transformers_models as theirs  # noqa: E402
-from tests.support.small_speech import TOKENS, VOCAB  # noqa: E402
+from tests.support.tiny_whisper import TOKENS, VOCAB  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
     BANDS,
     BATCH,

@@ -12,8 +12,8 @@ from specjax.models.reduced import Reduction
 from specjax.quantized import Int8, rounding
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import tiny_llama
-from tests.support.tiny import TARGET, weights
+from tests.support import tiny, tiny_llama
+from tests.support.tiny import TARGET
 
 LARGE = tiny_llama.LLAMA._replace(window=None, local=())
 SMALL = LARGE._replace(vocab=11, num_layers=1, tied=True, window=3, local=(0,))
@@ -72,19 +72,25 @@ def test_it_is_in_as_many_bits_as_its_file(written, monkeypatch):
 
 def test_another_target_is_told(written):
     path = str(written / "draft.safetensors")
-    wide = LARGE._replace(dim=18)
-    other = checkpoints.Pretrained("wide", wide, checkpoints.build(wide), {})
-    other = other._replace(params=tiny_llama.weights(wide, 2))
-    with pytest.raises(ValueError, match=r"of width 16, and its target's has 18: name"):
-        drafts.named(path, sides.of_pretrained(other))
-    few = LARGE._replace(vocab=20)
-    other = checkpoints.Pretrained("few", few, checkpoints.build(few), {})
-    other = other._replace(params=tiny_llama.weights(few, 2))
-    with pytest.raises(ValueError, match=r"of the 20 of its target: name the target"):
-        drafts.named(path, sides.of_pretrained(other))
-    gpt = checkpoints.Pretrained("gpt", TARGET, checkpoints.build(TARGET), {})
-    gpt = sides.of_pretrained(gpt._replace(params=weights(TARGET, 1)))
-    with pytest.raises(ValueError, match="drafts for a model of Llama's kind, and gpt"):
-        drafts.named(path, gpt)
+    llama = tiny_llama.weights
+    for name, config, weights, message in (
+        (
+            "wide",
+            LARGE._replace(dim=18),
+            llama,
+            "width 16, and its target's has 18: name",
+        ),
+        (
+            "few",
+            LARGE._replace(vocab=20),
+            llama,
+            "of the 20 of its target: name",
+        ),
+        ("gpt", TARGET, tiny.weights, "drafts for a model of Llama's kind, and gpt"),
+    ):
+        model, params = checkpoints.build(config), weights(config, 2)
+        target = checkpoints.Pretrained(name, config, model, params)
+        with pytest.raises(ValueError, match=message):
+            drafts.named(path, sides.of_pretrained(target))
     with pytest.raises(ValueError, match="ids: name it as a draft"):
         pretrained.load(path)

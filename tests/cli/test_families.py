@@ -10,7 +10,7 @@ import pytest
 
 from specjax.cli import audit, demo, measure, microscope
 from specjax.measure import jsonl
-from tests.support import family_folders, text_folders
+from tests.support import text_folders
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
@@ -40,7 +40,7 @@ def folder_of(tmp_path_factory):
     def folder(family: str) -> tuple[list[str], str]:
         if family not in there:
             folder = tmp_path_factory.mktemp(family)
-            flags = family_folders.pair(family, folder)
+            flags = text_folders.pair(family, folder)
             lines = [*LINES, CHAT] if family == "gpt2" else LINES
             (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
             there[family] = flags, str(folder / "prompts.jsonl")

@@ -9,7 +9,7 @@ from specjax.models import constrained as module
 from specjax.models.constrained import constrained
 from specjax.types import Branches, Prompt, TokenAutomaton
 from tests.support import tiny
-from tests.support.model_cases import GPT, WHISPER, close
+from tests.support.model_cases import GPT, WHISPER, close, compiled
 
 V, SLOTS = 29, 16
 TOKENS = jnp.array([[3, 12, 3, 8, 25, 7], [5, 5, 21, 7, 2, 2], [0, 28, 1, 0, 14, 9]])
@@ -63,15 +63,6 @@ def begun(case, dtype: str = "float32"):
     return model, params, cache
 
 
-def called(model):
-    @jax.jit
-    def run(params, tokens, start, cache, branches=None):
-        features, cache = model.apply(params, tokens, start, cache, branches)
-        return features, model.readout(params, features), cache
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("case", "dtype"),
     [(GPT, "float32"), (GPT, "bfloat16"), (WHISPER, "float32")],
@@ -82,16 +73,18 @@ def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
     monkeypatch.setattr(module, "UNROLLED", 3)  # longer calls are a loop
     monkeypatch.setattr(module, "AT_ONCE", 4)
     model, params, cache = begun(case, dtype)
-    run, zero, tokens = called(model), np.zeros(3, np.int32), np.asarray(TOKENS)
+    run, zero, tokens = compiled(model), np.zeros(3, np.int32), np.asarray(TOKENS)
+    features, _ = jax.eval_shape(model.apply, params, tokens, zero, cache)
+    assert features.dtype == dtype
     for widths in ((6,), (1,) * 6, (3, 2, 1)):
         # Rejected, all of it.
-        _, _, ruined = run(params, tokens, zero, cache)
-        _, _, ruined = run(params, tokens[:, ::-1], LENGTH, ruined)
+        _, ruined = run(params, tokens, zero, cache)
+        _, ruined = run(params, tokens[:, ::-1], LENGTH, ruined)
         start = 0
         for width in widths:
             part = tokens[:, start : start + width]
-            features, logits, ruined = run(params, part, zero + start, ruined)
-            assert features.dtype == dtype and logits.dtype == jnp.float32
+            logits, ruined = run(params, part, zero + start, ruined)
+            assert logits.dtype == jnp.float32
             for row, place in np.ndindex(3, width):
                 expected = allowed(tokens[row, : start + place + 1])
                 np.testing.assert_array_equal(left(logits)[row, place], expected)
@@ -103,35 +96,35 @@ def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
 def test_what_is_left_has_the_logits_of_the_plain_model(case):
     model, params, cache = begun(case)
     zero, plain = jnp.zeros(3, jnp.int32), case.world().target
-    logits = called(model)(params, TOKENS, zero, cache)[1]
+    logits, _ = compiled(model)(params, TOKENS, zero, cache)
     own = plain.init(params, Prompt(TOKENS, LENGTH, case.inputs()), SLOTS)
-    wanted = called(plain)(params, TOKENS, zero, own)[1]
+    wanted, _ = compiled(plain)(params, TOKENS, zero, own)
     close(logits, np.where(np.isfinite(logits), wanted, -np.inf), 1e-5)
 
 
 def test_on_a_tree_each_token_s_state_follows_its_path():
     model, params, cache = begun(GPT)
-    run, start = called(model), jnp.array([3, 4, 2])
-    cache = run(params, TOKENS, jnp.zeros(3, jnp.int32), cache)[2]
+    run, start = compiled(model), jnp.array([3, 4, 2])
+    _, cache = run(params, TOKENS, jnp.zeros(3, jnp.int32), cache)
     paths, sees = [[0], [1], [0, 2], [1, 3], [0, 2, 4], [0, 5]], np.zeros((6, 6), bool)
     for node, path in enumerate(paths):
         sees[node, path] = True
     depth = jnp.array([[len(path) - 1 for path in paths]] * 3, jnp.int32)
     nodes = jnp.array([[4, 9, 17, 2, 6, 6], [1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4]])
     tree = Branches(depth, jnp.broadcast_to(sees, (3, 6, 6)))
-    _, logits, _ = run(params, nodes, start, cache, tree)
+    logits, _ = run(params, nodes, start, cache, tree)
     for row, node in np.ndindex(3, 6):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[node])]]
         np.testing.assert_array_equal(left(logits)[row, node], allowed(text))
     # The same in two calls, and a path that is kept goes on as a chain does.
     head = Branches(depth[:, :3], tree.sees[:, :3, :3])
-    after = run(params, nodes[:, :3], start, cache, head)[2]
+    _, after = run(params, nodes[:, :3], start, cache, head)
     tail = tree._replace(sees=tree.sees[:, 3:])
-    _, second, after = run(params, nodes[:, 3:], start + 3, after, tail)
+    second, after = run(params, nodes[:, 3:], start + 3, after, tail)
     np.testing.assert_array_equal(left(second), left(logits)[:, 3:])
     path = jnp.array([paths[4]] * 3)
     kept = model.keep(after, start, path)
-    following = run(params, nodes[:, :1], start + 3, kept)[1]
+    following, _ = run(params, nodes[:, :1], start + 3, kept)
     for row in range(3):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[4])]]
         text = [*text, nodes[row, 0]]

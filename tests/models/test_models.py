@@ -228,7 +228,7 @@ BEGUN = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3, 2]]
 )
 def test_greedy_texts_are_the_argmax_of_a_full_recomputation(case, drafter):
     world, prompt = case.world(), make_prompt(BEGUN)._replace(inputs=case.inputs())
-    output = greedy(drafter.decoder(world, 3), drafter.params(world), prompt, 14)
+    output = greedy(drafter.decoder(world, 3), drafter.params(world), prompt, 20)
     run = jax.jit(functools.partial(case.whole, case.config))
     logits = run(world.target_weights, output.tokens, case.inputs())
     tiny.check_greedy(output, prompt.length, logits, least=6)
@@ -270,30 +270,18 @@ def as_chains(case, cache, start=START) -> np.ndarray:
     return np.stack(logits, axis=1)
 
 
-@functools.cache
-def program(case):
-    model = case.world().target
-
-    @jax.jit
-    def logits(params, start, cache, tree):
-        features, cache = model.apply(params, NODES, start, cache, tree)
-        return model.readout(params, features), cache
-
-    return functools.partial(logits, case.world().target_weights)
-
-
 @each_module
 def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
     """Rows stand at different slots, which an earlier call has written already."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     tree, expected = branches(), as_chains(case, cache)
-    logits, _ = program(case)(START, cache, tree)
+    logits, _ = case.call(NODES, START, cache, tree)
     close(logits, expected)
     # The check notices what is seen besides, and where tokens stand.
     chain = np.tri(len(NODES[0]), dtype=bool)
     in_slots = tree._replace(depth=jnp.zeros_like(tree.depth) + jnp.arange(4))
     for wrong in (tree._replace(sees=tree.sees | chain), in_slots):
-        other, _ = program(case)(START, cache, wrong)
+        other, _ = case.call(NODES, START, cache, wrong)
         off = np.abs(np.asarray(other)[..., :IDS] - expected[..., :IDS])
         assert (off.max(-1) > 1e-2).any(axis=1).all()
 
@@ -303,17 +291,10 @@ def test_a_tree_may_be_read_in_two_calls(case):
     """The second sees of the first what its branches say."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     tree, expected = branches(), as_chains(case, cache)
-    model, params = case.world().target, case.world().target_weights
-
-    @jax.jit
-    def part(tokens, start, cache, tree):
-        features, cache = model.apply(params, tokens, start, cache, tree)
-        return model.readout(params, features), cache
-
     head = Branches(tree.depth[:, :2], tree.sees[:, :2, :2])
-    first, after = part(NODES[:, :2], START, cache, head)
+    first, after = case.call(NODES[:, :2], START, cache, head)
     tail = tree._replace(sees=tree.sees[:, 2:])
-    second, _ = part(NODES[:, 2:], START + 2, after, tail)
+    second, _ = case.call(NODES[:, 2:], START + 2, after, tail)
     close(np.concatenate([first, second], axis=1), expected)
 
 
@@ -322,7 +303,7 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
     """Whatever the tree held besides; the caches of what follows are compared by the
     logits after them."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
-    _, after = program(case)(START, cache, branches())
+    _, after = case.call(NODES, START, cache, branches())
     deepest = [max(row, key=len) for row in PATHS]
     path = np.array([(*row, 2, 3)[:2] if len(row) < 2 else row[:2] for row in deepest])
     path = np.maximum(path, np.arange(2))  # beyond a path each stays where it is
@@ -343,7 +324,7 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
 def test_a_tree_without_a_cache_sees_itself_alone(case):
     cache = case.fresh()._replace(own=None) if case.encodes else None
     expected = as_chains(case, case.fresh(), ZERO)
-    close(program(case)(ZERO, cache, branches())[0], expected)
+    close(case.call(NODES, ZERO, cache, branches())[0], expected)
 
 
 @each_module

@@ -11,7 +11,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import devices, int8_files, tiny, tiny_llama, tiny_t5
+from tests.support import devices, tiny, tiny_llama, tiny_t5
 
 # Every matrix is large enough to be worth it. Of a layer: q, k, v, out and two; a T5
 # gates, and reads across by two; Llama's gates. And a readout.
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 def sized(family: str, dtype: str):
     """A model and its weights."""
     model, params = FAMILIES[family][0]()
-    return model, params if dtype == "float32" else int8_files.rounded(params, dtype)
+    return model, params if dtype == "float32" else tiny.rounded(params, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int8_dynamic"])

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -18,20 +19,9 @@ from tests.support import speech_folders, tiny_whisper
 
 
 def cheapest(cost: np.ndarray) -> float:
-    """By every path there is."""
-    rows, columns = cost.shape
-    best = np.inf
-    steps = ((1, 0), (0, 1), (1, 1))
-    waiting = [((0, 0), cost[0, 0])]
-    while waiting:
-        (i, j), total = waiting.pop()
-        if (i, j) == (rows - 1, columns - 1):
-            best = min(best, total)
-        for down, along in steps:
-            if i + down < rows and j + along < columns:
-                place = i + down, j + along
-                waiting.append((place, total + cost[place]))
-    return best
+    """By every path there is: of what a path may go through before its last place."""
+    before = cost[:-1], cost[:, :-1], cost[:-1, :-1]
+    return cost[-1, -1] + min((cheapest(x) for x in before if x.size), default=0.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (4, 5), (5, 3)])
@@ -95,52 +85,42 @@ def test_scores_and_probabilities_are_those_of_the_whole_text():
     np.testing.assert_allclose(layers[1][:, 1], scores[:, 0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("aligned")
-    pytest.importorskip("soundfile")
-    pytest.importorskip("soxr")
-    pytest.importorskip("tokenizers")
-    return place, speech_folders.folders(place)
+def naming(folder: str, place: Path, heads=None) -> Path:
+    """A copy of a model's folder that names these heads."""
+    shutil.copytree(folder, place, dirs_exist_ok=True)
+    told = json.loads((place / "generation_config.json").read_text())
+    told |= {"alignment_heads": heads}
+    (place / "generation_config.json").write_text(json.dumps(told))
+    return place
 
 
-def name_heads(folder: str, heads) -> None:
-    file = Path(folder) / "generation_config.json"
-    told = json.loads(file.read_text()) | {"alignment_heads": heads}
-    file.write_text(json.dumps(told))
+def test_heads_are_named_by_the_checkpoint(names, tmp_path):
+    def heads(told=None):
+        of = naming(names["apart"], tmp_path, told)
+        return alignment.heads(pairs.opened(of, None))
 
-
-def test_heads_are_named_by_the_checkpoint(folders):
-    _, names = folders
-    folder = names["apart"]
-    pair = pairs.opened(folder, None)
-    with pytest.raises(
-        ValueError, match=r"put a generation_config.json with its align"
-    ):
-        alignment.heads(pair)
+    with pytest.raises(ValueError, match=r"put a generation_config.json with its al"):
+        heads()
     for bad in ([[1, 0]], [[0, 2]], [0, 1], [[0]], "ab"):  # one layer of two heads
-        name_heads(folder, bad)
         with pytest.raises(ValueError, match="a layer below 1 and a head below 2"):
-            alignment.heads(pair)
-    name_heads(folder, [[0, 1], [0, 0]])
-    assert alignment.heads(pair) == ((0, 1), (0, 0))
-    name_heads(folder, None)
-    (Path(folder) / "config.json").write_text('{"alignment_heads": [[0, 1]]}')
+            heads(bad)
+    assert heads([[0, 1], [0, 0]]) == ((0, 1), (0, 0))
+    pair = pairs.opened(naming(names["apart"], tmp_path), None)
+    (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}')
     assert alignment.heads(pair) == ((0, 1),)
 
 
 @pytest.mark.slow
-def test_words_are_those_of_the_text_and_change_nothing(folders):
-    import soundfile
-
-    place, names = folders
-    name_heads(names["target"], [[0, 1], [1, 0]])
-    files = [place / "a.wav", place / "b.wav"]
+def test_words_are_those_of_the_text_and_change_nothing(names, tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    files = [tmp_path / "a.wav", tmp_path / "b.wav"]
     for seed, file in enumerate(files):
         sound = speech_folders.sound(4.5 - 2 * seed, seed)
         soundfile.write(file, sound, 16_000)
     asked = dict(temperatures=(0.0,), language=["de", "en"], batch=2, gamma=2)
-    pair = pairs.opened(names["target"], names["draft"])
+    target = naming(names["target"], tmp_path / "target", [[0, 1], [1, 0]])
+    pair = pairs.opened(target, names["draft"])
     asked["clips"] = [(0, 1.5), (1.5, 9)]
     plain = transcribe(pair, None, files, **asked)
     timed = transcribe(pair, None, files, words=True, **asked)

@@ -7,6 +7,7 @@ import pytest
 
 from specjax import zoo
 from specjax.speech import audio, clips, logmel, voice
+from tests.support import speech_folders
 
 
 def test_parts_are_read_and_cut_at_the_end():
@@ -28,26 +29,14 @@ def test_what_is_no_part_is_refused(text):
         clips.parse(text)
 
 
-class Loud:
-    """Hears speech where a chunk is loud; its chunks have four samples."""
-
-    def reset(self):
-        self.heard = []
-
-    def chunk_samples(self):
-        return 4
-
-    def process_samples(self, samples):
-        self.heard += samples
-        return float(np.mean(samples))
-
-
 def test_what_is_heard_on_the_way_is_each_sample_once():
-    sound, loud, found = np.arange(23, dtype=np.float32), Loud(), []
+    loud = speech_folders.Ears(4, lambda heard: np.mean(heard[-1]))
+    sound, found = np.arange(23, dtype=np.float32), []
     blocks = [sound[:5], sound[5:6], sound[6:]]
     passed = [*voice.through(blocks, loud, found)]
     assert all(a is b for a, b in zip(passed, blocks, strict=True))
-    assert loud.heard == [*sound, 0.0] and found[:2] == [1.5, 5.5] and len(found) == 6
+    assert [*np.ravel(loud.heard)] == [*sound, 0.0]
+    assert found[:2] == [1.5, 5.5] and len(found) == 6
 
 
 def test_a_part_begins_where_speech_is_likely_and_ends_in_a_long_silence():

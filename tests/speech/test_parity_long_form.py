@@ -19,7 +19,7 @@ from specjax.speech.sequential import (  # noqa: E402
     Recording,
     transcribe,
 )
-from tests.support.small_speech import TOKENS  # noqa: E402
+from tests.support.tiny_whisper import TOKENS  # noqa: E402
 
 torch.set_num_threads(1)
 BANDS, NEW, CONTEXT = 5, 14, 40

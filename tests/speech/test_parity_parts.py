@@ -22,7 +22,7 @@ from specjax.speech import (  # noqa: E402
 )
 from specjax.speech.rules import Limits  # noqa: E402
 from tests.speech.test_rules import texts  # noqa: E402
-from tests.support.small_speech import EARLIER, PROMPT, TOKENS, VOCAB  # noqa: E402
+from tests.support.tiny_whisper import EARLIER, PROMPT, TOKENS, VOCAB  # noqa: E402
 
 MOST = 2e-5
 RNG = np.random.default_rng(1)

@@ -12,7 +12,7 @@ import pytest
 
 from specjax.speech import rules, tokens
 from specjax.speech.limits import Limits
-from tests.support.small_speech import EARLIER, PROMPT, TOKENS, VOCAB
+from tests.support.tiny_whisper import EARLIER, PROMPT, TOKENS, VOCAB
 
 LIMITS = Limits(suppressed=(1, 7, 22, 28), at_first=(5, 20), first_time=4)
 FIRST, END = TOKENS.first_time, TOKENS.end

@@ -16,13 +16,6 @@ from specjax.types import Features
 from tests.support import speech_folders, tiny_llama
 from tests.support.speech_folders import DRAFT, SAID, TARGET
 
-pytest.importorskip("tokenizers")
-
-
-@pytest.fixture(scope="module")
-def names(tmp_path_factory):
-    return speech_folders.folders(tmp_path_factory.mktemp("few"))
-
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_it_hears_and_reads_as_its_target_and_says_some_ids(names, dtype):

@@ -7,7 +7,7 @@ import pytest
 
 from specjax.speech import languages, limits, tiktoken, tokens
 from specjax.speech.limits import Limits
-from tests.support.small_speech import IDS, TOKENS
+from tests.support.tiny_whisper import IDS, TOKENS
 
 MERGED = [b"th", b"the", b" the", b" t", b"\xc3\xa9", b"in"]
 MERGED += [b"xyz"]  # of no two others

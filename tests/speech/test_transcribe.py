@@ -13,7 +13,7 @@ from specjax.speech import sequential as module
 from specjax.speech.clips import Clip
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Decoded, Options, Recording, transcribe
-from tests.support.small_speech import PROMPT, TOKENS
+from tests.support.tiny_whisper import PROMPT, TOKENS
 
 AT, WORDS = TOKENS.first_time, range(1, 20)
 SILENCE, LOOP, LOST = 17, 18, 19  # words that the decoder has trouble with

@@ -5,7 +5,7 @@ import pytest
 
 from specjax.speech import pauses, words
 from specjax.speech.segments import Segment, Word
-from tests.support.small_speech import TOKENS
+from tests.support.tiny_whisper import TOKENS
 
 PIECES = [" ask", " not", "hing", ",", ' "', "你", b"\xe5", b"\xa5\xbd"]
 PIECES += [".", "don", "'t"]

@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from specjax import checkpoints
 from specjax.checkpoints import archive
 from specjax.models import gpt, llama, t5, whisper
-from tests.support import tiny_llama
+from tests.support import tiny, tiny_llama
 
 T5 = t5.Config(37, 15, 23, 1, 3, 3, 5)
 GPT2 = gpt.Config(31, 12, 19, 2, 3, positions=16, learned=True, tied=True)
@@ -42,10 +41,7 @@ NEAR_4GB = 4_000_000_000
 def params_of(config):
     """Fresh weights; norms and biases are random too."""
     shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
-    leaves, tree = jax.tree.flatten(shapes)
-    rng = np.random.default_rng(0)
-    fresh = [rng.standard_normal(leaf.shape).astype(np.float32) for leaf in leaves]
-    return jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in fresh])
+    return tiny.drawn(shapes, 0, lambda name, noise: noise)
 
 
 def written(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path:

@@ -46,7 +46,7 @@ from tests.support import (
     tiny_llama,
     tiny_t5,
 )
-from tests.support.int8_files import rounded
+from tests.support.tiny import rounded
 
 GAMMA, NEW, GPT_VOCAB = 2, 8, 4096
 # Matrices that eight devices divide; ids that fill no whole number of blocks of each.

@@ -20,7 +20,7 @@ from specjax.inputs import make_request, make_sampling, pad
 from specjax.models import gpt, llama, t5, whisper
 from specjax.models.cache import KeyValues
 from specjax.step import Decoder
-from specjax.types import Features, Model, Params, Prompt
+from specjax.types import Branches, Features, Model, Params, Prompt
 from tests.support import tiny, tiny_llama, tiny_t5, tiny_whisper
 from tests.support.tiny import World
 
@@ -57,9 +57,10 @@ class Case(NamedTuple):
             return self.module.build(config)
         return self.module.build(config, self.portion)
 
-    def call(self, tokens, start, cache):
+    def call(self, tokens, start, cache, branches: Branches | None = None):
         """Logits [B, T, V] of one call, and the cache."""
-        return _program(self)(self.world().target_weights, tokens, start, cache)
+        weights = self.world().target_weights
+        return _program(self)(weights, tokens, start, cache, branches)
 
     def fresh(self, rows: int = B):
         """The cache before the first call."""
@@ -95,8 +96,8 @@ def compiled(model: Model) -> Callable:
     """(params, tokens, start, cache) -> logits [B, T, V] of one call, and the cache."""
 
     @jax.jit
-    def run(params, tokens, start, cache):
-        features, cache = model.apply(params, tokens, start, cache)
+    def run(params, tokens, start, cache, branches=None):
+        features, cache = model.apply(params, tokens, start, cache, branches)
         return model.readout(params, features), cache
 
     return run

@@ -3,6 +3,7 @@ with an encoder of its own; a draft that says some of its ids; and recordings.""
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -91,3 +92,21 @@ def sound(seconds: float, seed: int = 0, rate: int = logmel.RATE) -> np.ndarray:
     tone = np.sin(2 * np.pi * (300 + 200 * np.sin(time)) * time)
     loud = 0.2 + 0.1 * np.sin(3 * time + seed)
     return np.float32(loud * (tone + 0.3 * rng.standard_normal(time.size)))
+
+
+class Ears:
+    """Stands for the detector of speech. size: of its chunks. likely: the chunks that
+    it has heard -> how likely the last is speech."""
+
+    def __init__(self, size: int, likely: Callable[[list], float]):
+        self.size, self.likely = size, likely
+
+    def reset(self):
+        self.heard = []
+
+    def chunk_samples(self) -> int:
+        return self.size
+
+    def process_samples(self, samples) -> float:
+        self.heard.append(samples)
+        return float(self.likely(self.heard))

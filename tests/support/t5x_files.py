@@ -1,9 +1,18 @@
 """Folders as T5X has written them, in every layout that it has had, and what they hold.
 
-Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax.
+Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax; and
+they may be in memory, or in a bucket of Google's storage that a folder stands in for.
 """
 
+import json
 import re
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -147,3 +156,48 @@ def in_memory(folder, url):
         if file.is_file():
             store.write(str(file.relative_to(folder)), file.read_bytes()).result()
     return url
+
+
+@contextmanager
+def in_bucket(folder: Path, monkeypatch) -> Iterator[list[str]]:
+    """gs://any-bucket has what the folder has. Yields the names of the objects that
+    were asked for."""
+    asked = []
+
+    class Bucket(BaseHTTPRequestHandler):
+        def do_GET(self):
+            url = urllib.parse.urlsplit(self.path)
+            name = re.fullmatch(r"/storage/v1/b/[^/]+/o/?(.*)", url.path)[1]
+            if not name:
+                self.answer(HTTPStatus.OK, listed(url.query))
+                return
+            asked.append(urllib.parse.unquote(name))
+            there = (file := folder / asked[-1]).is_file()
+            status = HTTPStatus.OK if there else HTTPStatus.NOT_FOUND
+            self.answer(status, file.read_bytes() if there else b"")
+
+        def answer(self, status: HTTPStatus, content: bytes):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("x-goog-generation", "1")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    def listed(query: str) -> bytes:
+        fields = dict(urllib.parse.parse_qsl(query))
+        first, last = (fields.get(f"{end}Offset", "") for end in ("start", "end"))
+        files = (path for path in folder.rglob("*") if path.is_file())
+        names = sorted(str(path.relative_to(folder)) for path in files)
+        items = [{"name": n} for n in names if first <= n and (n < last or not last)]
+        return json.dumps({"items": items}).encode()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", url)
+        monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "of no account")
+        yield asked
+        server.shutdown()

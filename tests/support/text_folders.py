@@ -1,4 +1,5 @@
-"""Small folders as of the hub: a GPT-2 and a T5 with a tokenizer, and a Whisper."""
+"""Small folders as of the hub: decoders of each family and a T5 with a tokenizer, and
+a Whisper without."""
 
 import json
 import shutil
@@ -9,8 +10,9 @@ import numpy as np
 
 from specjax import checkpoints, pretrained, zoo
 from specjax.checkpoints import Pretrained
-from specjax.models import gpt, t5
-from tests.support import tiny_t5, tiny_whisper
+from specjax.models import gpt, llama, t5
+from specjax.models.llama import Rotation
+from tests.support import tiny, tiny_llama, tiny_t5, tiny_whisper
 
 END = "<|endoftext|>"
 TEMPLATE = (
@@ -18,6 +20,10 @@ TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}bot:{% endif %}"
 )
 GPT2 = gpt.Config(300, 16, 32, 1, 2, positions=64, learned=True, tied=True)
+LLAMA = llama.Config(300, 16, 32, 1, 4, 2, 8, rotation=Rotation(500.0))
+# Windows are shorter than the texts that are decoded.
+GEMMA3 = LLAMA._replace(style="gemma3", tied=True, scale=0.25, rotation=Rotation())
+GEMMA3 = GEMMA3._replace(window=6, local=(0,), local_rotation=Rotation(50.0))
 T5 = tiny_t5.SMALL._replace(vocab=6016, pieces=None)
 TEXTS = ["def add(a, b):\n    return a + b\n", "class Stack:\n    def pop(self):\n"]
 
@@ -73,6 +79,29 @@ def t5_folder(folder: Path, seed: int = 0) -> Path:
     checkpoints.save(folder, (T5, weights(t5.abstract_params(T5), seed)))
     shutil.copy(zoo.FOLDER / "t5.model", folder / "spiece.model")
     return folder
+
+
+def llama_folder(folder: Path, config: llama.Config, seed: int) -> None:
+    """config.json, model.safetensors, tokenizer.json."""
+    target, other = (tiny_llama.weights(config, number) for number in (1, 2))
+    checkpoints.save(folder, (config, tiny.mixed(target, other, 0.1 * seed)))
+    bpe().save(str(folder / "tokenizer.json"))
+
+
+def pair(family: str, folder: Path) -> list[str]:
+    """Flags that name a target and a draft near it, written below a folder."""
+    flags = []
+    for seed, side in enumerate(("target", "draft")):
+        flags += [f"--{side}", str(folder / side)]
+        match family:
+            case "gpt2":
+                gpt2(folder / side, seed)
+            case "t5":
+                t5_folder(folder / side, seed)
+            case _:
+                config = LLAMA if family == "llama" else GEMMA3
+                llama_folder(folder / side, config, seed)
+    return flags
 
 
 def whisper_folder(folder: Path) -> Path:

@@ -13,11 +13,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from specjax.generate import Output
 from specjax.models import gpt
 from specjax.models.cache import KeyValues
+from specjax.quantized import Dynamic, Int8, rounding
 from specjax.types import BLOCK, Model
 
 
@@ -78,6 +80,16 @@ def first_layer(cache):
 def mixed(tree, other, share: float):
     """The first of two weight trees with a share of the second added."""
     return jax.tree.map(lambda a, b: a + share * b, tree, other)
+
+
+def rounded(params: Any, kind: str = "int8") -> Any:
+    """The same tree, its large matrices in eight bits, or also "int8_dynamic"."""
+    flat = flatten_dict(params, sep="/")
+    for name, leaf in flat.items():
+        if rounding.rounds(leaf.shape):
+            whole = Int8(*rounding.rounded(leaf, rounding.inputs_of(name)))
+            flat[name] = whole if kind == "int8" else Dynamic.of(whole)
+    return unflatten_dict(flat, sep="/")
 
 
 @jax.jit

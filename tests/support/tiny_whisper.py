@@ -1,4 +1,4 @@
-"""A small Whisper to decode with, as a `tiny.World`."""
+"""A small Whisper to decode with, as a `tiny.World`, and small sets of tokens."""
 
 import functools
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import whisper
+from specjax.speech.tokens import Tokens
 from specjax.types import Features
 from tests.support.tiny import World, drawn, first_layer, mixed
 
@@ -45,3 +46,16 @@ def world() -> World:
     draft |= {"encoder": target["encoder"]}
     model, shallow = whisper.build(TARGET), whisper.build(SMALL)
     return World(model, shallow, shallow, first_layer, target, draft, target)
+
+
+# Whisper's special tokens at the end of 20 others, and 31 timestamps: 61 ids.
+TEXT, VOCAB = 20, 61
+LANGUAGES = ("en", "de")
+NAMES = ("endoftext", "startoftranscript", *LANGUAGES, "translate", "transcribe")
+NAMES += ("startoflm", "startofprev", "nospeech", "notimestamps")
+IDS = {f"<|{name}|>": TEXT + i for i, name in enumerate(NAMES)}
+SPOKEN = dict(tasks={"transcribe": 25, "translate": 24}, languages={"en": 22, "de": 23})
+PLACES = dict(previous=27, no_speech=28, no_timestamps=29, first_time=30)
+TOKENS = Tokens(end=20, start=21, **PLACES, **SPOKEN)
+PROMPT = [21, 22, 25]
+EARLIER = [27, 3, 31, 4]  # what was said before, with a time in it

@@ -15,7 +15,7 @@ import pytest
 
 from specjax.models import t5
 from specjax.types import Features
-from tests.support.small_speech import TOKENS, VOCAB
+from tests.support.tiny_whisper import TOKENS, VOCAB
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
