@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, native
+from specjax import native
 from specjax.drafters import autoregressive, nothing
-from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.inputs import make_prompt
 from specjax.models import gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import devices, tiny, tiny_llama, tiny_t5
+from tests.support.model_cases import greedy
 
 # Every matrix is large enough to be worth it. Of a layer: q, k, v, out and two; a T5
 # gates, and reads across by two; Llama's gates. And a readout.
@@ -75,9 +76,8 @@ def wrong_at_times(params):
 def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
     target, weights = sized("gpt", "int8")
     prompt, params = make_prompt([[1, 2, 3]]), Params(weights, wrong_at_times(weights))
-    request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 0.0))
     alone, drafted = (
-        generate.build(Decoder(target, drafter), 48)(params, prompt, request)
+        greedy(Decoder(target, drafter), params, prompt, 40)
         for drafter in (nothing.drafter, autoregressive.build(target, 4))
     )
     np.testing.assert_array_equal(alone.tokens, drafted.tokens)

@@ -104,10 +104,10 @@ def compiled(model: Model) -> Callable:
 
 
 def greedy(decoder: Decoder, params: Params, prompt: Prompt, new: int) -> Output:
-    """Texts of `new` tokens by the largest logits, with at most 3 drafted at once."""
+    """Texts of `new` tokens by the largest logits, with at most 7 drafted at once."""
     rows, width = prompt.tokens.shape
     request = make_request(jax.random.key(0), prompt, new, make_sampling(rows, 0.0))
-    run = generate.build(decoder, width + new + 4)
+    run = generate.build(decoder, width + new + 8)
     return jax.device_get(run(params, prompt, request))
 
 

