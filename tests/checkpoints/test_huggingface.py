@@ -64,8 +64,9 @@ def test_the_ends_of_texts_come_back(tmp_path):
     assert checkpoints.load(gpt2).ends == ()
     llama = written(tmp_path, "llama")
     assert checkpoints.load(llama).ends == ()
-    folders.reconfigure(llama, eos_token_id=...)
-    assert checkpoints.load(llama).ends == (2,)  # its class's own
+    folders.reconfigure(llama, bos_token_id=3, eos_token_id=...)
+    checkpoint = checkpoints.load(llama)
+    assert (checkpoint.start, checkpoint.ends) == (3, (2,))  # its class's own end
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
