@@ -117,18 +117,7 @@ FOLDERS = [  # configuration, text, tokens (␣ is SentencePiece's mark), text a
 
 def described(folder, config):
     """A folder of this configuration, with the vocabulary of its class."""
-    first = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-    match config["tokenizer_class"]:
-        case "LlamaTokenizer" | "PreTrainedTokenizerFast":
-            files = {"tokenizer_model": tokenizer_folders.llama()}
-        case "GemmaTokenizer":
-            files = {"tokenizer_model": tokenizer_folders.gemma()}
-        case "T5Tokenizer":
-            files = {"spiece_model": tokenizer_folders.t5()}
-        case "ByT5Tokenizer":
-            files = {}
-        case name:
-            files = tokenizer_folders.pairs(first if name[0] == "R" else ())
+    files = tokenizer_folders.vocabulary(config["tokenizer_class"])
     return tokenizer_folders.write(folder, tokenizer_config_json=config, **files)
 
 

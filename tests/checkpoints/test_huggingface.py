@@ -47,26 +47,26 @@ def test_what_is_written_comes_back(tmp_path, name, most):
 
 
 def test_the_ends_of_texts_come_back(tmp_path):
-    checkpoint = checkpoints.load(written(tmp_path))
-    assert (checkpoint.start, checkpoint.ends) == (0, (1,))
-    told = '{"eos_token_id": [6, 5], "decoder_start_token_id": 3, "top_k": 9}'
-    (tmp_path / "v1_1" / "generation_config.json").write_text(told)
-    checkpoint = checkpoints.load(tmp_path / "v1_1")
-    assert (checkpoint.start, checkpoint.ends) == (3, (6, 5))
+    def told(folder):
+        checkpoint = checkpoints.load(folder)
+        return checkpoint.start, checkpoint.ends
+
+    t5 = written(tmp_path)
+    assert told(t5) == (0, (1,))
+    fields = '{"eos_token_id": [6, 5], "decoder_start_token_id": 3, "top_k": 9}'
+    (t5 / "generation_config.json").write_text(fields)
+    assert told(t5) == (3, (6, 5))
     gpt2 = written(tmp_path, "gpt2")
     folders.reconfigure(gpt2, bos_token_id=50256, eos_token_id=[30, 31, 4, 30])  # of 31
-    checkpoint = checkpoints.load(gpt2)
-    assert (checkpoint.start, checkpoint.ends) == (None, (30, 4))
-    checkpoints.save(tmp_path / "several", checkpoint._replace(start=5))
-    checkpoint = checkpoints.load(tmp_path / "several")
-    assert (checkpoint.start, checkpoint.ends) == (5, (30, 4))
+    assert told(gpt2) == (None, (30, 4))
+    checkpoints.save(tmp_path / "several", checkpoints.load(gpt2)._replace(start=5))
+    assert told(tmp_path / "several") == (5, (30, 4))
     folders.reconfigure(gpt2, eos_token_id=None)
-    assert checkpoints.load(gpt2).ends == ()
+    assert told(gpt2)[1] == ()
     llama = written(tmp_path, "llama")
-    assert checkpoints.load(llama).ends == ()
+    assert told(llama)[1] == ()
     folders.reconfigure(llama, bos_token_id=3, eos_token_id=...)
-    checkpoint = checkpoints.load(llama)
-    assert (checkpoint.start, checkpoint.ends) == (3, (2,))  # its class's own end
+    assert told(llama) == (3, (2,))  # its class's own end
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):

@@ -25,17 +25,6 @@ pytest.importorskip("transformers")
 
 from tests.support import transformers_models as theirs  # noqa: E402
 from tests.support.tiny_whisper import TOKENS, VOCAB  # noqa: E402
-from tests.support.transformers_models import (  # noqa: E402
-    BANDS,
-    BATCH,
-    CASES,
-    FRAMES,
-    NEW,
-    POSITIONS,
-    WINDOW,
-    Written,
-    write,
-)
 
 MOST = 1e-4  # what logits may differ by, in float32
 AROUND = {  # family, first token and ends, by the class of transformers
@@ -46,13 +35,13 @@ AROUND = {  # family, first token and ends, by the class of transformers
 
 
 @pytest.fixture(scope="module")
-def folder_of(tmp_path_factory) -> Callable[[str], Written]:
+def folder_of(tmp_path_factory) -> Callable[[str], theirs.Written]:
     """Each case is written once."""
     there = {}
 
-    def once(name: str) -> Written:
+    def once(name: str) -> theirs.Written:
         if name not in there:
-            there[name] = write(name, tmp_path_factory.mktemp(name))
+            there[name] = theirs.write(name, tmp_path_factory.mktemp(name))
         return there[name]
 
     return once
@@ -62,18 +51,18 @@ def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
     """By the cache where a text is about something, as decoding computes them."""
     model, ids = checkpoint.model, jnp.asarray(tokens, jnp.int32)
     _, inputs = theirs.heard(called, checkpoint.config.vocab)
-    prompt = Prompt(ids, jnp.full(BATCH, ids.shape[1], jnp.int32), inputs)
+    prompt = Prompt(ids, jnp.full(theirs.BATCH, ids.shape[1], jnp.int32), inputs)
 
     @jax.jit
     def run(params):
-        cache = None if inputs is None else model.init(params, prompt, POSITIONS)
-        start = jnp.zeros(BATCH, jnp.int32)
+        cache = None if inputs is None else model.init(params, prompt, theirs.POSITIONS)
+        start = jnp.zeros(theirs.BATCH, jnp.int32)
         return model.readout(params, model.apply(params, ids, start, cache)[0])
 
     return np.asarray(run(checkpoint.params))
 
 
-def difference(written: Written, checkpoint) -> float:
+def difference(written: theirs.Written, checkpoint) -> float:
     """The largest of any logit's."""
     tokens = theirs.texts(written.vocab)
     expected = theirs.logits(written.model.double(), written.called, tokens)
@@ -83,7 +72,7 @@ def difference(written: Written, checkpoint) -> float:
     return float(np.abs(expected - logits).max())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", theirs.CASES)
 def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     """One batch of different lengths here and one row at a time there; with a draft,
     the first layer's, the text is the same."""
@@ -94,19 +83,19 @@ def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     assert difference(written, checkpoint) <= MOST
     prompt = make_prompt(theirs.prompts(called))
     prompt = prompt._replace(inputs=theirs.heard(called, written.vocab)[1])
-    sampling = make_sampling(BATCH, 0.0)
+    sampling = make_sampling(theirs.BATCH, 0.0)
     key = jax.random.key(0)
-    request = make_request(key, prompt, NEW, sampling, checkpoint.ends)
+    request = make_request(key, prompt, theirs.NEW, sampling, checkpoint.ends)
     draft = autoregressive.build(sides.first_layers(checkpoint.config, 1), 3)
     params, expected = Params(*[checkpoint.params] * 2), theirs.greedy(written)
     for parts in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
-        output = generate.build(parts, POSITIONS)(params, prompt, request)
+        output = generate.build(parts, theirs.POSITIONS)(params, prompt, request)
         rows = zip(output.tokens, output.length, strict=True)
         assert [tokens[:n].tolist() for tokens, n in rows] == expected
     assert len(np.unique(np.concatenate(expected))) > 5, "too little to be compared"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", theirs.CASES)
 def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
     written = folder_of(name)
     checkpoint, folder = checkpoints.load(written.folder), tmp_path / name
@@ -130,7 +119,7 @@ def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
 @pytest.mark.parametrize("name", ["llama3", "gemma3_images", "v1_1"])
 def test_halves_in_shards_load_in_either_dtype(name, tmp_path):
     """Numbers stored in bfloat16 are exact in float32, in which both compute."""
-    written = write(name, tmp_path, torch.bfloat16, max_shard_size="3KB")
+    written = theirs.write(name, tmp_path, torch.bfloat16, max_shard_size="3KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
     whole, half = (checkpoints.load(tmp_path, d) for d in ("float32", "bfloat16"))
     assert difference(written, whole) <= MOST
@@ -154,7 +143,7 @@ def test_fresh_positions_are_those_of_transformers(folder_of):
     config = checkpoints.load(folder_of("whisper").folder).config
     fresh = whisper.init_params(jax.random.key(0), config)
     ours = fresh["encoder"]["positions"].value
-    np.testing.assert_allclose(ours, sinusoids(FRAMES // 2, 18), atol=1e-6)
+    np.testing.assert_allclose(ours, sinusoids(theirs.FRAMES // 2, 18), atol=1e-6)
 
 
 # OpenAI's names of theirs, as they stand in a name.
@@ -165,9 +154,9 @@ RENAMED |= {"encoder_attn.": "cross_attn.", "q_proj": "query", "k_proj": "key"}
 RENAMED |= {"v_proj": "value", "out_proj": "out", "embed_tokens": "token_embedding"}
 RENAMED |= {"encoder.layer_norm": "encoder.ln_post", "decoder.layer_norm": "decoder.ln"}
 RENAMED |= {"embed_positions.weight": "positional_embedding"}
-DIMS = dict(n_mels=BANDS, n_audio_ctx=FRAMES // 2, n_audio_state=18, n_audio_head=3)
-DIMS |= dict(n_audio_layer=2, n_vocab=VOCAB, n_text_ctx=POSITIONS, n_text_state=18)
-DIMS |= dict(n_text_head=3, n_text_layer=3)
+DIMS = dict(n_vocab=VOCAB, n_mels=theirs.BANDS, n_audio_ctx=theirs.FRAMES // 2)
+DIMS |= dict(n_audio_state=18, n_audio_head=3, n_audio_layer=2, n_text_state=18)
+DIMS |= dict(n_text_ctx=theirs.POSITIONS, n_text_head=3, n_text_layer=3)
 
 
 def write_openai(model, file: Path, dtype=torch.float32, **dims) -> Path:
@@ -237,14 +226,14 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, content, words)
 # What must be noticed.
 
 MISREAD = [
-    ("mistral", dict(window=WINDOW + 1)),
+    ("mistral", dict(window=theirs.WINDOW + 1)),
     ("qwen2_local", dict(local=(0, 1))),
     ("llama3", dict(rotation=Rotation(500.0, stretch=Stretch(4.0, 1.0, 3.9, 16)))),
     ("llama_long", dict(rotation=Rotation(1e4))),
     ("gemma2", dict(logit_cap=None)),
     ("gemma2", dict(eps=1e-2)),
     ("gemma3", dict(local_rotation=None)),
-    ("gemma3", dict(window=WINDOW - 1)),
+    ("gemma3", dict(window=theirs.WINDOW - 1)),
 ]
 
 

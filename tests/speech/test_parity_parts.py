@@ -13,13 +13,7 @@ torch = pytest.importorskip("torch")
 import transformers.models.whisper.tokenization_whisper as read  # noqa: E402
 from transformers.generation import logits_process  # noqa: E402
 
-from specjax.speech import (  # noqa: E402
-    chunked,
-    logmel,
-    rules,
-    tiktoken,
-    tokens,
-)
+from specjax.speech import chunked, logmel, rules, tiktoken, tokens  # noqa: E402
 from specjax.speech.rules import Limits  # noqa: E402
 from tests.speech.test_rules import texts  # noqa: E402
 from tests.support.tiny_whisper import EARLIER, PROMPT, TOKENS, VOCAB  # noqa: E402

@@ -67,6 +67,23 @@ def write(folder: Path, **files) -> Path:
     return folder
 
 
+def vocabulary(name: str) -> dict:
+    """The files of a small vocabulary, for the class of transformers of this name."""
+    match name:
+        case "LlamaTokenizer" | "PreTrainedTokenizerFast":
+            return {"tokenizer_model": llama()}
+        case "GemmaTokenizer":
+            return {"tokenizer_model": gemma()}
+        case "T5Tokenizer":
+            return {"spiece_model": t5()}
+        case "ByT5Tokenizer":
+            return {}
+        case "RobertaTokenizer":
+            return pairs(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+        case _:
+            return pairs()
+
+
 def pairs(first: tuple[str, ...] = ()) -> dict:
     """vocab.json and merges.txt. first: tokens before all others."""
     tokenizer = text_folders.bpe(CORPUS)
