@@ -272,11 +272,17 @@ def as_chains(case, cache, start=START) -> np.ndarray:
 
 @each_module
 def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
-    """Rows stand at different slots, which an earlier call has written already."""
+    """Rows stand at different slots, which an earlier call has written already. Of two
+    calls the second sees of the first what its branches say."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     tree, expected = branches(), as_chains(case, cache)
     logits, _ = case.call(NODES, START, cache, tree)
     close(logits, expected)
+    head = Branches(tree.depth[:, :2], tree.sees[:, :2, :2])
+    first, after = case.call(NODES[:, :2], START, cache, head)
+    tail = tree._replace(sees=tree.sees[:, 2:])
+    second, _ = case.call(NODES[:, 2:], START + 2, after, tail)
+    close(np.concatenate([first, second], axis=1), expected)
     # The check notices what is seen besides, and where tokens stand.
     chain = np.tri(len(NODES[0]), dtype=bool)
     in_slots = tree._replace(depth=jnp.zeros_like(tree.depth) + jnp.arange(4))
@@ -284,18 +290,6 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
         other, _ = case.call(NODES, START, cache, wrong)
         off = np.abs(np.asarray(other)[..., :IDS] - expected[..., :IDS])
         assert (off.max(-1) > 1e-2).any(axis=1).all()
-
-
-@each_module
-def test_a_tree_may_be_read_in_two_calls(case):
-    """The second sees of the first what its branches say."""
-    _, cache = case.call(TOKENS, ZERO, case.fresh())
-    tree, expected = branches(), as_chains(case, cache)
-    head = Branches(tree.depth[:, :2], tree.sees[:, :2, :2])
-    first, after = case.call(NODES[:, :2], START, cache, head)
-    tail = tree._replace(sees=tree.sees[:, 2:])
-    second, _ = case.call(NODES[:, 2:], START + 2, after, tail)
-    close(np.concatenate([first, second], axis=1), expected)
 
 
 @each_module
