@@ -9,7 +9,7 @@ from specjax.models import constrained as module
 from specjax.models.constrained import constrained
 from specjax.types import Branches, Prompt, TokenAutomaton
 from tests.support import tiny
-from tests.support.model_cases import GPT, WHISPER, close, compiled
+from tests.support.model_cases import GPT, WHISPER, branches_of, close, compiled
 
 V, SLOTS = 29, 16
 TOKENS = jnp.array([[3, 12, 3, 8, 25, 7], [5, 5, 21, 7, 2, 2], [0, 28, 1, 0, 14, 9]])
@@ -106,18 +106,15 @@ def test_on_a_tree_each_token_s_state_follows_its_path():
     model, params, cache = begun(GPT)
     run, start = compiled(model), jnp.array([3, 4, 2])
     _, cache = run(params, TOKENS, jnp.zeros(3, jnp.int32), cache)
-    paths, sees = [[0], [1], [0, 2], [1, 3], [0, 2, 4], [0, 5]], np.zeros((6, 6), bool)
-    for node, path in enumerate(paths):
-        sees[node, path] = True
-    depth = jnp.array([[len(path) - 1 for path in paths]] * 3, jnp.int32)
+    paths = [[0], [1], [0, 2], [1, 3], [0, 2, 4], [0, 5]]
     nodes = jnp.array([[4, 9, 17, 2, 6, 6], [1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4]])
-    tree = Branches(depth, jnp.broadcast_to(sees, (3, 6, 6)))
+    tree = branches_of([paths] * 3)
     logits, _ = run(params, nodes, start, cache, tree)
     for row, node in np.ndindex(3, 6):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[node])]]
         np.testing.assert_array_equal(left(logits)[row, node], allowed(text))
     # The same in two calls, and a path that is kept goes on as a chain does.
-    head = Branches(depth[:, :3], tree.sees[:, :3, :3])
+    head = Branches(tree.depth[:, :3], tree.sees[:, :3, :3])
     _, after = run(params, nodes[:, :3], start, cache, head)
     tail = tree._replace(sees=tree.sees[:, 3:])
     second, after = run(params, nodes[:, 3:], start + 3, after, tail)

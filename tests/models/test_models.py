@@ -29,6 +29,7 @@ from tests.support.model_cases import (
     ZERO,
     B,
     T,
+    branches_of,
     close,
     differs,
     greedy,
@@ -250,14 +251,6 @@ NODES = np.array([[4, 9, 17, 2], [11, 6, 20, 13], [3, 22, 7, 15]], np.int32)
 START = np.array([T, 3, 4], np.int32)
 
 
-def branches() -> Branches:
-    depth = [[len(path) - 1 for path in row] for row in PATHS]
-    sees = np.zeros((B, 4, 4), bool)
-    for row, node in np.ndindex(B, 4):
-        sees[row, node, PATHS[row][node]] = True
-    return Branches(jnp.int32(depth), jnp.array(sees))
-
-
 def as_chains(case, cache, start=START) -> np.ndarray:
     """Logits after each node, of the chain that its path is."""
     logits = []
@@ -275,7 +268,7 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
     """Rows stand at different slots, which an earlier call has written already. Of two
     calls the second sees of the first what its branches say."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
-    tree, expected = branches(), as_chains(case, cache)
+    tree, expected = branches_of(PATHS), as_chains(case, cache)
     logits, _ = case.call(NODES, START, cache, tree)
     close(logits, expected)
     head = Branches(tree.depth[:, :2], tree.sees[:, :2, :2])
@@ -297,7 +290,7 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
     """Whatever the tree held besides; the caches of what follows are compared by the
     logits after them."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
-    _, after = case.call(NODES, START, cache, branches())
+    _, after = case.call(NODES, START, cache, branches_of(PATHS))
     deepest = [max(row, key=len) for row in PATHS]
     path = np.array([(*row, 2, 3)[:2] if len(row) < 2 else row[:2] for row in deepest])
     path = np.maximum(path, np.arange(2))  # beyond a path each stays where it is
@@ -318,11 +311,13 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
 def test_a_tree_without_a_cache_sees_itself_alone(case):
     cache = case.fresh()._replace(own=None) if case.encodes else None
     expected = as_chains(case, case.fresh(), ZERO)
-    close(case.call(NODES, ZERO, cache, branches())[0], expected)
+    close(case.call(NODES, ZERO, cache, branches_of(PATHS))[0], expected)
 
 
 @each_module
 def test_a_tree_of_more_than_a_portion_is_refused(case):
     model = chunks.in_chunks(case.world().target, 3)
     with pytest.raises(ValueError, match="a tree of 4 tokens is one call: draft at"):
-        model.apply(case.world().target_weights, NODES, ZERO, case.fresh(), branches())
+        model.apply(
+            case.world().target_weights, NODES, ZERO, case.fresh(), branches_of(PATHS)
+        )

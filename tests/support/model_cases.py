@@ -111,6 +111,15 @@ def greedy(decoder: Decoder, params: Params, prompt: Prompt, new: int) -> Output
     return jax.device_get(run(params, prompt, request))
 
 
+def branches_of(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
+    """Of each row a tree: of each of its nodes, those from a root to it."""
+    depth = [[len(path) - 1 for path in row] for row in paths]
+    sees = np.zeros((*np.shape(depth), len(depth[0])), bool)
+    for row, node in np.ndindex(*np.shape(depth)):
+        sees[row, node, list(paths[row][node])] = True
+    return Branches(jnp.int32(depth), jnp.array(sees))
+
+
 def whole_decoder(config: gpt.Config | llama.Config, params, tokens, inputs) -> Array:
     del inputs
     model = (gpt if isinstance(config, gpt.Config) else llama).build(config)
