@@ -247,6 +247,7 @@ PATHS = [
     [[0], [0, 1], [0, 2], [0, 2, 3]],
     [[0], [1], [1, 2], [1, 2, 3]],
 ]
+TREE = branches_of(PATHS)
 NODES = np.array([[4, 9, 17, 2], [11, 6, 20, 13], [3, 22, 7, 15]], np.int32)
 START = np.array([T, 3, 4], np.int32)
 
@@ -268,18 +269,18 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
     """Rows stand at different slots, which an earlier call has written already. Of two
     calls the second sees of the first what its branches say."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
-    tree, expected = branches_of(PATHS), as_chains(case, cache)
-    logits, _ = case.call(NODES, START, cache, tree)
+    expected = as_chains(case, cache)
+    logits, _ = case.call(NODES, START, cache, TREE)
     close(logits, expected)
-    head = Branches(tree.depth[:, :2], tree.sees[:, :2, :2])
+    head = Branches(TREE.depth[:, :2], TREE.sees[:, :2, :2])
     first, after = case.call(NODES[:, :2], START, cache, head)
-    tail = tree._replace(sees=tree.sees[:, 2:])
+    tail = TREE._replace(sees=TREE.sees[:, 2:])
     second, _ = case.call(NODES[:, 2:], START + 2, after, tail)
     close(np.concatenate([first, second], axis=1), expected)
     # The check notices what is seen besides, and where tokens stand.
     chain = np.tri(len(NODES[0]), dtype=bool)
-    in_slots = tree._replace(depth=jnp.zeros_like(tree.depth) + jnp.arange(4))
-    for wrong in (tree._replace(sees=tree.sees | chain), in_slots):
+    in_slots = TREE._replace(depth=jnp.zeros_like(TREE.depth) + jnp.arange(4))
+    for wrong in (TREE._replace(sees=TREE.sees | chain), in_slots):
         other, _ = case.call(NODES, START, cache, wrong)
         off = np.abs(np.asarray(other)[..., :IDS] - expected[..., :IDS])
         assert (off.max(-1) > 1e-2).any(axis=1).all()
@@ -290,7 +291,7 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
     """Whatever the tree held besides; the caches of what follows are compared by the
     logits after them."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
-    _, after = case.call(NODES, START, cache, branches_of(PATHS))
+    _, after = case.call(NODES, START, cache, TREE)
     deepest = [max(row, key=len) for row in PATHS]
     path = np.array([(*row, 2, 3)[:2] if len(row) < 2 else row[:2] for row in deepest])
     path = np.maximum(path, np.arange(2))  # beyond a path each stays where it is
@@ -311,13 +312,11 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
 def test_a_tree_without_a_cache_sees_itself_alone(case):
     cache = case.fresh()._replace(own=None) if case.encodes else None
     expected = as_chains(case, case.fresh(), ZERO)
-    close(case.call(NODES, ZERO, cache, branches_of(PATHS))[0], expected)
+    close(case.call(NODES, ZERO, cache, TREE)[0], expected)
 
 
 @each_module
 def test_a_tree_of_more_than_a_portion_is_refused(case):
     model = chunks.in_chunks(case.world().target, 3)
     with pytest.raises(ValueError, match="a tree of 4 tokens is one call: draft at"):
-        model.apply(
-            case.world().target_weights, NODES, ZERO, case.fresh(), branches_of(PATHS)
-        )
+        model.apply(case.world().target_weights, NODES, ZERO, case.fresh(), TREE)
