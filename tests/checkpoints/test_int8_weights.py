@@ -13,6 +13,7 @@ from specjax.checkpoints.archive import Source
 from specjax.models import gpt, llama, t5
 from specjax.quantized import Int8, rounding
 from tests.support import tiny, tiny_llama, tiny_t5
+from tests.support.checkpoint_folders import held
 from tests.support.tiny import rounded
 
 GPT = gpt.Config(128, 32, 128, 1, 2)
@@ -109,10 +110,9 @@ def test_only_numbers_that_are_stored_so_are_taken_as_they_are():
     ):
         arrays = {"w": np.ones((5, 7), values)}
         arrays["w" + rounding.SCALE] = np.ones(scale, np.float32)
-        shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
-        raw = archive.Archive(shapes, lambda n, index, of=arrays: of[n][index], "here")
-        source, held = Source("w", transpose=transpose), archive.scaled(raw)
-        assert (int8_weights.stored(held, source, 0) is not None) == there
+        raw, source = held(arrays), Source("w", transpose=transpose)
+        whole = archive.scaled(raw)
+        assert (int8_weights.stored(whole, source, 0) is not None) == there
         assert int8_weights.stored(raw, source, 0) is None  # nothing scales it
 
 

@@ -15,17 +15,19 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from specjax import checkpoints, zoo
 from specjax.checkpoints import archive
-from specjax.checkpoints.archive import Archive, Part, Source
+from specjax.checkpoints.archive import Part, Source
 from specjax.models import gpt
 from tests.support import devices, shards, tiny_llama
-from tests.support.checkpoint_folders import T5, WHISPER, params_of, same, written
+from tests.support.checkpoint_folders import (
+    T5,
+    WHISPER,
+    held,
+    params_of,
+    same,
+    written,
+)
 
 # Reading.
-
-
-def held(arrays: dict[str, np.ndarray], read=None) -> Archive:
-    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
-    return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
 
 
 def test_any_part_of_a_parameter_is_that_part_of_the_whole():

@@ -15,6 +15,7 @@ from specjax.checkpoints.archive import Archive
 from specjax.checkpoints.t5x import native as t5x_native
 from specjax.models import t5
 from tests.support import t5x_files as files
+from tests.support.checkpoint_folders import held
 from tests.support.t5x_files import CONFIG, LARGE, arrays, assert_same, native, orbax
 
 
@@ -115,8 +116,7 @@ def test_heads_of_scalable_t5_are_read_alone():
         reads.append(stored[name][index].size)
         return stored[name][index]
 
-    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in stored.items()}
-    archive = t5x_scanned.unstack_layers(Archive(shapes, read, "here"))
+    archive = t5x_scanned.unstack_layers(held(stored, read))
     width = SCALABLE.head_width
     for name, part in (("query", np.s_[:, width : 2 * width]), ("out", np.s_[:width])):
         name = f"decoder/layers_1/self_attention/{name}/kernel"

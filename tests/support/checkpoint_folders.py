@@ -9,6 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from specjax import checkpoints
 from specjax.checkpoints import archive
+from specjax.checkpoints.archive import Archive
 from specjax.models import gpt, llama, t5, whisper
 from tests.support import tiny, tiny_llama
 
@@ -68,6 +69,12 @@ def nudged(array: np.ndarray) -> np.ndarray:
     other = array.copy()
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
     return other
+
+
+def held(arrays: dict[str, np.ndarray], read=None) -> Archive:
+    """What is read of stored arrays, as of an open file."""
+    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
+    return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
 
 
 def same(tree, other) -> None:
