@@ -117,6 +117,10 @@ def unlike(name: str, of: str) -> Break:
     return lambda folder: rewrite(folder, store)
 
 
+def zarr3(folder: Path) -> None:
+    reconfigure(folder / "state", "_METADATA", use_zarr3=True)
+
+
 def twice(folder: Path) -> None:
     first, second = sorted(folder.glob("model-*.safetensors"))[:2]
     save_file(load_file(first) | load_file(second), second)
@@ -141,11 +145,6 @@ def pickled(folder: Path) -> None:
 def two_files(folder: Path) -> None:
     for name in ("a", "b"):
         save_file({"x": np.ones(1)}, folder / f"{name}.safetensors")
-
-
-def zarr3(folder: Path) -> None:
-    file = folder / "state" / "_METADATA"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_zarr3": True}))
 
 
 # What is broken.

@@ -1,6 +1,5 @@
 """T5X's checkpoints: every layout that it has had is read, and one is written."""
 
-import json
 import shutil
 
 import jax
@@ -15,7 +14,7 @@ from specjax.checkpoints.archive import Archive
 from specjax.checkpoints.t5x import native as t5x_native
 from specjax.models import t5
 from tests.support import t5x_files as files
-from tests.support.checkpoint_folders import held
+from tests.support.checkpoint_folders import held, reconfigure
 from tests.support.t5x_files import CONFIG, LARGE, arrays, assert_same, native, orbax
 
 
@@ -195,9 +194,7 @@ def unfinished(path):
     """What a save leaves that ended before the last file."""
     for file in path.rglob("commit_success.txt"):
         file.unlink()
-    started = path / "_CHECKPOINT_METADATA"
-    fields = json.loads(started.read_text()) | {"commit_timestamp_nsecs": None}
-    started.write_text(json.dumps(fields))
+    reconfigure(path, "_CHECKPOINT_METADATA", commit_timestamp_nsecs=None)
 
 
 def test_a_step_that_was_never_finished(tmp_path):

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 import shutil
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from specjax.speech import alignment
 from specjax.speech import pair as pairs
 from specjax.speech.transcripts import transcribe
 from tests.support import speech_folders, tiny_whisper
+from tests.support.checkpoint_folders import reconfigure
 
 
 def cheapest(cost: np.ndarray) -> float:
@@ -88,9 +88,7 @@ def test_scores_and_probabilities_are_those_of_the_whole_text():
 def naming(folder: str, place: Path, heads=None) -> Path:
     """A copy of a model's folder that names these heads."""
     shutil.copytree(folder, place, dirs_exist_ok=True)
-    told = json.loads((place / "generation_config.json").read_text())
-    told |= {"alignment_heads": heads}
-    (place / "generation_config.json").write_text(json.dumps(told))
+    reconfigure(place, "generation_config.json", alignment_heads=heads)
     return place
 
 

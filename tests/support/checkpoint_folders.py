@@ -57,8 +57,9 @@ def rewrite(folder: Path, change) -> None:
     save_file(change(load_file(file)), file, {"format": "pt"})
 
 
-def reconfigure(folder: Path, **fields) -> None:
-    file = folder / "config.json"
+def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
+    """Fields of a file of JSON are these, or are taken away by `...`."""
+    file = folder / name
     whole = json.loads(file.read_text()) | fields
     kept = {name: value for name, value in whole.items() if value is not ...}
     file.write_text(json.dumps(kept))
