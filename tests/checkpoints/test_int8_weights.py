@@ -12,21 +12,19 @@ from specjax.checkpoints import archive, int8_weights
 from specjax.checkpoints.archive import Source
 from specjax.models import gpt, llama, t5
 from specjax.quantized import Int8, rounding
-from tests.support import tiny, tiny_llama, tiny_t5
 from tests.support.checkpoint_folders import held
+from tests.support.model_cases import weights
 from tests.support.tiny import rounded
 
 GPT = gpt.Config(128, 32, 128, 1, 2)
 T5 = t5.Config(128, 32, 128, 1, 1, 2, 16)
-SIZES = {"gpt": (GPT, tiny.weights), "t5": (T5, tiny_t5.weights)}
 
 
-@pytest.fixture(params=SIZES)
+@pytest.fixture(params=[GPT, T5], ids=["gpt", "t5"])
 def saved(request, tmp_path):
     """A file and what was saved in it, by name."""
-    config, weights = SIZES[request.param]
-    path, params = tmp_path / "mine.safetensors", weights(config, 0)
-    zoo.save(path, config, params, bits=8)
+    path, params = tmp_path / "mine.safetensors", weights(request.param, 0)
+    zoo.save(path, request.param, params, bits=8)
     return path, flatten_dict(params, sep="/")
 
 
@@ -56,7 +54,7 @@ def test_a_shard_reads_its_own_part_of_the_scales(saved):
 
 
 def test_zeros_stay_zeros_and_what_diverged_is_not_stored(tmp_path):
-    params = tiny.weights(GPT, 0)
+    params = weights(GPT, 0)
     zeros = jax.tree.map(np.zeros_like, params)
     zoo.save(tmp_path / "mine.safetensors", GPT, zeros, bits=8)
     read = checkpoints.load(tmp_path).params
@@ -87,11 +85,10 @@ def test_what_is_stored_in_eight_bits_is_loaded_as_it_is(saved):
 
 GPT2 = GPT._replace(positions=130, learned=True, tied=True)
 LLAMA = llama.Config(128, 32, 128, 1, 4, 2, 32)
-WRITTEN = (GPT2, tiny.weights), (T5, tiny_t5.weights), (LLAMA, tiny_llama.weights)
 
 
-@pytest.mark.parametrize(("config", "weights"), WRITTEN, ids=["gpt2", "t5", "llama"])
-def test_floats_are_rounded_as_they_would_be_stored(config, weights, tmp_path):
+@pytest.mark.parametrize("config", [GPT2, T5, LLAMA], ids=["gpt2", "t5", "llama"])
+def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
     """Of files that turn matrices about and fuse them."""
     params = weights(config, 0)
     checkpoints.save(tmp_path / "floats", (config, params))

@@ -12,7 +12,8 @@ from specjax.models.reduced import Reduction
 from specjax.quantized import Int8, rounding
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import tiny, tiny_llama
+from tests.support import tiny_llama
+from tests.support.model_cases import weights
 from tests.support.tiny import TARGET
 
 LARGE = tiny_llama.LLAMA._replace(window=None, local=())
@@ -72,21 +73,11 @@ def test_it_is_in_as_many_bits_as_its_file(written, monkeypatch):
 
 def test_another_target_is_told(written):
     path = str(written / "draft.safetensors")
-    llama = tiny_llama.weights
-    for name, config, weights, message in (
-        (
-            "wide",
-            LARGE._replace(dim=18),
-            llama,
-            "width 16, and its target's has 18: name",
-        ),
-        (
-            "few",
-            LARGE._replace(vocab=20),
-            llama,
-            "of the 20 of its target: name",
-        ),
-        ("gpt", TARGET, tiny.weights, "drafts for a model of Llama's kind, and gpt"),
+    wide, few = LARGE._replace(dim=18), LARGE._replace(vocab=20)
+    for name, config, message in (
+        ("wide", wide, "width 16, and its target's has 18: name the target"),
+        ("few", few, "of the 20 of its target: name the target"),
+        ("gpt", TARGET, "drafts for a model of Llama's kind, and gpt"),
     ):
         model, params = checkpoints.build(config), weights(config, 2)
         target = checkpoints.Pretrained(name, config, model, params)

@@ -5,24 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import native
+from specjax import checkpoints, native
 from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt
 from specjax.models import gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import devices, tiny, tiny_llama, tiny_t5
-from tests.support.model_cases import greedy
+from tests.support import devices, tiny
+from tests.support.model_cases import greedy, weights
 
 # Every matrix is large enough to be worth it. Of a layer: q, k, v, out and two; a T5
 # gates, and reads across by two; Llama's gates. And a readout.
-GPT = gpt.Config(512, 256, 512, 1, 4)
-T5 = t5.Config(512, 256, 512, 1, 1, 4, 64)
-LLAMA = llama.Config(512, 256, 512, 1, 4, 2, 128)
 FAMILIES = {
-    "gpt": (lambda: (gpt.build(GPT), tiny.weights(GPT, 0, 3.0)), 6 + 1),
-    "t5": (lambda: (t5.build(T5), tiny_t5.weights(T5, 0)), 9 + 1),
-    "llama": (lambda: (llama.build(LLAMA), tiny_llama.weights(LLAMA, 0)), 7 + 1),
+    "gpt": (gpt.Config(512, 256, 512, 1, 4), 6 + 1),
+    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 9 + 1),
+    "llama": (llama.Config(512, 256, 512, 1, 4, 2, 128), 7 + 1),
 }
 ROWS = 5  # other numbers of rows are the product's own
 
@@ -33,8 +30,10 @@ pytestmark = pytest.mark.skipif(
 
 def sized(family: str, dtype: str):
     """A model and its weights."""
-    model, params = FAMILIES[family][0]()
-    return model, params if dtype == "float32" else tiny.rounded(params, dtype)
+    config, _ = FAMILIES[family]
+    params = weights(config, 0) if family != "gpt" else tiny.weights(config, 0, 3.0)
+    params = params if dtype == "float32" else tiny.rounded(params, dtype)
+    return checkpoints.build(config), params
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int8_dynamic"])

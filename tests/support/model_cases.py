@@ -81,6 +81,12 @@ class Case(NamedTuple):
         return cache.own if self.encodes else cache
 
 
+def weights(config: Any, seed: int) -> Any:
+    """Random parameters of a config of any family, by its module of tests."""
+    made = {gpt.Config: tiny, llama.Config: tiny_llama, t5.Config: tiny_t5}
+    return (made | {whisper.Config: tiny_whisper})[type(config)].weights(config, seed)
+
+
 @functools.cache
 def _fresh(case: Case, rows: int):
     init = jax.jit(case.world().target.init, static_argnums=2)
