@@ -14,6 +14,7 @@ from specjax.native import library
 PROCESSORS = {
     "x86-64-v2": ("g++", ["-march=x86-64-v2"], []),
     "x86-64-v3": ("g++", ["-march=x86-64-v3"], []),
+    "zen": ("g++", ["-march=x86-64-v3", "-mtune=znver2"], []),
     "native": ("g++", [library.NATIVE], []),
     "aarch64": ("aarch64-linux-gnu-g++", ["-static"], ["qemu-aarch64-static"]),
 }
