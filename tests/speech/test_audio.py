@@ -16,9 +16,9 @@ SECONDS = 3
 FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS", "mp3": None}
 
 
-def tone(rate: int, seconds: float = SECONDS, frequency: float = 440.0) -> np.ndarray:
+def tone(rate: int, seconds: float = SECONDS) -> np.ndarray:
     time = np.arange(int(rate * seconds)) / rate
-    return 0.5 * np.sin(2 * np.pi * frequency * time)
+    return 0.5 * np.sin(2 * np.pi * 440 * time)
 
 
 def save(path, samples, rate=audio.RATE, subtype=None):

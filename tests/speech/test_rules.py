@@ -44,13 +44,13 @@ def forbidden(state, first_time=LIMITS.first_time) -> np.ndarray:
     return np.asarray(jax.jit(run)(state))
 
 
-def allowed(own: list[int], limits: Limits = LIMITS) -> set[int]:
+def allowed(own: list[int]) -> set[int]:
     """What may follow, before logits are looked at; said of the whole text."""
     times = [token for token in own if token >= FIRST]
-    ids = set(range(VOCAB)) - {*limits.suppressed, TOKENS.no_timestamps}
+    ids = set(range(VOCAB)) - {*LIMITS.suppressed, TOKENS.no_timestamps}
     if not own:
-        early = FIRST + limits.first_time
-        return {i for i in ids if FIRST <= i <= early} - {*limits.at_first}
+        early = FIRST + LIMITS.first_time
+        return {i for i in ids if FIRST <= i <= early} - {*LIMITS.at_first}
     if own[-1] < FIRST:  # within a segment: any text, or a later time
         return {i for i in ids if i < FIRST or i > max(times[-1:], default=0)}
     if len(own) == 1 or own[-2] >= FIRST:  # a segment begins

@@ -85,10 +85,10 @@ def folders(place: Path) -> dict[str, str]:
     return {name: str(place / name) for name in models} | {"few": str(few)}
 
 
-def sound(seconds: float, seed: int = 0, rate: int = logmel.RATE) -> np.ndarray:
+def sound(seconds: float, seed: int = 0) -> np.ndarray:
     """Noise whose loudness and pitch wander."""
     rng = np.random.default_rng(seed)
-    time = np.arange(round(seconds * rate)) / rate
+    time = np.arange(round(seconds * logmel.RATE)) / logmel.RATE
     tone = np.sin(2 * np.pi * (300 + 200 * np.sin(time)) * time)
     loud = 0.2 + 0.1 * np.sin(3 * time + seed)
     return np.float32(loud * (tone + 0.3 * rng.standard_normal(time.size)))
