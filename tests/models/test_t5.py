@@ -15,15 +15,7 @@ from specjax.models.t5 import bucket
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny_t5
-from tests.support.model_cases import (
-    IDS,
-    INPUTS,
-    TOKENS,
-    B,
-    T,
-    close,
-    greedy,
-)
+from tests.support.model_cases import IDS, INPUTS, TOKENS, B, T, close, greedy
 from tests.support.tiny_t5 import TARGET
 
 WORLD = tiny_t5.world()
