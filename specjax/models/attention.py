@@ -1,9 +1,10 @@
 """Multi-head attention on per-row positions, over a cache or without one.
 
-Axes: B rows, T tokens in one call, S slots attended to, E features, H heads, D head
-width.
+Axes: B rows, T tokens in one call, S slots attended to, E features, H heads, of which K
+have keys and values, D head width.
 """
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -14,30 +15,49 @@ from jax import Array
 from specjax.models import lowering
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense, multiply
-from specjax.models.parameters import NORMAL
+from specjax.models.dense import NORMAL, Dense, multiply
 
 HEADS = "embed", "joined_heads"  # axes of a product before attention
 
 
-@lowering.share_repeated_rows
 def attend(
-    query: Array, memory: KeyValues, mask: Array, scale: float, bias: Array | None
+    query: Array,
+    memory: KeyValues,
+    mask: Array,
+    scale: float,
+    bias: Array | None = None,
+    cap: float | None = None,
 ) -> Array:
-    """Softmax attention. query: [B, H, T, D]. memory: the keys and values attended to,
-    S of them. mask: bool, broadcast over [B, T, S], True where a token sees a slot;
-    each token must see one. scale: of the scores. bias: added to the scaled scores,
-    broadcast over [B, H, T, S], or None. Returns [B, T, H * D]. The axis T may be
-    missing everywhere."""
-    keys, values = (x.astype(query.dtype) for x in memory)
-    bias = jnp.where(mask[:, None], 0.0 if bias is None else bias, -jnp.inf)
-    scores = jnp.einsum("bh...d,bhds->bh...s", query, keys).astype(jnp.float32)
-    # Whatever a slot holds that is not seen, it weighs 0.
-    scores = jnp.where(jnp.isneginf(bias), -jnp.inf, scores * scale + bias)
-    weights = jax.nn.softmax(scores).astype(query.dtype)
-    mixed = jnp.einsum("bh...s,bhsd->bh...d", weights, values)
-    mixed = jnp.moveaxis(mixed, 1, -2)  # [B, T, H, D]
-    return mixed.reshape(*mixed.shape[:-2], -1)
+    """Softmax attention, H / K heads of queries to one of keys and values (Ainslie et
+    al. 2023, https://arxiv.org/abs/2305.13245), which are not repeated for it. query:
+    [B, H, T, D]. memory: keys [B, K, D, S] and values [B, K, S, D]. mask: bool,
+    broadcast over [B, T, S], True where a token sees a slot; each token must see one.
+    scale: of the scores. bias: added to the scaled scores, broadcast over [B, H, T, S]
+    where H = K, or None. cap: c; a scaled score x is c tanh(x / c). Returns [B, T, H *
+    D]."""
+
+    @lowering.share_repeated_rows
+    def mixed(query: Array, memory: KeyValues, mask: Array, bias: Array | None):
+        """The axis T may be missing everywhere."""
+        keys, values = (x.astype(query.dtype) for x in memory)
+        heads, count = query.shape[1], keys.shape[1]
+        bias = jnp.where(mask[:, None], 0.0 if bias is None else bias, -jnp.inf)
+        grouped = query
+        if heads != count:
+            sizes = len(query), count, heads // count, *query.shape[2:]
+            grouped, bias = query.reshape(sizes), bias[:, None]
+        scores = jnp.einsum("bk...d,bkds->bk...s", grouped, keys).astype(jnp.float32)
+        scores = scores * scale
+        if cap is not None:
+            scores = cap * jnp.tanh(scores / cap)
+        # Whatever a slot holds that is not seen, it weighs 0.
+        scores = jnp.where(jnp.isneginf(bias), -jnp.inf, scores + bias)
+        weights = jax.nn.softmax(scores).astype(query.dtype)
+        sums = jnp.einsum("bk...s,bksd->bk...d", weights, values)
+        sums = jnp.moveaxis(sums.reshape(query.shape), 1, -2)  # [B, T, H, D]
+        return sums.reshape(*sums.shape[:-2], -1)
+
+    return mixed(query, memory, mask, bias)
 
 
 class Attention(nn.Module):
@@ -45,11 +65,14 @@ class Attention(nn.Module):
 
     Attributes:
       features: E.
-      heads: H.
+      heads: H, of queries.
       head_width: D.
-      rotate: (x [B, H, T, D], positions [B, T]) -> x, of queries and keys, or None.
+      key_heads: K, of keys and values; None is H.
       use_bias: in the four products.
+      out_bias: in the last; None is `use_bias`.
       scale: of the scores; None is 1 / sqrt(D).
+      cap: of the scores, see `attend`.
+      norm: makes what normalises queries and keys, each head by itself; or None.
       kernel_init: of kernels, [E, H * D] and [H * D, E].
       query_init: of the query's; None is `kernel_init`.
       joined: queries, keys and values are one product, see `lowering.products`.
@@ -60,22 +83,28 @@ class Attention(nn.Module):
     heads: int
     head_width: int
     dtype: jnp.dtype = jnp.float32
-    rotate: Callable | None = None
+    key_heads: int | None = None
     use_bias: bool = False
+    out_bias: bool | None = None
     scale: float | None = None
+    cap: float | None = None
+    norm: Callable | None = None
     kernel_init: Callable = NORMAL
     query_init: Callable | None = None
     joined: bool = False
     key_bias: bool = True
 
     def setup(self):
-        shape, axes = (self.features, self.heads * self.head_width), HEADS
+        few = self.heads if self.key_heads is None else self.key_heads
+        wide, narrow = ((self.features, n * self.head_width) for n in (self.heads, few))
         init, bias = self.kernel_init, self.use_bias
-        query = self.query_init or init
-        self.query = Dense(shape, self.dtype, bias, axes, query)
-        self.key = Dense(shape, self.dtype, bias and self.key_bias, axes, init)
-        self.value = Dense(shape, self.dtype, bias, axes, init)
-        self.out = Dense(shape[::-1], self.dtype, bias, axes[::-1], init)
+        out_bias = bias if self.out_bias is None else self.out_bias
+        self.query = Dense(wide, self.dtype, bias, HEADS, self.query_init or init)
+        self.key = Dense(narrow, self.dtype, bias and self.key_bias, HEADS, init)
+        self.value = Dense(narrow, self.dtype, bias, HEADS, init)
+        self.out = Dense(wide[::-1], self.dtype, out_bias, HEADS[::-1], init)
+        if self.norm is not None:
+            self.query_norm, self.key_norm = self.norm(), self.norm()
 
     def __call__(
         self,
@@ -85,27 +114,36 @@ class Attention(nn.Module):
         mask: Array | None = None,
         bias: Array | None = None,
         tree: Tree | None = None,
+        rotate: Callable | None = None,
+        write: Callable | None = None,
     ) -> tuple[Array, KeyValues | None]:
         """Attention of a text to itself. x: [B, T, E]. positions: of the tokens, [B,
         T], one after the other unless in a tree. cache: of the text before, which the
         call writes its tokens into; None, they see each other alone. mask: as in
         `attend`; None is causal, each token the slots up to its own. bias: as in
-        `attend`. tree: where the call's tokens are one; None, they are a chain. Returns
-        [B, T, E] and the cache."""
+        `attend`. tree: where the call's tokens are one; None, they are a chain. rotate:
+        x [B, heads, T, D] -> x, of queries and keys, or None. write: (cache, new) ->
+        (cache, what is attended to); None is `lowering.write`. Returns [B, T, E] and
+        the cache."""
         by = self.query, self.key, self.value
         query, key, value = map(self._heads, multiply(x, *by, joined=self.joined))
-        if self.rotate is not None:
-            query, key = self.rotate(query, positions), self.rotate(key, positions)
+        if self.norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        if rotate is not None:
+            query, key = rotate(query), rotate(key)
         memory, slots = KeyValues(key.swapaxes(2, 3), value), positions
         if cache is not None:
-            begin = positions[:, 0] if tree is None else tree.start
-            cache, memory = lowering.write(cache, memory, begin)
+            if write is None:
+                begin = positions[:, 0] if tree is None else tree.start
+                write = functools.partial(lowering.write, start=begin)
+            cache, memory = write(cache, memory)
             slots = jnp.arange(memory.values.shape[2])[None]
         if tree is not None:
             mask = tree.mask
         elif mask is None:
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
-        return self.out(attend(query, memory, mask, self._scale(), bias)), cache
+        mixed = attend(query, memory, mask, self._scale(), bias, self.cap)
+        return self.out(mixed), cache
 
     def read(self, x: Array) -> KeyValues:
         """Keys and values of a text [B, S, E] that others will attend to."""
@@ -123,12 +161,12 @@ class Attention(nn.Module):
             keys = memory.keys.astype(query.dtype)
             scores = jnp.einsum("bhtd,bhds->bhts", query, keys).astype(jnp.float32)
             self.sow("intermediates", "scores", scores * self._scale())
-        return self.out(attend(query, memory, mask, self._scale(), None))
+        return self.out(attend(query, memory, mask, self._scale()))
 
     def _scale(self) -> float:
         return self.head_width**-0.5 if self.scale is None else self.scale
 
     def _heads(self, x: Array) -> Array:
-        """[B, T, H * D] -> [B, H, T, D]."""
-        x = x.reshape(*x.shape[:2], self.heads, self.head_width)
+        """[B, T, heads * D] -> [B, heads, T, D]."""
+        x = x.reshape(*x.shape[:2], -1, self.head_width)
         return x.transpose(0, 2, 1, 3)

@@ -17,16 +17,22 @@ def rms_norm(x: Array) -> Array:
     return y.astype(x.dtype)
 
 
-def rotary(x: Array, positions: Array, base: float = 10_000.0) -> Array:
+def rotary(x: Array, positions: Array) -> Array:
     """Turns pairs of features by an angle that grows with position (Su et al. 2021). x
     [B, H, T, D] with D even, positions [B, T] -> [B, H, T, D]."""
     half = x.shape[-1] // 2
-    frequency = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    frequency = 10_000.0 ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
-    cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
+    return turned(x, jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype))
+
+
+def turned(x: Array, cos: Array, sin: Array) -> Array:
+    """Features i and i + D / 2 of x [..., D] as a pair, turned: cos, sin [..., D / 2]."""
+    half = x.shape[-1] // 2
     left, right = x[..., :half], x[..., half:]
-    turned = left * cos - right * sin, right * cos + left * sin
-    return jnp.concatenate(turned, axis=-1)
+    return jnp.concatenate(
+        [left * cos - right * sin, right * cos + left * sin], axis=-1
+    )
 
 
 class Norm(nn.Module):

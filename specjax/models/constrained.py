@@ -61,8 +61,9 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
     ):
         features, own = model.apply(params, tokens, start, cache.model, branches)
         states = _states(rules, tokens, start, cache, branches)
-        put = jax.vmap(lambda old, new, at: _put(old, new, at))
-        kept = jax.tree.map(lambda old, new: put(old, new, start), cache.states, states)
+        kept = jax.tree.map(
+            lambda old, new: _put(old, new, start), cache.states, states
+        )
         columns = _to_bytes(states).astype(features.dtype)
         features = jnp.concatenate([features, columns], axis=-1)
         return features, Cache(own, kept, cache.last)
@@ -73,8 +74,7 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
         def moved(leaf: Array) -> Array:
-            there = jax.vmap(lambda row, at: row[at])(leaf, start[:, None] + path)
-            return jax.vmap(_put)(leaf, there, start)
+            return _put(leaf, _at(leaf, start[:, None] + path), start)
 
         states = jax.tree.map(moved, cache.states)
         return Cache(model.keep(cache.model, start, path), states, cache.last)
@@ -116,14 +116,10 @@ def _states(
         whole = branches.sees.shape[2]
     earlier = whole - count  # tokens of the tree that were read before
     index = start[:, None] + jnp.arange(-1, whole) - earlier  # from the slot before
-    stored = jax.tree.map(
-        lambda leaf: jax.vmap(lambda row, at: row[at])(leaf, jnp.maximum(index, 0)),
-        cache.states,
-    )
-    before, kept = (
-        jax.tree.map(lambda leaf, part=part: leaf[:, part], stored)
-        for part in (0, slice(1, None))
-    )
+    index = jnp.maximum(index, 0)
+    stored = jax.tree.map(lambda leaf: _at(leaf, index), cache.states)
+    before = jax.tree.map(lambda leaf: leaf[:, 0], stored)
+    kept = jax.tree.map(lambda leaf: leaf[:, 1:], stored)
     depth = jnp.arange(count) if branches is None else branches.depth
     own = start[:, None] - earlier + depth > cache.last[:, None]  # not of the prompt
 
@@ -148,9 +144,7 @@ def _states(
     def branch(place: Array, states: Any) -> Any:
         above = parent[:, place - earlier]
         state = jax.tree.map(
-            lambda leaf, first: _where(
-                above >= 0, jax.vmap(lambda row, at: row[at])(leaf, above), first
-            ),
+            lambda leaf, first: _where(above >= 0, _at(leaf, above), first),
             states,
             before,
         )
@@ -175,7 +169,14 @@ def _where(rows: Array, left: Array, right: Array) -> Array:
     return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
 
 
+def _at(leaf: Array, slots: Array) -> Array:
+    """What a leaf [B, S, ...] holds in slots [B] or [B, T] of each row."""
+    return jax.vmap(lambda row, at: row[at])(leaf, slots)
+
+
+@jax.vmap
 def _put(row: Array, new: Array, start: Array) -> Array:
+    """A leaf [B, S, ...] with `new` [B, T, ...] from slots `start` [B] on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new.astype(row.dtype), start, 0)
 
 
@@ -193,12 +194,9 @@ def _of_bytes(columns: Array, shapes: Any) -> Any:
     ends = np.cumsum([4 * leaf.size for leaf in leaves])[:-1]
     parts = jnp.split(columns.astype(jnp.uint8), ends, axis=-1)
     lead = columns.shape[:-1]
-    return jax.tree.unflatten(
-        tree,
-        [
-            jax.lax.bitcast_convert_type(
-                part.reshape(*lead, *leaf.shape[1:], 4), leaf.dtype
-            )
-            for part, leaf in zip(parts, leaves, strict=True)
-        ],
+    split = (
+        part.reshape(*lead, *leaf.shape[1:], 4)
+        for part, leaf in zip(parts, leaves, strict=True)
     )
+    kinds = (leaf.dtype for leaf in leaves)
+    return jax.tree.unflatten(tree, map(jax.lax.bitcast_convert_type, split, kinds))

@@ -17,7 +17,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm, rotary
 from specjax.models.branching import Tree, in_tree, known, positions_of
 from specjax.models.cache import Cache, KeyValues, slots_of
-from specjax.models.parameters import parameters, table
+from specjax.models.dense import parameters, table
 from specjax.types import Branches, Model, Prompt
 
 
@@ -62,12 +62,14 @@ class Block(nn.Module):
         """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         norm = functools.partial(Norm, config.learned)
-        options = dict(use_bias=config.learned, name="attention")
-        options["rotate"] = rotary if config.positions is None else None
+        rotate = None
+        if config.positions is None:
+            rotate = functools.partial(rotary, positions=positions)
         sizes = config.dim, config.num_heads, config.head_width, dtype
+        attention = Attention(*sizes, use_bias=config.learned, name="attention")
         y = norm(name="attention_norm")(x)
-        mixed, cache = Attention(*sizes, **options)(y, positions, cache, tree=tree)
-        x = x + mixed
+        y, cache = attention(y, positions, cache, tree=tree, rotate=rotate)
+        x = x + y
         mlp = FeedForward(config.mlp_dim, dtype, config.learned, name="mlp")
         return x + mlp(norm(name="mlp_norm")(x)), cache
 

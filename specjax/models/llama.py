@@ -18,13 +18,11 @@ from jax import Array
 
 from specjax import chunks
 from specjax.models import dense, lowering, rings, rounded
-from specjax.models.attention import HEADS
-from specjax.models.blocks import FeedForward, RMSNorm
+from specjax.models.attention import Attention
+from specjax.models.blocks import FeedForward, RMSNorm, turned
 from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, KeyValues
-from specjax.models.dense import Dense, multiply
-from specjax.models.grouped import attend
-from specjax.models.parameters import parameters, table
+from specjax.models.dense import parameters, table
 from specjax.types import Branches, Model, Prompt
 
 
@@ -110,19 +108,12 @@ class Config(NamedTuple):
 
 
 def rotator(rotation: Rotation, width: int, positions: Array, dtype) -> Callable:
-    """x [B, H, T, D] -> x, pairs of its features turned by angles that grow with
-    positions [B, T]: feature i by the same as i + D / 2. Angles are float32; their
-    cosines and sines are rounded to `dtype`."""
+    """x [B, H, T, D] -> x `turned` by angles that grow with positions [B, T]. They are
+    float32; their cosines and sines are rounded to `dtype`."""
     frequency = jnp.asarray(frequencies(rotation, width))
     angle = positions[:, None, :, None].astype(jnp.float32) * frequency
     cos, sin = jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype)
-
-    def turn(x: Array) -> Array:
-        left, right = jnp.split(x, 2, axis=-1)
-        turned = left * cos - right * sin, right * cos + left * sin
-        return jnp.concatenate(turned, axis=-1)
-
-    return turn
+    return functools.partial(turned, cos=cos, sin=sin)
 
 
 def frequencies(rotation: Rotation, width: int) -> np.ndarray:
@@ -145,48 +136,6 @@ def stretched(stretch: Stretch, frequency: np.ndarray) -> np.ndarray:
 GATES = {"silu": nn.silu, "gelu": nn.gelu}
 
 
-class Attention(nn.Module):
-    """A text's attention to itself, several heads of queries to a key."""
-
-    config: Config
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Array,
-        rotate: Callable,
-        mask: Array,
-        cache: KeyValues | None,
-        write: Callable,
-    ) -> tuple[Array, KeyValues | None]:
-        """x: [B, T, E]. rotate: x [B, heads, T, D] -> the same, of queries and of keys.
-        mask: as in `grouped.attend`; of all slots of a cache, or of the T tokens.
-        cache: of the text before, which the call writes its tokens into; None, they see
-        each other alone. write: (cache, new) -> (cache, what is attended to), as
-        `lowering.write`. Returns [B, T, E] and the cache."""
-        config, style = self.config, STYLES[self.config.style]
-        dtype, width = jnp.dtype(config.dtype), config.head_width
-        heads = dict(query=config.num_heads, key=config.key_heads)
-        by = [
-            Dense((config.dim, n * width), dtype, config.biased, HEADS, name=name)
-            for name, n in (heads | {"value": config.key_heads}).items()
-        ]
-        query, key, value = (
-            y.reshape(*y.shape[:2], -1, width).transpose(0, 2, 1, 3)
-            for y in multiply(x, *by)
-        )  # [B, heads, T, D]
-        if style.normed:
-            norm = functools.partial(RMSNorm, config.eps, style.offset, "head_width")
-            query, key = norm(name="query_norm")(query), norm(name="key_norm")(key)
-        memory = KeyValues(rotate(key).swapaxes(2, 3), value)
-        if cache is not None:
-            cache, memory = write(cache, memory)
-        scale = width**-0.5 if config.scale is None else config.scale
-        mixed = attend(rotate(query), memory, mask, scale, config.score_cap)
-        out = (config.num_heads * width, config.dim), dtype, config.out_biased
-        return Dense(*out, HEADS[::-1], name="out")(mixed), cache
-
-
 class Block(nn.Module):
     """Attention, then feed-forward, each added to its input."""
 
@@ -194,25 +143,29 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Array,
-        rotate: Callable,
-        mask: Array,
-        cache: KeyValues | None,
-        write: Callable,
+        self, x: Array, cache: KeyValues | None, **around
     ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E]; the others as in `Attention`."""
+        """x [B, T, E] -> ([B, T, E], cache). around: positions, mask, rotate and write,
+        as of `Attention`."""
         config, style = self.config, STYLES[self.config.style]
         norm = functools.partial(RMSNorm, config.eps, style.offset)
-        options = config.mlp_biased, GATES[style.gate], True
         dtype = jnp.dtype(config.dtype)
-        mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
-        y = norm(name="attention_norm")(x)
-        attention = Attention(config, name="attention")
-        y, cache = attention(y, rotate, mask, cache, write)
+        sizes = config.dim, config.num_heads, config.head_width, dtype
+        attention = Attention(
+            *(*sizes, config.key_heads),
+            use_bias=config.biased,
+            out_bias=config.out_biased,
+            scale=config.scale,
+            cap=config.score_cap,
+            norm=functools.partial(norm, axis="head_width") if style.normed else None,
+            name="attention",
+        )
+        y, cache = attention(norm(name="attention_norm")(x), cache=cache, **around)
         if style.after:
             y = norm(name="attention_after_norm")(y)
         x = x + y
+        options = config.mlp_biased, GATES[style.gate], True
+        mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
         y = mlp(norm(name="mlp_norm")(x))
         if style.after:
             y = norm(name="mlp_after_norm")(y)
@@ -275,11 +228,20 @@ class Decoder(nn.Module):
         for i, layer in enumerate(layers):
             local = i in config.local
             slots = count if layer is None else layer.values.shape[2]
-            mask = visible(slots, config.window if local else None)
-            block = Block(config, name=f"layers_{i}")
-            write = functools.partial((rings if local else lowering).write, start=start)
-            x, layers[i] = block(x, nearby if local else everywhere, mask, layer, write)
+            x, layers[i] = Block(config, name=f"layers_{i}")(
+                x,
+                layer,
+                positions=positions,
+                mask=visible(slots, config.window if local else None),
+                rotate=nearby if local else everywhere,
+                write=functools.partial(writer(config, i), start=start),
+            )
         return RMSNorm(config.eps, style.offset, name="norm")(x), layers
+
+
+def writer(config: Config, layer: int) -> Callable:
+    """What writes a layer's cache."""
+    return (rings if layer in config.local else lowering).write
 
 
 def init_params(key: Array, config: Config):
@@ -322,8 +284,7 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
         return logits
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
-        layers = range(config.num_layers)
-        writes = [(rings if i in config.local else lowering).write for i in layers]
+        writes = [writer(config, i) for i in range(config.num_layers)]
         return lowering.keep(cache, start, path, writes)
 
     limits = config.vocab, abstract_params(config)

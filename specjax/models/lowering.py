@@ -88,12 +88,12 @@ def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
 
 
 def share_repeated_rows(attend: Callable) -> Callable:
-    """`attention.attend`, computed once for a row that is repeated, and for one token
-    without the axis T: products of a vector, as such, are one kernel with the softmax
-    on a GPU, and no copy of the cache on a CPU. On a GPU so are those of a few tokens,
-    of which each is a row then; the cache is not copied for them."""
+    """Attention (query, memory, mask, bias), computed once for a row that is repeated,
+    and for one token without the axis T: products of a vector, as such, are one kernel
+    with the softmax on a GPU, and no copy of the cache on a CPU. On a GPU so are those
+    of a few tokens, of which each is a row then; the cache is not copied for them."""
 
-    def by_token(query: Array, memory: KeyValues, mask, scale, bias) -> Array:
+    def by_token(query: Array, memory: KeyValues, mask, bias) -> Array:
         batch, _, count, _ = query.shape
 
         def rows(x: Array) -> Array:
@@ -103,23 +103,19 @@ def share_repeated_rows(attend: Callable) -> Callable:
 
         memory = jax.tree.map(lambda x: rows(x[:, None]), memory)
         bias = None if bias is None else rows(bias.swapaxes(1, 2))
-        mixed = attend(rows(query.swapaxes(1, 2)), memory, rows(mask), scale, bias)
+        mixed = attend(rows(query.swapaxes(1, 2)), memory, rows(mask), bias)
         return mixed.reshape(batch, count, -1)
 
     @functools.wraps(attend)
-    def run(query: Array, memory: KeyValues, mask: Array, scale: float, bias) -> Array:
+    def run(query: Array, memory: KeyValues, mask: Array, bias) -> Array:
         rows, count = len(memory.values), query.shape[2]
         if 1 < count <= FEW and memory.values.shape[2] <= SHORT:
-
-            def scaled(attend: Callable) -> Callable:
-                return lambda *at: attend(*at[:3], scale, at[3])
-
-            ways = dict(cuda=scaled(by_token), default=scaled(attend))
+            ways = dict(cuda=by_token, default=attend)
             return jax.lax.platform_dependent(query, memory, mask, bias, **ways)
         if count > 1:
-            return attend(query, memory, mask, scale, bias)
+            return attend(query, memory, mask, bias)
         bias = None if bias is None else bias[:, :, 0]
-        mixed = attend(query[:rows, :, 0], memory, mask[:, 0], scale, bias)[:, None]
+        mixed = attend(query[:rows, :, 0], memory, mask[:, 0], bias)[:, None]
         return mixed if len(query) == rows else _repeat(mixed, len(query))
 
     return run

@@ -7,6 +7,7 @@ Axes: B rows, T tokens in one call, I input tokens, S cache slots, E features, H
 D head width, V vocabulary.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -21,8 +22,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import RMSNorm
 from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense, multiply
-from specjax.models.parameters import parameters, table
+from specjax.models.dense import Dense, multiply, parameters, table
 from specjax.types import Branches, Model, Prompt
 
 BUCKETS, MAX_DISTANCE = 32, 128
@@ -179,10 +179,6 @@ class DecoderLayer(nn.Module):
         self.pre_mlp_layer_norm = RMSNorm()
         self.mlp = Mlp(config, config.joined)
 
-    def read(self, encoded: Array) -> KeyValues:
-        """Keys and values of the encoded input [B, I, E]."""
-        return self.encoder_decoder_attention.read(encoded)
-
     def __call__(
         self,
         x: Array,
@@ -192,7 +188,7 @@ class DecoderLayer(nn.Module):
         inputs: tuple[KeyValues, Array],
         tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E]; inputs: what `read` gave, and its mask [B, 1, I]."""
+        """x [B, T, E]; inputs: of the encoded input, and its mask [B, 1, I]."""
         y = self.pre_self_attention_layer_norm(x)
         y, cache = self.self_attention(y, positions, cache, bias=bias, tree=tree)
         x = x + y
@@ -279,7 +275,8 @@ class Decoder(nn.Module):
             self.logits_dense = nn.Dense(config.vocab, **options)
 
     def read(self, encoded: Array) -> list[KeyValues]:
-        return [layer.read(encoded) for layer in self.layers]
+        """Each layer's keys and values of the encoded input [B, I, E]."""
+        return [layer.encoder_decoder_attention.read(encoded) for layer in self.layers]
 
     def __call__(
         self, x: Array, start: Array, cache: Cache, branches: Branches | None = None
@@ -386,12 +383,10 @@ def build(config: Config) -> Model:
         arguments = {"params": params}, tokens, start, cache, branches
         return network.apply(*arguments, method="decode")
 
-    def read_out(params, features):
-        return readout(config, params, features)
-
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
         return cache._replace(own=lowering.keep(cache.own, start, path))
 
     limits = config.vocab, abstract_params(config)
+    read_out = functools.partial(readout, config)
     model = Model(init, apply, read_out, *limits, encodes=True, keep=keep)
     return lowering.model(model, config.joined)

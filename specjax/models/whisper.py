@@ -22,7 +22,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm
 from specjax.models.branching import Tree, in_tree, known, positions_of
 from specjax.models.cache import KeyValues
-from specjax.models.parameters import NORMAL, parameters, table
+from specjax.models.dense import NORMAL, parameters, table
 from specjax.types import Branches, Encoded, Features, Model, Prompt
 
 
@@ -132,10 +132,6 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = Norm(learned=True)
         self.mlp = feed_forward(self.config)
 
-    def read(self, states: Array) -> KeyValues:
-        """Keys and values of what the encoder gave, [B, S, E]."""
-        return self.cross_attention.read(states)
-
     def __call__(
         self,
         x: Array,
@@ -144,8 +140,8 @@ class DecoderLayer(nn.Module):
         heard: KeyValues,
         tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] at `positions` [B, T]; heard: what `read` gave; tree: as in
-        `Attention`."""
+        """x [B, T, E] at `positions` [B, T]; heard: of what the encoder gave; tree: as
+        in `Attention`."""
         y = self.attention_norm(x)
         y, cache = self.attention(y, positions, cache, tree=tree)
         x = x + y
@@ -197,7 +193,8 @@ class Decoder(nn.Module):
         self.norm = Norm(learned=True)
 
     def read(self, states: Array) -> list[KeyValues]:
-        return [layer.read(states) for layer in self.layers]
+        """Each layer's keys and values of what the encoder gave, [B, S, E]."""
+        return [layer.cross_attention.read(states) for layer in self.layers]
 
     def __call__(
         self,
@@ -318,12 +315,10 @@ def build(config: Config) -> Model:
         own = {"params": params["decoder"]}
         return decoder.apply(own, tokens, start, cache, branches)
 
-    def read_out(params, features):
-        return readout(config, params, features)
-
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
         return cache._replace(own=lowering.keep(cache.own, start, path))
 
     limits = config.vocab, abstract_params(config), config.positions, True
+    read_out = functools.partial(readout, config)
     model = Model(init, apply, read_out, *limits, reads=reads, keep=keep)
     return lowering.model(model, config.joined)
