@@ -1,23 +1,7 @@
 """Who proposes tokens; one file each, with a `build` that returns a `types.Drafter`."""
 
-from specjax.drafters import (
-    autoregressive,
-    copying,
-    early_exit,
-    ngram,
-    nothing,
-    random,
-    rollout,
-    tree,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "autoregressive",
-    "copying",
-    "early_exit",
-    "ngram",
-    "nothing",
-    "random",
-    "rollout",
-    "tree",
-]
+for found in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{found.name}")

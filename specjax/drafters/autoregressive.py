@@ -23,10 +23,6 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
         return nothing.drafter
     chunks.check_room(model, gamma, "draft")
 
-    def init(params, prompt: Prompt, slots: int):
-        cache = model.init(params, prompt, slots)
-        return chunks.prefill(model, params, prompt, cache)
-
     def draft(
         key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, object]:
@@ -38,20 +34,31 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
             features, cache = model.apply(params, block, start, cache)
             return propose(features[:, 0], cache)
 
-        features, cache = catch_up(model, params, state)
+        features, cache = catch_up(model, params, state, 2)
         begun, drawn = propose(features, cache), draw(key, request, state)
         return rollout(drawn, state, gamma, begun, advance, model.slots, *go_on)
 
     limits = model.vocab, model.shapes, model.slots
-    return Drafter(init, draft, gamma, *limits, stops=True)
+    return Drafter(after_prompt(model), draft, gamma, *limits, stops=True)
 
 
-def catch_up(
-    model: Model, params, state: State, count: int = 2
-) -> tuple[Array, object]:
+def after_prompt(model: Model, more: int = 0) -> Callable:
+    """The `init` of who drafts by a model: its cache, with so many more slots, after
+    the prompt."""
+
+    def init(params, prompt: Prompt, slots: int):
+        cache = model.init(params, prompt, slots + more)
+        return chunks.prefill(model, params, prompt, cache)
+
+    return init
+
+
+def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, object]:
     """Feeds the last `count` committed tokens; returns the last one's features [B, E].
-    After a full acceptance the drafter has not been fed its own last token. Feeding two
-    fills that slot with no call and no case of its own."""
+    After a full acceptance the drafter has not been fed its own last token: two fill
+    that slot with no call and no case of its own. After a tree, as many as a step may
+    commit and one: a node's slot in the draft's cache is not that of its place in the
+    text."""
     start = jnp.maximum(state.length - count, 0)
     index = start[:, None] + jnp.arange(count)
     block = jnp.take_along_axis(state.tokens, index, axis=1)

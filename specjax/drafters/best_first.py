@@ -9,7 +9,7 @@ known of acceptances (`guess`).
 Axes: B rows, W width, N nodes at one depth, G nodes of the tree, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from jax import Array
 
 from specjax import chunks, probs, trees
 from specjax.drafters import tree
-from specjax.drafters.rollout import coupled, independent
+from specjax.drafters.autoregressive import after_prompt, catch_up
 from specjax.types import Branches, Draft, Drafter, Model, Request, State
 
 
@@ -37,30 +37,22 @@ def build(
     width: int,
     longest: int,
     floors: Sequence[float] = (),
-    draw: Callable = independent,
 ) -> Drafter:
     """A drafter of at most `nodes` nodes, the likeliest among `width` children of each
     of `width` paths a length, to `longest` tokens: so many calls of the model. floors:
-    see `guess`. Raises ValueError for what is below 1, more nodes than the model's
-    caches take back, or a `draw` that is `rollout.coupled`; any other is left unused.
-    """
+    see `guess`. Raises ValueError for what is below 1, or more nodes than the model's
+    caches take back."""
     if min(nodes, width, longest) < 1:
         sizes = f"{nodes} nodes, {width} children, paths of {longest}"
         raise ValueError(f"a tree has at least one of each; got {sizes}")
-    if draw is coupled:
-        raise ValueError("a tree draws by a rule of its own: take no coupled rule")
     width = min(width, model.vocab)
     fed = width * (longest - 1)
     chunks.check_room(model, fed, "draft")
     size = min(nodes, width + fed * width)
 
-    def init(params, prompt, slots: int):
-        cache = model.init(params, prompt, slots + fed)
-        return chunks.prefill(model, params, prompt, cache)
-
     def draft(key: Array, params, request: Request, state: State) -> tuple:
         del key, request
-        features, cache = tree.catch_up(model, params, state, 1 + longest)
+        features, cache = catch_up(model, params, state, 1 + longest)
         batch = len(features)
         features, score = features[:, None], jnp.ones((batch, 1))
         place, sees = jnp.full((batch, 1), trees.ROOT), jnp.zeros((batch, 1, 0), bool)
@@ -88,6 +80,7 @@ def build(
         return Draft(tokens, num, None, parent), cache
 
     limits = model.vocab, model.shapes, model.slots
+    init = after_prompt(model, fed)
     return Drafter(init, draft, size, *limits, "certain", longest)
 
 

@@ -8,26 +8,17 @@ https://arxiv.org/abs/2305.09781, Section 3).
 Axes: B rows, D tokens drawn, C tokens copied, G = D + C nodes.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
 from specjax.drafters import copying, tree
-from specjax.drafters.rollout import independent
 from specjax.trees import ROOT
 from specjax.types import Draft, Drafter, Model, Request, State
 
 
-def build(
-    model: Model,
-    nodes: int,
-    copied: int,
-    longest: int = 3,
-    draw: Callable = independent,
-) -> Drafter:
+def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
     """A drafter of a chain of `nodes - copied` tokens and a copy of at most `copied`.
     longest: as of `copying.build`. Raises ValueError for no copy or one longer than the
     chain, and as `tree.build`."""
@@ -37,7 +28,7 @@ def build(
             f"{copied} of {nodes} nodes are copied: copy at least one, and no more than"
             " are drawn"
         )
-    chain = tree.build(model, tuple(range(ROOT, drawn - 1)), draw)
+    chain = tree.build(model, tuple(range(ROOT, drawn - 1)))
     copies = copying.build(copied, longest)
     beside = [ROOT, *range(drawn, nodes - 1)]
     parent = jnp.array([*range(ROOT, drawn - 1), *beside], jnp.int32)

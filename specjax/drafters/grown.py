@@ -10,7 +10,7 @@ drawn from another law than its nodes carry.
 Axes: B rows, G nodes, R = G + 1 rows of the target's call, K children, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,8 +19,8 @@ from jax import Array
 
 from specjax import chunks, keys, probs, trees
 from specjax.drafters import tree
+from specjax.drafters.autoregressive import after_prompt, catch_up
 from specjax.drafters.best_first import guess, shares
-from specjax.drafters.rollout import coupled, independent
 from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
 
@@ -48,28 +48,20 @@ def build(
     nodes: int,
     floors: Sequence[float],
     longest: int | None = None,
-    draw: Callable = independent,
 ) -> Drafter:
     """A drafter of at most so many nodes, by as many calls of the model. floors: of
     each of the K children that a node may have, see `best_first.guess`. longest: tokens
     of a path at most. Raises ValueError for no nodes, floors that are no probabilities,
-    more nodes than the model's caches take back, or a `draw` that is `rollout.coupled`;
-    any other is left unused."""
+    or more nodes than the model's caches take back."""
     if nodes < 1 or not floors or not all(0 <= x <= 1 for x in floors):
         raise ValueError(
             f"{nodes} nodes, acceptances {tuple(floors)}: name at least one node, and"
             " for each of its children a probability from 0 to 1"
         )
-    if draw is coupled:
-        raise ValueError("a tree draws by a rule of its own: take no coupled rule")
     chunks.check_room(model, nodes, "draft")
     longest = min(longest or nodes, nodes)
     most = sum(len(floors) ** depth for depth in range(1, longest + 1))
     nodes = min(nodes, most)
-
-    def init(params, prompt, slots: int):
-        cache = model.init(params, prompt, slots)
-        return chunks.prefill(model, params, prompt, cache)
 
     def draft(key: Array, params, request: Request, state: State) -> tuple:
         def law_after(features: Array) -> Law:
@@ -91,7 +83,7 @@ def build(
             law = law_after(features[:, 0])
             return (grow(growth, law, node), cache), probs.apart(law)
 
-        features, cache = tree.catch_up(model, params, state, 1 + longest)
+        features, cache = catch_up(model, params, state, 1 + longest)
         law = law_after(features)
         growth = grow(begun(len(features), nodes, len(floors)), law, 0)
         carried, later = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
@@ -111,7 +103,7 @@ def build(
         return Draft(growth.tokens, num, laws, growth.parent), cache
 
     limits = model.vocab, model.shapes, model.slots
-    return Drafter(init, draft, nodes, *limits, "without", longest)
+    return Drafter(after_prompt(model), draft, nodes, *limits, "without", longest)
 
 
 def begun(batch: int, nodes: int, most: int) -> Growth:

@@ -84,9 +84,6 @@ def rollout(
     if positions is not None:
         num = jnp.clip(positions + 1 - state.length, 0, num)
 
-    def put(buffer: Array, value: Array, slot) -> Array:
-        return buffer.at[:, slot].set(value)
-
     def of(proposal: Proposal, slot) -> tuple[Array, Law]:
         token, law = draw(proposal.logits, slot)
         if proposal.table is not None:  # a table is not copied: its row is named
@@ -96,12 +93,13 @@ def rollout(
     def own(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
         return drawn[0], probs.apart(drawn[1])
 
-    shapes = jax.eval_shape(lambda: own(of(begun, 0)))
+    def packed(drawn: tuple[Array, Law]) -> dict[str, Array]:
+        return _packed(jax.tree.leaves(own(drawn)))
 
     def record(buffers, held: tuple, proposal: Proposal, slot):
         drawn = of(proposal, slot)
-        values = _packed(jax.tree.leaves(own(drawn)))
-        buffers = jax.tree.map(lambda b, v: put(b, v, slot), buffers, values)
+        put = lambda buffer, value: buffer.at[:, slot].set(value)  # noqa: E731
+        buffers = jax.tree.map(put, buffers, packed(drawn))
         return buffers, told(held, *drawn, slot)
 
     def told(held: tuple, token: Array, law: Law, slot) -> tuple:
@@ -115,7 +113,8 @@ def rollout(
         return num, jax.tree.map(partial(_where, drafting), after, before)
 
     held = () if go_on is None else (num, state.policy)
-    most = jnp.max(num)
+    most, first = jnp.max(num), jax.eval_shape(lambda: of(begun, 0))
+    shapes = jax.eval_shape(own, first)
 
     def longest(held: tuple) -> Array:
         return jnp.max(held[0]) if held else most
@@ -131,7 +130,7 @@ def rollout(
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
-        jax.eval_shape(lambda: _packed(jax.tree.leaves(own(of(begun, 0))))),
+        jax.eval_shape(packed, first),
     )
     (buffers, held), carry = record(empty, held, begun, slot=0), begun.carry
     if gamma > 1:
@@ -139,7 +138,7 @@ def rollout(
         carried = jax.lax.while_loop(lambda carried: carried[0], body, carried)
         *_, buffers, held, carry = carried
     tokens, law = _unpacked(buffers, shapes)
-    kind = type(jax.eval_shape(lambda: of(begun, 0))[1].logits)
+    kind = type(first[1].logits)
     rows = (each for each in (begun.table, begun.logits) if isinstance(each, kind))
     law = probs.shared(law, next(rows, None))
     num, policy = held or (num, None)

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import chunks
-from specjax.drafters.autoregressive import catch_up
+from specjax.drafters.autoregressive import after_prompt, catch_up
 from specjax.drafters.intersection import Told, held, told
-from specjax.types import Draft, Drafter, Model, Prompt, Request, State
+from specjax.types import Draft, Drafter, Model, Request, State
 
 BEHIND = 8  # tokens before a draft that are cut with it, as they may change how
 
@@ -37,11 +37,6 @@ def build(
         raise ValueError(f"gamma must be at least 1 for strings; got {gamma}")
     reader = told(model, vocab, stretch)
     chunks.check_room(reader, gamma, "draft")
-
-    def init(params: Any, prompt: Prompt, slots: int) -> Told:
-        return chunks.prefill(
-            reader, params, prompt, reader.init(params, prompt, slots)
-        )
 
     def draft(
         key: Array, params: Any, request: Request, state: State
@@ -73,4 +68,5 @@ def build(
         num = jnp.minimum(num, state.budget)
         return Draft(tokens, num, None), Told(own, cache.ends)
 
-    return held(Drafter(init, draft, gamma, vocab), model, stretch)
+    drafter = Drafter(after_prompt(reader), draft, gamma, vocab)
+    return held(drafter, model, stretch)

@@ -7,7 +7,7 @@ to draw, as at temperature 0, the others are those of the next largest logits.
 Axes: B rows, T nodes of a call, M nodes fed so far, G nodes, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from specjax import chunks, keys, probs, trees
-from specjax.drafters.rollout import coupled, independent
+from specjax.drafters.autoregressive import after_prompt, catch_up
 from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
 WITH, WITHOUT = "with", "without"
@@ -34,28 +34,17 @@ class Level(NamedTuple):
     tree: Branches
 
 
-def build(
-    model: Model,
-    parent: Sequence[int],
-    draw: Callable = independent,
-    siblings: str = WITHOUT,
-) -> Drafter:
+def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Drafter:
     """A drafter of the tree whose nodes have these parents, see `specjax.trees`, level
     by level. siblings: drawn "without" replacement or "with" it. Raises ValueError for
-    what is no tree or not in that order, more nodes than the model's caches take back,
-    or a `draw` that is `rollout.coupled`; any other is left unused."""
+    what is no tree or not in that order, or more nodes than the model's caches take
+    back."""
     trees.check(parent)
-    if draw is coupled:
-        raise ValueError("a tree draws by a rule of its own: take no coupled rule")
     if siblings not in (WITH, WITHOUT):
         raise ValueError(f"siblings are drawn 'with' or 'without'; got {siblings!r}")
     chunks.check_room(model, len(parent), "draft")
     levels, size = levels_of(parent), len(parent)
     above = jnp.array(parent, jnp.int32)
-
-    def init(params, prompt, slots: int):
-        cache = model.init(params, prompt, slots)
-        return chunks.prefill(model, params, prompt, cache)
 
     def draft(key: Array, params, request: Request, state: State) -> tuple:
         features, cache = catch_up(model, params, state, 1 + len(levels))
@@ -79,7 +68,7 @@ def build(
         return Draft(tokens, num, joined, jnp.broadcast_to(above, tokens.shape)), cache
 
     limits = model.vocab, model.shapes, model.slots
-    return Drafter(init, draft, size, *limits, siblings, len(levels))
+    return Drafter(after_prompt(model), draft, size, *limits, siblings, len(levels))
 
 
 def children(key: Array, law: Law, first: int, most: int, siblings: str) -> Array:
@@ -94,18 +83,6 @@ def children(key: Array, law: Law, first: int, most: int, siblings: str) -> Arra
         lambda x: jnp.repeat(x[:, :, None], most, axis=2), probs.apart(law)
     )
     return probs.race(probs.shared(alike, law.logits), each)
-
-
-def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, object]:
-    """Feeds the last `count` committed tokens, as many as a step may commit and one;
-    returns the last one's features [B, E]. What was drafted is fed anew where it was
-    kept: a node's slot in the draft's cache is not that of its place in the text."""
-    start = jnp.maximum(state.length - count, 0)
-    index = start[:, None] + jnp.arange(count)
-    block = jnp.take_along_axis(state.tokens, index, axis=1)
-    features, cache = model.apply(params, block, start, state.draft_cache)
-    at = (state.length - 1 - start)[:, None, None]
-    return jnp.take_along_axis(features, at, axis=1)[:, 0], cache
 
 
 def within(model: Model, state: State, nodes: int, longest: int) -> Array:

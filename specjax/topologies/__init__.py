@@ -3,7 +3,3 @@
 A file has a `build` that returns (number of nodes) -> parents, as `specjax.trees` and
 `drafters.tree` have them.
 """
-
-from specjax.topologies import kary, likeliest
-
-__all__ = ["kary", "likeliest"]
