@@ -10,7 +10,8 @@ from pathlib import Path
 
 from specjax.speech.languages import LANGUAGES
 from specjax.tokenizers.folder import Coder, Special
-from specjax.tokenizers.huggingface import of_backend, tokenizers
+from specjax.tokenizers.huggingface import LEVEL, of_backend, tokenizers
+from specjax.tokenizers.merges import GPT2
 
 AFTER = "translate transcribe startoflm startofprev nospeech notimestamps".split()
 EMPTY = b"="  # the last token of the multilingual file, which stands for nothing
@@ -54,8 +55,7 @@ def read(file: Path) -> Coder:
         if len(parts) == 2:
             merges.append(tuple(spelled[part] for part in parts))
     backend = library.Tokenizer(library.models.BPE(vocab, merges))
-    backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = library.decoders.ByteLevel()
+    GPT2.apply(library, backend, spaced=False)
     return of_backend(backend, Special(None, (), False))
 
 
@@ -75,6 +75,4 @@ def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:
 
 
 # How GPT-2's vocabulary spells bytes: a printable character for each.
-SHOWN = {*range(33, 127), *range(161, 173), *range(174, 256)}
-others = iter(range(256, 512))
-CHARACTERS = [chr(i if i in SHOWN else next(others)) for i in range(256)]
+CHARACTERS = sorted(LEVEL, key=LEVEL.__getitem__)

@@ -179,12 +179,7 @@ def _escaped(text: str) -> str:
 def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
     """Byte pairs by the order of ids: every two pieces that are a third one."""
     vocab = {piece.piece: i for i, piece in enumerate(model.pieces)}
-    merges = [
-        (name[:at], name[at:])
-        for name in vocab
-        for at in range(1, len(name))
-        if name[:at] in vocab and name[at:] in vocab
-    ]
+    merges = [(left, right) for _, left, right in _halved(vocab)]
     options |= {"fuse_unk": True, "byte_fallback": True}
     return library.models.BPE(vocab, merges, **options)
 
@@ -192,13 +187,21 @@ def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
 def _by_score(model: Any) -> list[tuple[str, str]]:
     """Byte pairs by the scores of what they make, of normal pieces."""
     ids = {x.piece: i for i, x in enumerate(model.pieces) if x.type == NORMAL}
-    ranked = [
-        (-model.pieces[number].score, number, name[:at], name[at:])
+    ranked = sorted(
+        (-model.pieces[number].score, number, *halves)
+        for number, *halves in _halved(ids)
+    )
+    return [(left, right) for *_, left, right in ranked]
+
+
+def _halved(ids: dict[str, int]) -> list[tuple[int, str, str]]:
+    """Every piece that two others make, by its id, and those two."""
+    return [
+        (number, name[:at], name[at:])
         for name, number in ids.items()
         for at in range(1, len(name))
         if name[:at] in ids and name[at:] in ids
     ]
-    return [(left, right) for *_, left, right in sorted(ranked)]
 
 
 def _decoder(library: ModuleType, bytewise: bool, stripped: bool) -> Any:

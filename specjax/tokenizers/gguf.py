@@ -16,8 +16,15 @@ from specjax.tokenizers.folder import GENERIC, Coder, Special, TokenizerConfig, 
 SUFFIX = ".gguf"
 AT = "tokenizer.ggml."
 TEMPLATE = "tokenizer.chat_template"
-NORMAL, UNKNOWN, CONTROL, OWN, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of tokens
+UNKNOWN, CONTROL, OWN, BYTE = 2, 3, 4, 6  # kinds of tokens
 NAMES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+# How a text is cut before bytes are merged, by `tokenizer.ggml.pre`.
+CUTS = {
+    "gpt-2": merges.GPT2,
+    "smollm": merges.Split(digits=True),
+    "llama-bpe": merges.LLAMA3,
+    "qwen2": merges.QWEN2,
+}
 
 
 class Contents(NamedTuple):
@@ -126,8 +133,7 @@ def of_pairs(
     whole = pre.startswith("llama")  # a word that is a token is not merged to others
     words = library.models.BPE(vocab, pairs, ignore_merges=whole)
     backend = library.Tokenizer(words)
-    CUTS[pre](library, backend, config.fields["add_prefix_space"])
-    backend.decoder = library.decoders.ByteLevel()
+    CUTS[pre].apply(library, backend, config.fields["add_prefix_space"])
     huggingface.extend(library, file, backend, config)
     return huggingface.of_backend(backend, special)
 
@@ -153,29 +159,3 @@ def of_pieces(
     normal.add_dummy_prefix = config.fields["add_prefix_space"]
     normal.remove_extra_whitespaces = False
     return converted.of_model(library, model, file, special, config)
-
-
-def smollm(library: ModuleType, backend: Any, spaced: bool) -> None:
-    """As GPT-2, but digits are apart."""
-    place = library.pre_tokenizers
-    digits = place.Digits(individual_digits=True)
-    spell = place.ByteLevel(add_prefix_space=spaced)
-    backend.pre_tokenizer = place.Sequence([digits, spell])
-
-
-def llama3(library: ModuleType, backend: Any, spaced: bool) -> None:
-    """As Qwen, but of up to three digits."""
-    place = library.pre_tokenizers
-    pattern = merges.QWEN.replace(f"|{merges.DIGIT}|", f"|{merges.DIGIT}{{1,3}}|")
-    cut = place.Split(library.Regex(pattern), behavior="isolated")
-    spell = place.ByteLevel(add_prefix_space=spaced, use_regex=False)
-    backend.pre_tokenizer = place.Sequence([cut, spell])
-
-
-# How a text is cut before bytes are merged, by `tokenizer.ggml.pre`.
-CUTS = {
-    "gpt-2": merges.gpt2,
-    "smollm": smollm,
-    "llama-bpe": llama3,
-    "qwen2": merges.qwen2,
-}

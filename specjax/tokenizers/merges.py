@@ -2,23 +2,55 @@
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.folder import END, Coder, Special, TokenizerConfig
 
 MERGES = "merges.txt"
+
+
+class Split(NamedTuple):
+    """How a text is cut before its bytes are merged. pattern: None is GPT-2's. digits:
+    each apart from all else. composed: characters are composed before."""
+
+    pattern: str | None = None
+    digits: bool = False
+    composed: bool = False
+
+    def apply(self, library: ModuleType, backend: Any, spaced: bool) -> None:
+        """Makes a backend cut so, and join again. spaced: a space before a text."""
+        place, steps = library.pre_tokenizers, []
+        if self.digits:
+            steps.append(place.Digits(individual_digits=True))
+        if self.pattern is not None:
+            cut = library.Regex(self.pattern)
+            steps.append(place.Split(cut, behavior="isolated"))
+        usual = dict(add_prefix_space=spaced, use_regex=self.pattern is None)
+        backend.pre_tokenizer = place.Sequence([*steps, place.ByteLevel(**usual)])
+        backend.decoder = library.decoders.ByteLevel()
+        if self.composed:
+            backend.normalizer = library.normalizers.NFC()
+
+
 # How Qwen cuts a text before merging: contractions; letters with a sign before them;
 # digits one by one; signs; line ends; spaces but for the last before a word. Llama 3
 # differs in that it takes up to three digits.
-DIGIT = r"\p{N}"
-QWEN = (
+CUT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
-    rf"|{DIGIT}"
+    r"|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+GPT2, QWEN2, LLAMA3 = Split(), Split(CUT % "", composed=True), Split(CUT % "{1,3}")
+SPLITS = {
+    None: GPT2,  # nothing says
+    "GPT2Tokenizer": GPT2,
+    "RobertaTokenizer": GPT2,
+    "WhisperTokenizer": GPT2,
+    "Qwen2Tokenizer": QWEN2,
+}
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
@@ -39,8 +71,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         backend = library.Tokenizer(library.models.BPE(vocab, pairs))
     except Exception as error:  # the library raises no class of its own
         raise ValueError(f"{file} and {MERGES} are no tokenizer: {error}") from None
-    split(library, backend, bool(config.fields.get("add_prefix_space")))
-    backend.decoder = library.decoders.ByteLevel()
+    split.apply(library, backend, bool(config.fields.get("add_prefix_space")))
     huggingface.extend(library, file, backend, config, config.older)
     if config.kind is None and END in vocab:
         backend.add_special_tokens([END])
@@ -52,26 +83,3 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         pairs = ([(name, backend.token_to_id(name))] for name in names)
         huggingface.set_around(library, backend, *pairs)
     return huggingface.of_backend(backend, special)
-
-
-def gpt2(library: ModuleType, backend: Any, spaced: bool) -> None:
-    split = library.pre_tokenizers.ByteLevel(add_prefix_space=spaced)
-    backend.pre_tokenizer = split
-
-
-def qwen2(library: ModuleType, backend: Any, spaced: bool) -> None:
-    """Unlike GPT-2's: other cuts, and composed characters."""
-    backend.normalizer = library.normalizers.NFC()
-    place = library.pre_tokenizers
-    cut = place.Split(library.Regex(QWEN), behavior="isolated")
-    spell = place.ByteLevel(add_prefix_space=spaced, use_regex=False)
-    backend.pre_tokenizer = place.Sequence([cut, spell])
-
-
-SPLITS = {
-    None: gpt2,  # nothing says
-    "GPT2Tokenizer": gpt2,
-    "RobertaTokenizer": gpt2,
-    "WhisperTokenizer": gpt2,
-    "Qwen2Tokenizer": qwen2,
-}

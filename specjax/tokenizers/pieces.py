@@ -33,19 +33,17 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         known = [int(i) for i in ids if 0 <= int(i) < count]
         return model.decode([i for i in known if i not in silent])
 
-    def piece(token: int) -> str:
-        if not 0 <= int(token) < count:
-            return f"<{int(token)}>"
-        text = model.id_to_piece(int(token))
-        return text.replace("\u2581", " ").replace("\n", "\\n")
-
-    def token(token: int) -> str | None:
+    def name(token: int) -> str | None:
         return model.id_to_piece(int(token)) if 0 <= int(token) < count else None
 
-    def spelled(token: int) -> bytes | None:
-        known = 0 <= int(token) < count
-        if not known or token in silent or model.is_unknown(int(token)):
-            return None
-        return huggingface.raw(model.id_to_piece(int(token)))
+    def piece(token: int) -> str:
+        text = name(token) or f"<{int(token)}>"
+        return text.replace("\u2581", " ").replace("\n", "\\n")
 
-    return Coder(model.encode, encode, decode, piece, count, token, spelled)
+    def spelled(token: int) -> bytes | None:
+        text = name(token)
+        if text is None or token in silent or model.is_unknown(int(token)):
+            return None
+        return huggingface.raw(text)
+
+    return Coder(model.encode, encode, decode, piece, count, name, spelled)
