@@ -99,39 +99,34 @@ def load(
     """A model by the path of its checkpoint, a name of ours, or a hub's "org/name".
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
     file of a Whisper (.pt), a folder of faster-whisper, a GGUF file, a file of
-    `specjax.zoo.save`, or a folder with
-    one. dtype: of weights, activations and cache. Or "int8", of large matrices, and
-    float32 of all else: a target's law is then that of the rounded weights; or
-    "int8_dynamic", whose products round activations too. sharding:
-    of the weights, one for all or a tree; None is what `placement` says. Each device
-    reads its own slices alone. pieces: of a T5's
-    vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
-    and else all. Raises ValueError, before any parameter is made, for what is no whole
-    checkpoint of a known model."""
+    `specjax.zoo.save`, or a folder with one. dtype: of weights, activations and cache.
+    Or "int8", of large matrices, and float32 of all else: a target's law is then that
+    of the rounded weights; or "int8_dynamic", whose products round activations too.
+    sharding: of the weights, one for all or a tree; None is what `placement` says. Each
+    device reads its own slices alone. pieces: of a T5's vocabulary, ids from here on
+    are never emitted; None, 32100 of the published 32128 and else all. Raises
+    ValueError, before any parameter is made, for what is no whole checkpoint of a known
+    model."""
     jax_flags.check()
-    opened = _open(str(name), int8_weights.activations(dtype), pieces)
-    model = build(opened.config)
-    arrays, names = opened.arrays, opened.names
-    eight = str(dtype) in int8_weights.NAMES
+    floats, eight = int8_weights.activations(dtype), str(dtype) in int8_weights.NAMES
+    opened, dtype = _open(str(name), floats), str(dtype) if eight else floats
+    config = opened.config if pieces is None else with_pieces(opened.config, pieces)
+    model, called = build(config), _called(name)
     if sharding is None and placement.value is not None and not eight:
-        sharding = placement.value(opened.config)
-    archive.check(arrays, names.sources, model.shapes, names.harmless)
-    stored = arrays, names.sources, model.shapes
-    memory.check(_called(name), *stored, str(dtype), sharding)
-    if eight:
-        params = int8_weights.fill(*stored, str(dtype), sharding)
-    else:
-        layout = names.sources, model.shapes, dtype, sharding, names.harmless
-        params = archive.fill(arrays, *layout)
-    read = str(dtype), opened.files, *opened.ends, None, opened.stored
-    return Pretrained(_called(name), opened.config, model, params, *read)
+        sharding = placement.value(config)
+    stored = opened.arrays, opened.names.sources, model.shapes
+    archive.check(*stored, opened.names.harmless)
+    memory.check(called, *stored, dtype, sharding)
+    params = int8_weights.fill(*stored, dtype, sharding)
+    read = dtype, opened.files, *opened.ends, None, opened.stored
+    return Pretrained(called, config, model, params, *read)
 
 
 def check(name: str | Path, dtype: str = "float32") -> None:
     """Raises ValueError, as `load` and before any weight is read, for what is no
     checkpoint."""
     jax_flags.check()
-    _open(str(name), int8_weights.activations(dtype), None)
+    _open(str(name), int8_weights.activations(dtype))
 
 
 def save(
@@ -158,17 +153,14 @@ def build(config: Config) -> Model:
     return TABLES[type(config)].MODELS.build(config)
 
 
-def with_pieces(config: Config, pieces: int | None) -> Config:
+def with_pieces(config: Config, pieces: int) -> Config:
     """The same with a vocabulary of so many pieces, see `load`: a T5's alone."""
     if isinstance(config, t5.Config):
         return names_t5.with_pieces(config, pieces)
-    if pieces is not None:
-        named = {gpt.Config: "GPT", llama.Config: "Llama", whisper.Config: "Whisper"}
-        raise ValueError(
-            f"a {named[type(config)]} has no padding of its vocabulary; got"
-            f" pieces={pieces}"
-        )
-    return config
+    named = {gpt.Config: "GPT", llama.Config: "Llama", whisper.Config: "Whisper"}
+    raise ValueError(
+        f"a {named[type(config)]} has no padding of its vocabulary; got pieces={pieces}"
+    )
 
 
 def untie_readout(config: Config, name: str, problem: str) -> Config:
@@ -186,9 +178,9 @@ def untie_readout(config: Config, name: str, problem: str) -> Config:
     )
 
 
-def _open(name: str, dtype: str, pieces: int | None) -> Opened:
+def _open(name: str, dtype: str) -> Opened:
     if name.startswith("gs://"):
-        return _t5x(name, dtype, pieces)
+        return _t5x(name, dtype)
     path = Path(name)
     if not _exists(path):
         if name in published.MODELS:
@@ -198,23 +190,23 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
         else:
             near = difflib.get_close_matches(name, [*BUNDLED, *published.MODELS], 1)
             folder = huggingface.download(name, *near)
-            return _huggingface(folder, dtype, pieces)
+            return _huggingface(folder, dtype)
     if path.suffix == container.SUFFIX:
-        return _gguf(path, dtype, pieces)
+        return _gguf(path, dtype)
     if (file := ctranslate2.find(path)) is not None:
-        return _ctranslate2(file, dtype, pieces)
+        return _ctranslate2(file, dtype)
     if openai_whisper.is_openai(path):
-        return _openai(path, dtype, pieces)
+        return _openai(path, dtype)
     if (path / huggingface.CONFIG).is_file():
-        return _huggingface(path, dtype, pieces)
+        return _huggingface(path, dtype)
     if path.suffix in (".bin", ".pth"):
         raise ValueError(
             f"{path} is a pickle, which can run any code and is not read: name its"
             " folder, to be told how to convert it"
         )
     if t5x.is_t5x(path) or (path.is_dir() and t5x.is_named_so(path)):
-        return _t5x(name, dtype, pieces)
-    return _zoo(_only(path), dtype, pieces)
+        return _t5x(name, dtype)
+    return _zoo(_only(path), dtype)
 
 
 def _published(name: str) -> Path:
@@ -240,27 +232,27 @@ def _called(name: str | Path) -> str:
     return path.resolve().name if path.is_dir() else path.stem
 
 
-def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
+def _huggingface(folder: Path, dtype: str) -> Opened:
     held = huggingface.open_folder(folder)
-    return _described(held, huggingface.generation(folder), folder, dtype, pieces)
+    return _described(held, huggingface.generation(folder), folder, dtype)
 
 
-def _gguf(path: Path, dtype: str, pieces: int | None) -> Opened:
+def _gguf(path: Path, dtype: str) -> Opened:
     held = container.open_file(path)
     fields = gguf.fields_of(held)
     arrays = gguf.arrays(held, fields)
     of = huggingface.Folder(FAMILIES["llama"], fields, arrays, (path,))
-    opened = _described(of, {}, path, dtype, pieces)
+    opened = _described(of, {}, path, dtype)
     return opened._replace(stored=gguf.quantization(held))
 
 
 def _described(
-    held: huggingface.Folder, of_texts: Fields, folder: Path, dtype: str, pieces: Any
+    held: huggingface.Folder, of_texts: Fields, folder: Path, dtype: str
 ) -> Opened:
     """What a config.json describes. of_texts: fields that go before its own."""
     table, fields, arrays, files = held
     try:
-        config = with_pieces(table.read_config(fields, dtype), pieces)
+        config = table.read_config(fields, dtype)
         ends = table.ends(fields | of_texts, config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
@@ -273,25 +265,22 @@ def _described(
     return Opened(config, arrays, names, files, ends)
 
 
-def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
+def _t5x(path: str, dtype: str) -> Opened:
     arrays = t5x.open(path)
     config = names_t5.infer(arrays.arrays, dtype, arrays.where)
-    config = with_pieces(config, pieces)
     names = archive.same_names(t5.abstract_params(config))
     return Opened(config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 
 
-def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
+def _openai(path: Path, dtype: str) -> Opened:
     config, arrays, names = openai_whisper.open_file(path, dtype)
-    with_pieces(config, pieces)
     archive.check_depths(arrays, config, openai_whisper.STACKS)
     files, ends = (Path(arrays.where),), openai_whisper.ends(config)
     return Opened(config, arrays, names, files, ends)
 
 
-def _ctranslate2(file: Path, dtype: str, pieces: int | None) -> Opened:
+def _ctranslate2(file: Path, dtype: str) -> Opened:
     config, arrays, names = ctranslate2.open_file(file, dtype)
-    with_pieces(config, pieces)
     for name, of in names.copies.items():
         if not archive.same(arrays, name, of):
             untie_readout(config, name, f"{file}: {name} differs from {of}")
@@ -299,15 +288,13 @@ def _ctranslate2(file: Path, dtype: str, pieces: int | None) -> Opened:
     return Opened(config, arrays, names, (file,), ends, stored)
 
 
-def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
+def _zoo(path: Path, dtype: str) -> Opened:
     arrays = archive.scaled(archive.of_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
     table, (start, end) = FAMILIES[family], zoo.ends(config)
     if D2T in arrays.arrays:
         raise ValueError(f"{path} says some of a target's ids: name it as a draft")
     archive.check_depths(arrays, config, table.STACKS)
-    if pieces is not None:
-        config = with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))
     ends = () if end is None else (end,)
     return Opened(config, arrays, names, (path,), (start, ends))

@@ -6,7 +6,7 @@ parameter, says where each comes from. Nothing is read before all was found to f
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,9 +70,9 @@ class Names(NamedTuple):
         return (*self.copies, *self.unread)
 
 
-# How a format stores a part of a model: our leaf, theirs, whether it is transposed.
-SCALE, BIAS = ("scale", "weight", False), ("bias", "bias", False)
-KERNEL, AS_OURS = ("kernel", "weight", True), ("kernel", "weight", False)
+# How a format stores a part of a model: our leaf, theirs, and the rest of a `Source`.
+SCALE, BIAS = ("scale", ".weight", False), ("bias", ".bias", False)
+KERNEL, AS_OURS = ("kernel", ".weight", True), ("kernel", ".weight", False)
 NORM, PRODUCT, UNBIASED = (SCALE, BIAS), (KERNEL, BIAS), (KERNEL,)
 Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is stored
 
@@ -80,15 +80,25 @@ Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is 
 def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source]:
     """Of a table of parts. to, of: what is before our names, and before theirs."""
     return {
-        f"{to}{ours}/{leaf}": Source(f"{of}{theirs}.{stored}", transposed)
+        f"{to}{ours}/{leaf}": Source(f"{of}{theirs}{stored}", *how)
         for ours, theirs, kind in rows
-        for leaf, stored, transposed in kind
+        for leaf, stored, *how in kind
     }
 
 
 def same_names(shapes) -> Names:
     """For an archive that calls and shapes every parameter as the model does."""
     return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
+
+
+def table_of(
+    table: str, readout: str, tied: bool, stored: Collection[str]
+) -> tuple[str, dict[str, str]]:
+    """Where an embedding is stored, and `Names.copies`: of one that is `tied`, the
+    readout repeats it or is all that a file has of it."""
+    if not tied or readout not in stored:
+        return table, {}
+    return (table, {readout: table}) if table in stored else (readout, {})
 
 
 def of_safetensors(files: Sequence[Path], where: str) -> Archive:
@@ -147,8 +157,11 @@ def _scale(archive: Archive, name: str) -> np.ndarray:
     allowed = zip(scale, shape, strict=False)
     if len(scale) != len(shape) or any(s not in (1, n) for s, n in allowed):
         raise ValueError(f"{archive.where}: {name} is {shape}, its scale {scale}")
-    whole = tuple(slice(0, size) for size in scale)
-    return archive.read(name + rounding.SCALE, whole).astype(np.float32)
+    return archive.read(name + rounding.SCALE, whole(scale)).astype(np.float32)
+
+
+def whole(shape: tuple[int, ...]) -> Index:
+    return tuple(slice(0, size) for size in shape)
 
 
 def metadata(file: Path) -> dict[str, str]:
@@ -175,11 +188,9 @@ def fill(
     shapes: Any,
     dtype: str,
     sharding: Any = None,
-    harmless: Iterable[str] = (),
 ) -> Any:
-    """The parameter tree of `shapes`, from an archive, array by array: the largest
-    first, for what is read is in memory twice."""
-    check(archive, sources, shapes, harmless)
+    """The parameter tree of `shapes`, from an archive that was checked, array by array:
+    the largest first, for what is read is in memory twice."""
     flat, where = {}, places(shapes, sharding)
     for name in sorted(where, key=lambda name: -math.prod(where[name][0])):
         shape, place = where[name]
@@ -233,7 +244,7 @@ def _put(read: Callable, shape: tuple[int, ...], sharding) -> jax.Array:
     """On its devices before the next is read: one shard waits in memory at a time, and
     devices that hold the same one read it once."""
     if sharding is None:
-        return jax.block_until_ready(jax.device_put(read((slice(None),) * len(shape))))
+        return jax.block_until_ready(jax.device_put(read(whole(shape))))
     holders = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         part = tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
@@ -324,9 +335,8 @@ def same(archive: Archive, name: str, other: str) -> bool:
     if not shape:
         return bool(archive.read(name, ()) == archive.read(other, ()))
     rows = max(1, COMPARED // max(1, math.prod(shape[1:])))
-    whole = tuple(slice(0, size) for size in shape[1:])
     for first in range(0, shape[0], rows):
-        some = slice(first, min(first + rows, shape[0])), *whole
+        some = slice(first, min(first + rows, shape[0])), *whole(shape[1:])
         if not np.array_equal(archive.read(name, some), archive.read(other, some)):
             return False
     return True

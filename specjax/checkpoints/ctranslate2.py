@@ -13,7 +13,17 @@ from typing import BinaryIO, NamedTuple
 import jax
 import numpy as np
 
-from specjax.checkpoints.archive import Archive, Index, Names, Part, Source
+from specjax.checkpoints.archive import (
+    Archive,
+    Index,
+    Names,
+    Part,
+    Row,
+    Source,
+    layers_of,
+    sources,
+)
+from specjax.checkpoints.names_whisper import of_layers
 from specjax.models.whisper import Config
 
 FILE, SPEC, VERSIONS = "model.bin", "WhisperSpec", (5, 6)
@@ -34,6 +44,41 @@ SETTINGS = {
     "scale_embeddings": 0,
     "start_from_zero_embedding": 0,
 }
+
+
+NORM = ("scale", "/gamma"), ("bias", "/beta")
+
+
+def _product(part: Part | None = None, bias: bool = True) -> tuple:
+    kernel = "kernel", "/weight", True, part
+    return (kernel, ("bias", "/bias", False, part)) if bias else (kernel,)
+
+
+def _attention(ours: str, theirs: str, *linears: str) -> list[Row]:
+    """linears: which of our products lie in each of theirs."""
+    rows: list[Row] = [(f"{ours}_norm", f"{theirs}/layer_norm", NORM)]
+    for i, names in enumerate(map(str.split, linears)):
+        for j, name in enumerate(names):
+            part = Part(0, j, len(names)) if len(names) > 1 else None
+            kind = _product(part, bias=name != "key")
+            rows.append((f"{ours}/{name}", f"{theirs}/linear_{i}", kind))
+    return rows
+
+
+WHOLE = [
+    ("encoder/conv_0", "encoder/conv1", _product()),
+    ("encoder/conv_1", "encoder/conv2", _product()),
+    ("encoder/norm", "encoder/layer_norm", NORM),
+    ("decoder/norm", "decoder/layer_norm", NORM),
+]
+ENCODES = [
+    *_attention("attention", "self_attention", "query key value", "out"),
+    ("mlp_norm", "ffn/layer_norm", NORM),
+    ("mlp/in", "ffn/linear_0", _product()),
+    ("mlp/out", "ffn/linear_1", _product()),
+]
+CROSSES = _attention("cross_attention", "attention", "query", "key value", "out")
+LAYERS = {"encoder": ENCODES, "decoder": [*CROSSES, *ENCODES]}
 
 
 class Variable(NamedTuple):
@@ -74,7 +119,9 @@ def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
     _check_settings(file, variables, raw)
     config = _config(file, variables, raw, dtype)
     arrays = {
-        name: jax.ShapeDtypeStruct(x.shape, _read_as(x.dtype))
+        name: jax.ShapeDtypeStruct(
+            x.shape, np.float32 if x.dtype.kind == "i" else x.dtype
+        )
         for name, x in variables.items()
         if x.shape and not name.endswith(SCALE)
     }
@@ -88,10 +135,6 @@ def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
         return values.astype(np.float32) / np.broadcast_to(by, raw(name).shape)[index]
 
     return config, Archive(arrays, read, str(file)), _names(config, variables)
-
-
-def _read_as(stored: np.dtype) -> np.dtype:
-    return stored if stored.kind != "i" else np.dtype("float32")
 
 
 def _variables(file: Path) -> dict[str, Variable]:
@@ -171,15 +214,10 @@ def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Conf
     vocab, dim = shape(TABLE, 2)
     if len(counts) != 1 or dim % max(counts.pop() if counts else 0, 1):
         raise ValueError(f"{file}: {' and '.join(heads)} must divide {dim}, and agree")
-    layers = {
-        field: len({x.split("/")[1] for x in variables if x.startswith(f"{at}/layer_")})
-        - (f"{at}/layer_norm/gamma" in variables)
-        for field, at in (("encoder_layers", "encoder"), ("decoder_layers", "decoder"))
-    }
     return Config(
         vocab=vocab,
         dim=dim,
-        **layers,
+        **{name: layers_of(variables, pattern) for name, pattern in STACKS.items()},
         num_heads=int(raw(heads[0])),
         bands=shape("encoder/conv1/weight", 3)[1],
         positions=shape("decoder/position_encodings/encodings", 2)[0],
@@ -191,51 +229,14 @@ def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Conf
 
 def _names(config: Config, variables: dict[str, Variable]) -> Names:
     """Where each parameter is in the file."""
-    sources = {
+    found = {
         "encoder/positions": Source("encoder/position_encodings/encodings"),
         "decoder/embedding": Source(TABLE),
         "decoder/positions": Source("decoder/position_encodings/encodings"),
+        **sources(WHOLE),
+        **of_layers(config, LAYERS, "{}/layer_{}/"),
     }
-    for i in range(2):
-        sources |= _product(f"encoder/conv_{i}", f"encoder/conv{i + 1}")
-    for stack in ("encoder", "decoder"):
-        sources |= _norm(f"{stack}/norm", f"{stack}/layer_norm")
-        for i in range(getattr(config, f"{stack}_layers")):
-            at = f"{stack}/layers_{i}", f"{stack}/layer_{i}"
-            sources |= _layer(*at, stack == "decoder")
-    repeated = {READOUT: TABLE} if READOUT in variables else {}
-    return Names(sources, repeated)
-
-
-def _layer(to: str, of: str, decodes: bool) -> dict[str, Source]:
-    sources = _norm(f"{to}/mlp_norm", f"{of}/ffn/layer_norm")
-    sources |= _product(f"{to}/mlp/in", f"{of}/ffn/linear_0")
-    sources |= _product(f"{to}/mlp/out", f"{of}/ffn/linear_1")
-    # The matrices of one attention, by the linear that they are in.
-    parts = {"attention": ("self_attention", (("query", "key", "value"), ("out",)))}
-    if decodes:
-        cross = (("query",), ("key", "value"), ("out",))
-        parts["cross_attention"] = ("attention", cross)
-    for ours, (theirs, linears) in parts.items():
-        sources |= _norm(f"{to}/{ours}_norm", f"{of}/{theirs}/layer_norm")
-        for i, names in enumerate(linears):
-            for j, name in enumerate(names):
-                part = Part(0, j, len(names)) if len(names) > 1 else None
-                at = f"{to}/{ours}/{name}", f"{of}/{theirs}/linear_{i}"
-                sources |= _product(*at, part, bias=name != "key")
-    return sources
-
-
-def _norm(to: str, of: str) -> dict[str, Source]:
-    names = {"scale": "gamma", "bias": "beta"}
-    return {f"{to}/{ours}": Source(f"{of}/{name}") for ours, name in names.items()}
-
-
-def _product(
-    to: str, of: str, part: Part | None = None, bias: bool = True
-) -> dict[str, Source]:
-    sources = {f"{to}/kernel": Source(f"{of}/weight", transpose=True, part=part)}
-    return sources | ({f"{to}/bias": Source(f"{of}/bias", part=part)} if bias else {})
+    return Names(found, {READOUT: TABLE} if READOUT in variables else {})
 
 
 def quantization(file: Path) -> str:

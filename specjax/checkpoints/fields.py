@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from specjax.zoo.fields import MOST, is_size
+from specjax.zoo.sizes import MOST, is_size
 
 Fields = dict[str, Any]
 

@@ -29,11 +29,12 @@ def fill(
     held: Archive,
     sources: dict[str, Source],
     shapes: Any,
-    kind: str = INT8,
+    dtype: str,
     sharding: Any = None,
 ) -> Any:
-    """`archive.fill` of an archive that was checked, large matrices in eight bits.
-    kind: one of `NAMES`."""
+    """`archive.fill`, large matrices in eight bits if dtype is one of `NAMES`."""
+    if dtype not in NAMES:
+        return archive.fill(held, sources, shapes, dtype, sharding)
     if sharding is not None:
         raise ValueError(
             "int8 weights lie on one device: name a float dtype, or no sharding"
@@ -42,10 +43,10 @@ def fill(
     for name, leaf in flatten_dict(shapes, sep="/").items():
         if rounding.rounds(leaf.shape):
             read = matrix(held, sources[name], name, leaf.shape)
-            flat[name] = Dynamic.of(read) if kind == DYNAMIC else read
+            flat[name] = Dynamic.of(read) if dtype == DYNAMIC else read
         else:
             read = archive.reader(held, sources[name], leaf.shape, FLOAT32)
-            flat[name] = jax.device_put(read(whole(leaf.shape)))
+            flat[name] = jax.device_put(read(archive.whole(leaf.shape)))
     return unflatten_dict(flat, sep="/")
 
 
@@ -55,7 +56,7 @@ def matrix(held: Archive, source: Source, name: str, shape: tuple[int, ...]) -> 
     parts = stored(held, source, inputs)
     if parts is None:
         read = archive.reader(held, source, shape, FLOAT32)
-        parts = _rounded(read(whole(shape)), inputs)
+        parts = _rounded(read(archive.whole(shape)), inputs)
     return Int8(*jax.block_until_ready(jax.device_put(parts)))
 
 
@@ -70,11 +71,7 @@ def stored(
     wanted = tuple(1 if axis == inputs else n for axis, n in enumerate(array.shape))
     if array.dtype != np.int8 or of_scale.shape != wanted:
         return None
-    scales = raw.read(scale, whole(wanted)).astype(FLOAT32)
+    scales = raw.read(scale, archive.whole(wanted)).astype(FLOAT32)
     if not np.isfinite(scales).all():
         return None  # told where it is read as floats
-    return raw.read(source.name, whole(array.shape)), scales
-
-
-def whole(shape: tuple[int, ...]) -> archive.Index:
-    return tuple(slice(0, size) for size in shape)
+    return raw.read(source.name, archive.whole(array.shape)), scales

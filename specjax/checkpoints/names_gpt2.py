@@ -14,6 +14,7 @@ from specjax.checkpoints.archive import (
     Part,
     Source,
     sources,
+    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
@@ -54,6 +55,9 @@ LAYER = (
     ("mlp/in", "mlp.c_fc", (AS_OURS, BIAS)),
     ("mlp/out", "mlp.c_proj", (AS_OURS, BIAS)),
 )
+for part, ours in enumerate(("query", "key", "value")):
+    kind = (*AS_OURS, Part(1, part, 3)), (*BIAS, Part(0, part, 3))
+    LAYER += ((f"attention/{ours}", "attn.c_attn", kind),)
 # The layers, by the size that counts them, as they and as we call them.
 STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
@@ -105,20 +109,11 @@ def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> N
     del fields
     bare = EMBEDDING in stored or "wpe.weight" in stored
     prefix = "" if bare else PREFIX
-    table = prefix + EMBEDDING
-    if config.tied and table not in stored and READOUT in stored:
-        table = READOUT
+    table, copies = table_of(prefix + EMBEDDING, READOUT, config.tied, stored)
     found = {"embedding": Source(table), "positions": Source(f"{prefix}wpe.weight")}
     found |= sources([("norm", "ln_f", NORM)], of=prefix)
     for i in range(config.num_layers):
-        to, of = f"layers_{i}/", f"{prefix}h.{i}."
-        found |= sources(LAYER, to, of)
-        for part, ours in enumerate(("query", "key", "value")):
-            for axis, (leaf, theirs, turned) in enumerate((BIAS, AS_OURS)):
-                source = f"{of}attn.c_attn.{theirs}", turned, Part(axis, part, 3)
-                found[f"{to}attention/{ours}/{leaf}"] = Source(*source)
+        found |= sources(LAYER, f"layers_{i}/", f"{prefix}h.{i}.")
     if not config.tied:
         found["readout"] = Source(READOUT, transpose=True)
-    repeated = config.tied and READOUT in stored and table != READOUT
-    masks = tuple(prefix + mask for mask in MASKS)
-    return Names(found, {READOUT: table} if repeated else {}, masks)
+    return Names(found, copies, tuple(prefix + mask for mask in MASKS))

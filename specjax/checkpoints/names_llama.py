@@ -21,6 +21,7 @@ from specjax.checkpoints.archive import (
     Row,
     Source,
     sources,
+    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import llama
@@ -407,10 +408,10 @@ def write_config(
         "eos_token_id": field.written(ends),
         **{name: value for name, value in may.items() if name in kind.read},
     }
-    activation = "hidden_act" if name not in ("gemma2", "gemma3_text") else None
     gates = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
-    gate = gates[llama.STYLES[config.style].gate]
-    fields[activation or "hidden_activation"] = gate
+    later = name in ("gemma2", "gemma3_text")
+    activation = "hidden_activation" if later else "hidden_act"
+    fields[activation] = gates[llama.STYLES[config.style].gate]
     if config.positions is not None:
         fields["max_position_embeddings"] = config.positions
     _check_written(config, fields)
@@ -436,17 +437,15 @@ def names(config: llama.Config, fields: Fields, stored: Collection[str] = ()) ->
     del fields
     held = (prefix for prefix in PREFIXES if prefix + EMBEDDING in stored)
     prefix = next(held, "model.")
-    table, readout = prefix + EMBEDDING, PREFIXES[prefix] + READOUT
-    if config.tied and table not in stored and READOUT in stored:
-        table = READOUT
+    readout = PREFIXES[prefix] + READOUT
+    table, copies = table_of(prefix + EMBEDDING, readout, config.tied, stored)
     found = {"embedding": Source(table), "norm/scale": Source(f"{prefix}norm.weight")}
     layer = _layer(config)
     for i in range(config.num_layers):
         found |= sources(layer, f"layers_{i}/", f"{prefix}layers.{i}.")
     if not config.tied:
         found["readout"] = Source(readout, transpose=True)
-    repeated = config.tied and readout in stored and table != readout
-    return Names(found, {readout: table} if repeated else {}, UNREAD)
+    return Names(found, copies, UNREAD)
 
 
 def _layer(config: llama.Config) -> list[Row]:

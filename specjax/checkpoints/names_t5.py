@@ -68,7 +68,7 @@ ALIASES = {
 UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 
-def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Config:
+def read_config(fields: Fields, dtype: str) -> t5.Config:
     """Sizes from config.json."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
@@ -102,11 +102,12 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Con
         own_bias=kind == UMT5,
         gate=gate or "gelu",
     )
-    return with_pieces(config, pieces)
+    return with_pieces(config)
 
 
-def with_pieces(config: t5.Config, pieces: int | None) -> t5.Config:
-    """See `read_config`."""
+def with_pieces(config: t5.Config, pieces: int | None = None) -> t5.Config:
+    """The same with a vocabulary of so many pieces; None is what published ones have,
+    and else all. Raises ValueError for more than there are."""
     vocab = config.vocab
     if pieces is None:
         pieces = PIECES if vocab == PADDED_VOCAB else vocab
@@ -205,7 +206,7 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
             f"{where} is no T5: {first[2]} is {query} for {bias[0]} heads, which"
             " divide its width"
         )
-    return t5.Config(
+    config = t5.Config(
         *table,
         out[0],
         *(layers_of(arrays, pattern) for pattern in STACKS.values()),
@@ -216,3 +217,4 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
         dtype=dtype,
         own_bias=each in arrays,
     )
+    return with_pieces(config)

@@ -5,7 +5,7 @@ Their matrices are [out, in], ours [in, out]; so are a convolution's, with the f
 a window last, where ours come first.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import (
@@ -16,10 +16,41 @@ from specjax.checkpoints.archive import (
     Row,
     Source,
     sources,
+    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import whisper
 from specjax.models.whisper import Config
+
+Layers = dict[str, list[Row]]  # of each stack, the parts of a layer
+
+
+def layers(
+    own: str, cross: str, norm: str, product: Callable, out: str, mlp: Iterable[Row]
+) -> Layers:
+    """own, cross: how they call a layer's attentions. norm: how the norm before one,
+    and product, out: its products. Keys have no bias."""
+    named = {"attention": own, "cross_attention": cross}
+    parts: Layers = {name: [] for name in named}
+    for ours, theirs in named.items():
+        parts[ours].append((f"{ours}_norm", norm.format(theirs), NORM))
+        products = {name: product(name) for name in ("query", "key", "value")}
+        for name, stored in (products | {"out": out}).items():
+            kind = UNBIASED if name == "key" else PRODUCT
+            parts[ours].append((f"{ours}/{name}", f"{theirs}.{stored}", kind))
+    encoder = [*parts["attention"], *mlp]
+    return {"encoder": encoder, "decoder": [*parts["cross_attention"], *encoder]}
+
+
+def of_layers(config: Config, layers: Layers, at: str) -> dict[str, Source]:
+    """Of all layers of both stacks. at: what is before their names, by the stack and
+    the number of a layer."""
+    found: dict[str, Source] = {}
+    for stack, rows in layers.items():
+        for i in range(getattr(config, f"{stack}_layers")):
+            found |= sources(rows, f"{stack}/layers_{i}/", at.format(stack, i))
+    return found
+
 
 FAMILY, MODEL_TYPES, MODELS = "whisper", ("whisper",), whisper
 PREFIX, READOUT = "model.", "proj_out.weight"
@@ -30,15 +61,14 @@ STACKS = {
     "decoder_layers": r"(?:model\.)?decoder(?:\.layers\.|/layers_)(\d+)[./]",
 }
 CONVOLUTIONS = [(f"encoder/conv_{i}", f"encoder.conv{i + 1}", PRODUCT) for i in (0, 1)]
-# Attentions of a layer as we call them, and as they do.
-STACKED = {
-    "encoder": {"attention": "self_attn"},
-    "decoder": {"attention": "self_attn", "cross_attention": "encoder_attn"},
-}
+LAST = [(f"{x}/norm", f"{x}.layer_norm", NORM) for x in ("encoder", "decoder")]
 MLP = (
     ("mlp_norm", "final_layer_norm", NORM),
     ("mlp/in", "fc1", PRODUCT),
     ("mlp/out", "fc2", PRODUCT),
+)
+LAYERS = layers(
+    "self_attn", "encoder_attn", "{}_layer_norm", "{0[0]}_proj".format, "out_proj", MLP
 )
 # Names of sizes that both stacks must have alike.
 ALIKE = {
@@ -123,37 +153,12 @@ def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names
     """Of a file that holds `stored`, or of one to be written."""
     del fields
     prefix = "" if EMBEDDING in stored else PREFIX
-    table = prefix + EMBEDDING
-    if table not in stored and READOUT in stored:
-        table = READOUT
+    table, copies = table_of(prefix + EMBEDDING, READOUT, True, stored)
     found = {
         "encoder/positions": Source(f"{prefix}encoder.embed_positions.weight"),
         "decoder/embedding": Source(table),
         "decoder/positions": Source(f"{prefix}decoder.embed_positions.weight"),
     }
-    found |= sources(CONVOLUTIONS, of=prefix)
-    for stack, parts in STACKED.items():
-        last = [(f"{stack}/norm", f"{stack}.layer_norm", NORM)]
-        found |= sources(last, of=prefix)
-        three = "{0[0]}_proj".format
-        layer = (*attentions(parts, "{}_layer_norm", three, "out_proj"), *MLP)
-        for i in range(getattr(config, f"{stack}_layers")):
-            of = f"{prefix}{stack}.layers.{i}."
-            found |= sources(layer, f"{stack}/layers_{i}/", of)
-    repeated = READOUT in stored and table != READOUT
-    return Names(found, {READOUT: table} if repeated else {})
-
-
-def attentions(
-    parts: dict[str, str], norm: str, product: Callable, out: str
-) -> list[Row]:
-    """Attentions of a layer: theirs by ours; how the norm before one is called, and its
-    products. Keys have no bias."""
-    rows: list[Row] = []
-    for ours, theirs in parts.items():
-        rows.append((f"{ours}_norm", norm.format(theirs), NORM))
-        names = {name: product(name) for name in ("query", "key", "value")}
-        for name, stored in (names | {"out": out}).items():
-            kind = UNBIASED if name == "key" else PRODUCT
-            rows.append((f"{ours}/{name}", f"{theirs}.{stored}", kind))
-    return rows
+    found |= sources((*CONVOLUTIONS, *LAST), of=prefix)
+    found |= of_layers(config, LAYERS, prefix + "{}.layers.{}.")
+    return Names(found, copies)

@@ -21,9 +21,9 @@ from specjax.checkpoints.archive import (
     Source,
     sources,
 )
-from specjax.checkpoints.names_whisper import CONVOLUTIONS, attentions
+from specjax.checkpoints.names_whisper import CONVOLUTIONS, layers, of_layers
 from specjax.models.whisper import Config
-from specjax.zoo.fields import MOST, is_size
+from specjax.zoo.sizes import MOST, is_size
 
 SUFFIX = ".pt"
 DIMS, WEIGHTS = "dims", "model_state_dict"
@@ -43,15 +43,12 @@ STACKS = {
     "decoder_layers": r"decoder\.blocks\.(\d+)\.",
 }
 LAST = ("encoder/norm", "encoder.ln_post", NORM), ("decoder/norm", "decoder.ln", NORM)
-STACKED = {
-    "encoder": {"attention": "attn"},
-    "decoder": {"attention": "attn", "cross_attention": "cross_attn"},
-}
 MLP = (
     ("mlp_norm", "mlp_ln", NORM),
     ("mlp/in", "mlp.0", PRODUCT),
     ("mlp/out", "mlp.2", PRODUCT),
 )
+LAYERS = layers("attn", "cross_attn", "{}_ln", str, "out", MLP)
 WIDER = 4  # times as wide as the rest is the feed-forward layer of all of them
 # `<|endoftext|>` of an English-only vocabulary; one more in those of more languages.
 MULTILINGUAL, ENGLISH_END = 51865, 50256
@@ -94,11 +91,8 @@ def names(config: Config) -> Names:
         "decoder/embedding": Source("decoder.token_embedding.weight"),
         "decoder/positions": Source("decoder.positional_embedding"),
         **sources((*CONVOLUTIONS, *LAST)),
+        **of_layers(config, LAYERS, "{}.blocks.{}."),
     }
-    for stack, parts in STACKED.items():
-        layer = (*attentions(parts, "{}_ln", str, "out"), *MLP)
-        for i in range(getattr(config, f"{stack}_layers")):
-            found |= sources(layer, f"{stack}/layers_{i}/", f"{stack}.blocks.{i}.")
     return Names(found, unread=("decoder.mask",))
 
 

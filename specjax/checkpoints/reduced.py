@@ -6,7 +6,6 @@ has no encoder, which is its target's.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,10 +45,7 @@ def load(path: Path, dtype: str) -> Reduction:
     archive.check(held, sources, shapes, (D2T,))
     stored = any(name.endswith(rounding.SCALE) for name in held.unscaled.arrays)
     kind = int8_weights.INT8 if stored and dtype == "float32" else dtype
-    if kind in int8_weights.NAMES:
-        params: Any = int8_weights.fill(held, sources, shapes, kind)
-    else:
-        params = archive.fill(held, sources, shapes, dtype, None, (D2T,))
+    params = int8_weights.fill(held, sources, shapes, kind)
     d2t = np.asarray(held.read(D2T, (slice(None),)), np.int64)
     if d2t.shape != (config.vocab,):
         raise ValueError(

@@ -1,9 +1,13 @@
 """The sizes of a model, as a bundled file's metadata holds them: JSON, checked."""
 
 import json
+import math
+import reprlib
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from specjax.models import gpt, llama, t5, whisper
-from specjax.zoo import fields
 
 FAMILIES = {"gpt": gpt, "t5": t5, "llama": llama, "whisper": whisper}
 Config = gpt.Config | t5.Config | llama.Config | whisper.Config
@@ -12,7 +16,7 @@ Config = gpt.Config | t5.Config | llama.Config | whisper.Config
 def written(config: Config) -> dict[str, str]:
     """The metadata that `read` reads."""
     family = next(n for n, m in FAMILIES.items() if isinstance(config, m.Config))
-    return {"family": family, "config": json.dumps(fields.written(config))}
+    return {"family": family, "config": json.dumps(_written(config))}
 
 
 def read(metadata: dict[str, str]) -> tuple[str, Config]:
@@ -24,7 +28,7 @@ def read(metadata: dict[str, str]) -> tuple[str, Config]:
         sizes = json.loads(metadata["config"])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its sizes are not JSON: {error}") from None
-    config = fields.read(sizes, FAMILIES[family].Config)
+    config = _read(sizes, FAMILIES[family].Config)
     check(config)
     return family, config
 
@@ -65,3 +69,72 @@ def _check_llama(config: llama.Config) -> None:
         raise ValueError(f"local names layer {max(config.local)}, which is not there")
     if config.local and config.window is None:
         raise ValueError("local layers need a window")
+
+
+# Each field is checked against its annotation.
+
+MOST = 2**31 - 1  # of any size
+WANTED = {
+    int: f"a whole number, 1 to {MOST}",
+    float: "a number above 0",
+    bool: "true or false",
+    str: "a text",
+    tuple: "a list of numbers of layers, from 0 on",
+}
+
+
+def _written(sizes: Any) -> Any:
+    """A NamedTuple of sizes as what JSON holds: objects and lists."""
+    if hasattr(sizes, "_asdict"):
+        return {name: _written(value) for name, value in sizes._asdict().items()}
+    return list(sizes) if isinstance(sizes, tuple) else sizes
+
+
+def _read(sizes: Any, kind: type, name: str = "its sizes") -> Any:
+    """The NamedTuple of this kind that an object of JSON holds."""
+    if not isinstance(sizes, Mapping):
+        raise ValueError(f"{name} are {type(sizes).__name__}, not an object")
+    hints = get_type_hints(kind)
+    missing = hints.keys() - kind._field_defaults.keys() - sizes.keys()
+    unknown = sizes.keys() - hints.keys()
+    if missing or unknown:
+        names = ", ".join(sorted(missing) or map(reprlib.repr, sorted(unknown)))
+        raise ValueError(f"{name} {'lack' if missing else 'hold unknown'} {names}")
+    return kind(**{each: _value(sizes[each], hints[each], each) for each in sizes})
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value of JSON can be a size."""
+    return type(value) is int and 1 <= value <= MOST
+
+
+def _value(value: Any, hint: Any, name: str) -> Any:
+    """A field's value. hint: its annotation, of one kind, or that or None."""
+    if isinstance(hint, UnionType):
+        (hint,) = set(get_args(hint)) - {NoneType}
+        if value is None:
+            return None
+        optional = "null or "
+    else:
+        optional = ""
+    if hasattr(hint, "_fields"):
+        return _read(value, hint, name)
+    kind = get_origin(hint) or hint
+    if not FITS[kind](value):
+        wanted = optional + WANTED[kind]
+        raise ValueError(f"{name} must be {wanted}: {reprlib.repr(value)}")
+    return tuple(value) if kind is tuple else kind(value)
+
+
+def _are_layers(value: Any) -> bool:
+    counts = isinstance(value, list) and all(type(x) is int for x in value)
+    return counts and all(0 <= x <= MOST for x in value)
+
+
+FITS = {
+    int: is_size,
+    float: lambda x: type(x) in (int, float) and 0 < x < math.inf,
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+    tuple: _are_layers,
+}

@@ -12,13 +12,12 @@ import jax
 import numpy as np
 import tensorstore as ts
 
-from specjax.checkpoints import names_t5, t5x_scanned
+from specjax.checkpoints import t5x_scanned
 from specjax.checkpoints.archive import Archive, Index
 from specjax.checkpoints.t5x import native, orbax, store
 from specjax.checkpoints.t5x.native import save
-from specjax.models import t5
 
-__all__ = ["infer_config", "is_t5x", "open", "save"]
+__all__ = ["is_t5x", "open", "save"]
 
 # What a checkpoint's folder has one of. Orbax's are in a folder of their own there.
 TREE, METADATA = "checkpoint", "_METADATA"
@@ -92,12 +91,6 @@ def is_t5x(path: str | Path) -> bool:
 def is_named_so(path: str | Path) -> bool:
     """Whether a folder has the files of a checkpoint, or a run's, whole or damaged."""
     return _find(str(path)) is not None
-
-
-def infer_config(archive: Archive) -> t5.Config:
-    """The sizes of a T5, v1.0 or v1.1, by its names and shapes."""
-    config = names_t5.infer(archive.arrays, "float32", archive.where)
-    return names_t5.with_pieces(config, None)
 
 
 def _find(path: str) -> Place | None:
