@@ -128,13 +128,20 @@ def _by_w(cotangent, x, w, transposed):
 ad.defbilinear(thin_p, _by_x, _by_w)
 
 
-def _batch(operands, axes, transposed):
-    """More rows if w is one for all, else a product for each w."""
-    (x, w), (at_x, at_w) = operands, axes
-    if at_w is None:
-        return dot(jnp.moveaxis(x, at_x, 0), w, transposed), 0
-    each = functools.partial(_plain, transposed=transposed)
-    return jax.vmap(each, (at_x, at_w))(x, w), 0
+def batched(primitive: Primitive, many: Callable, plain: Callable) -> None:
+    """Lets a product of (x, *weights, transposed) batch: by `many`, as more rows, if
+    the weights are one for all; else by `plain`, a product for each."""
+
+    def batch(operands, axes, transposed):
+        (x, *weights), (at_x, *at) = operands, axes
+        if any(axis is not None for axis in at):
+            each = functools.partial(plain, transposed=transposed)
+            return jax.vmap(each, axes)(*operands), 0
+        x = jnp.moveaxis(x, at_x, 0)
+        y = many(x.reshape(-1, x.shape[-1]), *weights, transposed)
+        return y.reshape(*x.shape[:-1], -1), 0
+
+    batching.primitive_batchers[primitive] = batch
 
 
-batching.primitive_batchers[thin_p] = _batch
+batched(thin_p, dot, _plain)

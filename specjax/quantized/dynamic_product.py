@@ -81,5 +81,4 @@ def _plain(x, values, scale, transposed):
 
 # Of x, values [N, K], scale [N]. They are not trained: it has no gradient.
 dynamic_p = product.primitive("thin_int8_dynamic", _plain, 1)
-
-int8_product.batched(dynamic_p, _dot, _plain)
+product.batched(dynamic_p, _dot, _plain)

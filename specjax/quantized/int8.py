@@ -16,11 +16,14 @@ from jax import Array
 FLOAT32 = jnp.dtype("float32")
 
 
-@functools.partial(
+array = functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("values", "scale"),
     meta_fields=("dtype",),
 )
+
+
+@array
 @dataclass(frozen=True, eq=False)
 class Int8:
     """A matrix of whole numbers times scales, read a byte a weight. `dot` multiplies by
@@ -65,11 +68,7 @@ class Int8:
         return np.asarray(self.__jax_array__(), dtype)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("values", "scale"),
-    meta_fields=("dtype",),
-)
+@array
 @dataclass(frozen=True, eq=False)
 class Dynamic(Int8):
     """The same array, whose products round activations too, row by row, and sum whole

@@ -5,15 +5,10 @@ more, and elsewhere, XLA's product of the same whole numbers.
 Axes: M rows, K features in, N features out.
 """
 
-import functools
 import math
-from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import Primitive
-from jax.interpreters import batching
 
 from specjax.native import product
 from specjax.native.library import loaded_int8
@@ -64,20 +59,4 @@ def _plain(x, values, scale, transposed):
 thin_p = product.primitive("thin_int8", _plain, 1)
 
 
-def batched(primitive: Primitive, many: Callable, plain: Callable) -> None:
-    """Lets a product of (x, values, scale, transposed) batch: by `many`, as more rows,
-    if the weights are one for all; else by `plain`, a product for each."""
-
-    def batch(operands, axes, transposed):
-        (x, *weights), (at_x, *at) = operands, axes
-        if at != [None, None]:
-            each = functools.partial(plain, transposed=transposed)
-            return jax.vmap(each, axes)(*operands), 0
-        x = jnp.moveaxis(x, at_x, 0)
-        y = many(x.reshape(-1, x.shape[-1]), *weights, transposed)
-        return y.reshape(*x.shape[:-1], -1), 0
-
-    batching.primitive_batchers[primitive] = batch
-
-
-batched(thin_p, _dot, _plain)
+product.batched(thin_p, _dot, _plain)
