@@ -15,9 +15,9 @@ from jax import Array
 
 from pallas_kernels import dispatch, onepass
 from pallas_kernels.dispatch import REFERENCE, Choice, Device
-from pallas_kernels.gpu import mosaic as mosaic_gpu
-from pallas_kernels.gpu import triton
+from pallas_kernels.gpu import launches
 from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight, wide
+from pallas_kernels.parts import KERNELS
 from pallas_kernels.plan import (
     DEFERRED,
     FIELDS,
@@ -163,9 +163,7 @@ def _launch(planned: Plan, choice: Choice, arrays: dict, options: Options) -> di
     run = options.interpret
     if choice.name == dispatch.MOSAIC_TPU:
         return mosaic_tpu.verdict(planned, arrays, run or False, choice.vmem)
-    if choice.name == dispatch.TRITON:
-        return triton.verdict(planned, arrays, run or False)
-    return mosaic_gpu.verdict(planned, arrays, run)
+    return launches.verdict(planned, arrays, KERNELS[choice.name].launcher(run))
 
 
 def residual(target, draft, n: Array, rule: FusedRule) -> Array:

@@ -38,9 +38,6 @@ class Tiles(NamedTuple):
     apart: bool = False
 
 
-TILES = Tiles()
-
-
 class Plan(NamedTuple):
     """target, draft: KNOWN laws, DEFERRED ones, or a draft that is CERTAIN of its
     tokens, or NONE (G = 0). cut_p, cut_q: a deferred law is truncated."""
@@ -80,9 +77,7 @@ class Plan(NamedTuple):
         return -(-self.vocab // BLOCK)
 
 
-def plan(
-    target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT, tiles: Tiles = TILES
-) -> Plan:
+def plan(target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT) -> Plan:
     """Of laws [B, G + 1, V] and a draft [B, G], by their shapes alone."""
     batch, rows, vocab = target.logits.shape
     gamma, kind, cut_q = draft.tokens.shape[1], CERTAIN, False
@@ -97,14 +92,15 @@ def plan(
         raise ValueError(
             f"{rows} target rows for {gamma} drafted tokens: give one more"
         )
-    return Plan(batch, gamma, vocab, of_target, kind, cut_p, cut_q, rule, tiles)
+    kinds = of_target, kind, cut_p, cut_q
+    return Plan(batch, gamma, vocab, *kinds, rule, Tiles())
 
 
 def foreseen(shape: Shape, rule: FusedRule = EXACT, target: str = DEFERRED) -> Plan:
     """The plan of a shape that nothing truncates."""
     draft = shape.draft if shape.gamma else NONE
     kinds = target, draft, False, False
-    return Plan(shape.batch, shape.gamma, shape.vocab, *kinds, rule, TILES)
+    return Plan(shape.batch, shape.gamma, shape.vocab, *kinds, rule, Tiles())
 
 
 def operands(

@@ -10,18 +10,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from pallas_kernels import compat
-from pallas_kernels.gpu import launches
 from pallas_kernels.gpu.decision import Block
 from pallas_kernels.plan import Plan
 
 
-def verdict(plan: Plan, operands: dict[str, Array], interpret=None) -> dict[str, Array]:
-    """See `launches.verdict`. interpret: of `compat.interpreted`, on a CPU."""
-    return launches.verdict(plan, operands, launcher(interpret))
-
-
 def launcher(interpret=None) -> Callable:
-    """The `launch` of `launches`."""
+    """The `launch` of `launches`. interpret: of `compat.interpreted`, on a CPU."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
         vectors, names = compat.vectors(interpret), [*operands, *out]

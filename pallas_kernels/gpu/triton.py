@@ -10,22 +10,14 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pltriton
 
-from pallas_kernels.gpu import launches
 from pallas_kernels.gpu.decision import Block
 from pallas_kernels.plan import Plan
 
 WARPS = 4
 
 
-def verdict(
-    plan: Plan, operands: dict[str, Array], interpret=False
-) -> dict[str, Array]:
-    """See `launches.verdict`. interpret: run on a CPU."""
-    return launches.verdict(plan, operands, launcher(interpret))
-
-
-def launcher(interpret=False) -> Callable:
-    """The `launch` of `launches`."""
+def launcher(interpret=None) -> Callable:
+    """The `launch` of `launches`. interpret: True to run on a CPU."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
         names, axes = [*operands, *out], list(grid)
@@ -47,7 +39,7 @@ def launcher(interpret=False) -> Callable:
             kernel,
             out_shape=[*out.values()],
             grid=tuple(grid.values()),
-            interpret=interpret,
+            interpret=interpret or False,
             name=f"specjax_{name}",
             compiler_params=pltriton.CompilerParams(num_warps=WARPS),
         )
