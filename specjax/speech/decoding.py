@@ -181,7 +181,7 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
     """Returns what decodes by a plan, jitted: (params, prompt, request) -> the output
     and the probabilities [B] that nobody speaks. Prompts have what the target's encoder
     gave, `types.Encoded`; where the draft hears by another, its params are as of
-    `with_own_encoder`."""
+    `heard_by`."""
     decoder, bare = make_decoder(plan), whisper.build(plan.target)
     finish = generate.build_rest(decoder)
 
@@ -217,13 +217,10 @@ def make_draft(plan: Plan) -> Model:
     if plan.draft.vocab != plan.target.vocab:
         return reduced.spread(reduced.build(plan.draft, plan.target))
     small = whisper.build(plan.draft)
-    return small if plan.shared else with_own_encoder(small)
-
-
-def with_own_encoder(model: Model) -> Model:
-    """The same model, which hears by an encoder of its own, whose states [B, S, E] are
-    in its params, and leaves what prompts have for others."""
-    return heard_by(model, lambda states, prompt: Encoded(states))
+    if plan.shared:
+        return small
+    # By an encoder of its own, whose states [B, S, E] are in its params.
+    return heard_by(small, lambda states, prompt: Encoded(states))
 
 
 def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:

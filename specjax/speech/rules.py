@@ -8,6 +8,7 @@ Axes: B rows (any leading axes in `advance` and `apply`), T tokens, V vocabulary
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -53,12 +54,6 @@ def build(
     never = _marked(limits.suppressed, vocab)
     at_first = _marked(limits.at_first, vocab)
 
-    def begin(texts: Array, length: Array) -> State:
-        return start(tokens, texts, length)
-
-    def step(state: State, token: Array) -> State:
-        return advance(tokens, state, token)
-
     def apply(state: State, logits: Array) -> Array:
         if logits.shape[-1] != vocab:
             raise ValueError(f"logits of {logits.shape[-1]} ids, rules of {vocab}")
@@ -70,7 +65,7 @@ def build(
         logits = jnp.where(mask, NEVER, logits)
         return favour(tokens, logits)
 
-    return TokenAutomaton(begin, step, apply)
+    return TokenAutomaton(partial(start, tokens), partial(advance, tokens), apply)
 
 
 def start(tokens: Tokens, texts: Array, length: Array) -> State:

@@ -235,13 +235,6 @@ def code(tokens: Tokens, language: str | None) -> str | None:
         raise ValueError(ENGLISH) from None
 
 
-def seconds(tokens: Tokens, token: int) -> float:
-    """The time that a timestamp names. Raises ValueError for another token."""
-    if not is_time(tokens, token):
-        raise ValueError(f"{token} is no timestamp")
-    return round((token - tokens.first_time) * STEP, 2)
-
-
 def text_ids(tokens: Tokens, ids: Iterable[int]) -> list[int]:
     """The ids that are text: no special tokens, no timestamps."""
     return [int(i) for i in ids if is_text(tokens, int(i))]

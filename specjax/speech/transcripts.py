@@ -148,22 +148,22 @@ def transcribe(
 
     def sounds() -> Iterator[Recording]:
         """What is heard of each file that can be read."""
+        bands = None if chunked else config.bands
         for number, (file, *_) in enumerate(transcripts):
             try:
-                heard = listened(file, None if chunked else config.bands, clips, ears)
+                sound, now = listened(file, bands, clips, ears)
             except ValueError as error:
                 transcripts[number] = Transcript(file, problem=str(error))
                 on_progress(transcripts[number], None)
                 continue
             named = spoken[number]
-            code = named or (None if detect else "en")
-            now = heard.transcript._replace(language=code)
+            now = now._replace(language=named or (None if detect else "en"))
             transcripts[number] = now
             if now.parts == ():  # nobody speaks
                 on_progress(now, None)
                 continue
             good.append(number)
-            yield Recording(heard.sound, named, now.parts)
+            yield Recording(sound, named, now.parts)
 
     decode = decoding.build(pair, how, times, spent.append, words)
     detect = detector(pair) if None in spoken else None
@@ -198,19 +198,13 @@ def check(timestamps, words: bool, clips, vad: bool, chunked: bool) -> None:
         raise ValueError("vad finds the parts that clips name: leave one of both out")
 
 
-class Listened(NamedTuple):
-    """What is heard of a file, and what is known of it before anything is written."""
-
-    sound: np.ndarray
-    transcript: Transcript
-
-
 def listened(
     file: Path, bands: int | None, clips: Sequence[Clip] | None, ears: Any
-) -> Listened:
-    """A file's features [T, M], or samples [N] if `bands` is None. ears: what finds the
-    parts in which somebody speaks, as `voice.detector`, or None. Raises ValueError for
-    one that cannot be read, or has not these parts."""
+) -> tuple[np.ndarray, Transcript]:
+    """A file's features [T, M], or samples [N] if `bands` is None, and what is known of
+    it before anything is written. ears: what finds the parts in which somebody speaks,
+    as `voice.detector`, or None. Raises ValueError for one that cannot be read, or has
+    not these parts."""
     levels: list[audio.Level] = []
     found: list[float] = []
     blocks = audio.blocks(file, on_end=levels.append)
@@ -230,14 +224,14 @@ def listened(
             clips = cuts.within(clips, seconds)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
-    return Listened(sound, Transcript(file, (), seconds, None, notes, parts=clips))
+    return sound, Transcript(file, (), seconds, None, notes, parts=clips)
 
 
 def frames(file: str | Path, bands: int) -> tuple[np.ndarray, tuple[str, ...]]:
     """What a model hears of a whole file, [T, M], and what is odd about it. Raises
     ValueError for one that cannot be read."""
-    heard = listened(Path(file), bands, None, None)
-    return heard.sound, heard.transcript.notes
+    sound, known = listened(Path(file), bands, None, None)
+    return sound, known.notes
 
 
 def summed(

@@ -175,10 +175,7 @@ def test_prompts_are_in_whispers_order():
             tokens.prompt(model, **asked)
 
 
-def test_times_and_text():
-    assert tokens.seconds(TOKENS, 33) == 0.06
-    with pytest.raises(ValueError, match="29 is no timestamp"):
-        tokens.seconds(TOKENS, 29)
+def test_text_is_neither_special_nor_a_time():
     last = 30 + tokens.STEPS
     assert tokens.text_ids(TOKENS, [30, 3, last + 1, 31, 20, last]) == [3, last + 1]
 
