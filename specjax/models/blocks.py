@@ -27,7 +27,7 @@ def rotary(x: Array, positions: Array) -> Array:
 
 
 def turned(x: Array, cos: Array, sin: Array) -> Array:
-    """Features i and i + D / 2 of x [..., D] as a pair, turned: cos, sin [..., D / 2]."""
+    """Features i and i + D / 2 of x [..., D], turned: cos, sin [..., D / 2]."""
     half = x.shape[-1] // 2
     left, right = x[..., :half], x[..., half:]
     return jnp.concatenate(

@@ -21,16 +21,6 @@ from specjax.speech.tokens import Tokens, text_ids
 FAVOUR = 1e-4  # of a longer overlap, for each token
 
 
-class Chunk(NamedTuple):
-    """Samples `start` up to `stop`; `left` and `right` of them are shared with the
-    neighbours and heard for context."""
-
-    start: int
-    stop: int
-    left: int
-    right: int
-
-
 class Row(NamedTuple):
     """A window of a recording. part: seconds, of the part that it is in; last: of this.
     seconds: of all that is done with it."""
@@ -104,34 +94,23 @@ def _rows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
         spans = clips.spans(parts, len(samples), logmel.RATE)
         for begin, end in spans:
             part = begin / logmel.RATE, end / logmel.RATE
-            for start, stop, _, right in windows(end - begin, frames * logmel.HOP):
+            for start, stop in windows(end - begin, frames * logmel.HOP):
                 sound = samples[begin + start : begin + stop]
                 heard = logmel.features(sound, bands)[:frames]
                 if language is None and detect is not None:
                     language = detect(heard)
-                ended = right == 0 and end == spans[-1][1]
+                last = begin + stop == end
+                ended = last and end == spans[-1][1]
                 done = total if ended else (begin + stop) / logmel.RATE
-                yield Row(number, heard, part, right == 0, done, total, language)
+                yield Row(number, heard, part, last, done, total, language)
 
 
-def windows(count: int, size: int, stride: int | None = None) -> list[Chunk]:
-    """Windows that cover a recording. count: N, of the recording. size: samples of a
-    window. stride: samples that it shares on either side, None for a sixth of it.
-    Raises ValueError for nothing to cover, or windows that share all they have."""
-    stride = size // 6 if stride is None else stride
-    if count < 1 or size < 1 or stride < 0 or 2 * stride >= size:
-        raise ValueError(
-            f"windows of {size} samples that share {stride} on either side, for"
-            f" {count}: take a stride below half of the window, and a recording"
-        )
-    chunks = []
-    for start in range(0, count, size - 2 * stride):
-        last = start + size >= count
-        edges = (stride if start else 0), (0 if last else stride)
-        chunks.append(Chunk(start, min(start + size, count), *edges))
-        if last:
-            break
-    return chunks
+def windows(count: int, size: int) -> list[tuple[int, int]]:
+    """Where windows of `size` samples begin and end that cover `count`. Each shares a
+    sixth of it with either neighbour."""
+    every = size - 2 * (size // 6)
+    starts = [0, *range(every, count - size + every, every)]
+    return [(start, min(start + size, count)) for start in starts]
 
 
 def join(texts: Sequence[Sequence[int]]) -> list[int]:

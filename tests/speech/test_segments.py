@@ -2,12 +2,12 @@
 
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from specjax.speech import chunked, logmel, segments, subtitles
-from specjax.speech.chunked import Chunk
 from specjax.speech.clips import Clip
 from specjax.speech.segments import Segment, Thresholds, Word
 from specjax.speech.sequential import Decoded, Options, Recording
@@ -16,21 +16,13 @@ from tests.support.tiny_whisper import TOKENS
 
 
 @pytest.mark.parametrize("count", [1, 29, 30, 31, 50, 51, 70, 71, 300])
-@pytest.mark.parametrize("stride", [None, 0, 14])
-def test_what_is_not_shared_is_the_recording(count, stride):
-    cover = chunked.windows(count, 30, stride)
-    own = [range(c.start + c.left, c.stop - c.right) for c in cover]
-    assert [i for places in own for i in places] == list(range(count))
-    assert all(c.stop - c.start == 30 for c in cover[:-1])
-    assert cover[0].left == cover[-1].right == 0
-
-
-def test_a_sixth_is_shared_on_either_side():
-    first, *_, last = chunked.windows(70, 30)
-    assert (first, last) == (Chunk(0, 30, 0, 5), Chunk(40, 70, 5, 0))
-    for nothing in (0, 30, 5), (9, 30, 15), (9, 0, 0), (9, 30, -1):
-        with pytest.raises(ValueError, match="stride below half"):
-            chunked.windows(*nothing)
+def test_windows_cover_a_recording_and_share_a_sixth_on_either_side(count):
+    cover = chunked.windows(count, 30)
+    assert cover[0][0] == 0 and cover[-1][1] == count
+    assert all(stop - start == 30 for start, stop in cover[:-1])
+    shared = [stop - start for (_, stop), (start, _) in pairwise(cover)]
+    assert shared == [10] * (len(cover) - 1)
+    assert all(stop < count for _, stop in cover[:-1])
 
 
 def test_overlaps_are_written_once():
