@@ -47,12 +47,11 @@ from specjax.types import (
 class Fused(NamedTuple):
     """law: (logits [B, ..., V], Sampling) -> Law, for `Verifier.law`. verify: for
     `Verifier.verify`. draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for
-    `rollout.drawn_by`. ran: (target Law, Draft) -> the Choice that verifies them."""
+    `rollout.drawn_by`."""
 
     law: Callable
     verify: Callable
     draw: Callable
-    ran: Callable
 
 
 class Options(NamedTuple):
@@ -91,11 +90,6 @@ def build(
         tiles = options.tiles or choice.tiles
         return (planned if tiles is None else planned._replace(tiles=tiles)), choice
 
-    def ran(target, draft) -> Choice:
-        if isinstance(draft.law, Law) and isinstance(draft.law.logits, Table | Reduced):
-            return Choice(simple(device), OF_PART)
-        return chosen(target, draft)[1]
-
     def law(logits: Array, sampling: Sampling) -> Law | Deferred:
         flat = logits.reshape(logits.shape[0], -1, logits.shape[-1])
         some = _certain(flat.shape[0], flat.shape[1] - 1)
@@ -106,8 +100,8 @@ def build(
         return of(logits, sampling)
 
     def verify(target, draft, noise, keep_residual: bool = False):
-        name = ran(target, draft).name
-        if name in (dispatch.REFERENCE, dispatch.ONEPASS):
+        of_part = isinstance(getattr(draft.law, "logits", None), Table | Reduced)
+        if of_part or chosen(target, draft)[1].name in (REFERENCE, dispatch.ONEPASS):
             draft = draft._replace(law=_completed(draft.law))
             return reference(_completed(target), draft, noise, keep_residual)
         planned, choice = chosen(target, draft)
@@ -134,7 +128,7 @@ def build(
         known_law = Law(logits, **{name: out[name] for name in FIELDS})
         return out["verdict"][:, 0], known_law
 
-    return Fused(law, verify, draw, ran)
+    return Fused(law, verify, draw)
 
 
 def unfit(rule: FusedRule) -> str | None:

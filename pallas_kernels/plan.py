@@ -127,7 +127,13 @@ def shape(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(dims, dtype)
 
 
-def scalars(batch: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """The five scalars of one law a row, by field."""
+def results(plan: Plan) -> dict[str, jax.ShapeDtypeStruct]:
+    """What a kernel gives: `num_accepted` [B], `verdict` [B, G + 1], and `accept_prob`
+    [B, G]; or, where nothing was drafted, the scalars [B] of the law that was drawn
+    from."""
+    verdict = {"num_accepted": (plan.batch,), "verdict": (plan.batch, plan.gamma + 1)}
+    out = {name: shape(dims, jnp.int32) for name, dims in verdict.items()}
+    if plan.gamma:
+        return out | {"accept_prob": shape((plan.batch, plan.gamma))}
     kinds = {name: jnp.int32 if name == "tie" else jnp.float32 for name in FIELDS}
-    return {name: shape((batch,), kind) for name, kind in kinds.items()}
+    return out | {name: shape((plan.batch,), kind) for name, kind in kinds.items()}

@@ -25,7 +25,7 @@ from pallas_kernels.gpu.decision import (
     part_of,
     save,
 )
-from pallas_kernels.plan import NONE, Plan, scalars, shape
+from pallas_kernels.plan import NONE, Plan, results, shape
 from specjax.types import BLOCK
 
 MOST = 1024 * BLOCK  # ids, so that their block sums fit a vector
@@ -188,18 +188,16 @@ def sums(plan: Plan) -> int:
 def verdict(
     plan: Plan, operands: dict[str, Array], launch: Callable
 ) -> dict[str, Array]:
-    """`num_accepted` [B], `verdict` [B, G + 1], and `accept_prob` [B, G]; or, where
-    nothing was drafted, the scalars [B] of the law that was drawn from. launch: (body,
-    name, plan, grid, operands, out) -> arrays by the names of `out`; a launch of
-    `body(Block)` over a grid of named axes."""
-    batch, gamma, saved = plan.batch, plan.gamma, {}
+    """`plan.results`. launch: (body, name, plan, grid, operands, out) -> arrays by the
+    names of `out`; a launch of `body(Block)` over a grid of named axes."""
+    batch, saved = plan.batch, {}
     if plan.unread:
         saved = read_parts(plan, operands, launch)
     inputs = {name: x for name, x in operands.items() if name != "sample"} | saved
     tiles = -(-plan.count // plan.tiles.blocks)
     slots = 1 if plan.tiles.apart else tiles
     decided = {"found": shape((batch, slots, 16))}
-    if gamma:
+    if plan.gamma:
         decided["chance"] = shape((batch, slots, LANES))
     weights = {name: shape((batch, sums(plan))) for name in ("rest", "whole")}
     logits = {side: operands[side] for side in plan.sides}
@@ -210,16 +208,8 @@ def verdict(
     else:
         saved = launch(remainder, "remainder", plan, grid, inputs, decided | weights)
     last = {name: operands[name] for name in ("sample", "tokens") if name in operands}
-    results = {
-        "num_accepted": shape((batch,), jnp.int32),
-        "verdict": shape((batch, gamma + 1), jnp.int32),
-    }
-    if gamma:
-        results["accept_prob"] = shape((batch, gamma))
-    else:
-        results |= scalars(batch)
     operands = last | logits | saved
-    return launch(choice, "choice", plan, {"b": batch}, operands, results)
+    return launch(choice, "choice", plan, {"b": batch}, operands, results(plan))
 
 
 def read_parts(

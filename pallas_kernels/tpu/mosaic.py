@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_kernels.plan import NONE, Plan, scalars, shape
+from pallas_kernels.plan import NONE, Plan, results
 from pallas_kernels.tpu.block import Block, place_of
 from pallas_kernels.tpu.decision import Decision, choose, decide
 from specjax.types import BLOCK
@@ -63,8 +63,7 @@ def verdict(
     """As `gpu.launches.verdict`. vmem: bytes that the kernel may use, None for the
     compiler's own limit."""
     place, operands = place_of(plan), dict(operands)
-    lanes, batch, gamma = plan.count * BLOCK, plan.batch, plan.gamma
-    groups = -(-batch // place.texts)
+    lanes, groups = plan.count * BLOCK, -(-plan.batch // place.texts)
     small = pl.BlockSpec(memory_space=pltpu.SMEM)
     specs = []
     for name in operands:
@@ -77,14 +76,7 @@ def verdict(
             specs.append(small)
     if place.s == 1:
         operands |= {side: operands[side].swapaxes(0, 1) for side in plan.sides}
-    out = {
-        "num_accepted": shape((batch,), jnp.int32),
-        "verdict": shape((batch, gamma + 1), jnp.int32),
-    }
-    if gamma:
-        out["accept_prob"] = shape((batch, gamma))
-    else:
-        out |= scalars(batch)
+    out = results(plan)
     options = dict(dimension_semantics=("arbitrary",), vmem_limit_bytes=vmem)
     call = pl.pallas_call(
         functools.partial(body, plan, [*operands, *out]),
