@@ -4,7 +4,7 @@ import reprlib
 from pathlib import Path
 
 from specjax import checkpoints, tokenizers, zoo
-from specjax.checkpoints import Config, Pretrained
+from specjax.checkpoints import Pretrained
 from specjax.models import rounded, whisper, widened
 from specjax.tokenizers import gguf
 from specjax.tokenizers.folder import special_ids
@@ -69,7 +69,11 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     not trained for. Raises ValueError for a family whose cache has one kind."""
     if cache is None:
         return model
-    fields = cache_fields(cache, model.config)
+    check_cache(cache)
+    fields: dict[str, object] = {"cache": cache}
+    if cache.startswith(WINDOW):
+        every = tuple(range(getattr(model.config, "num_layers", 0)))
+        fields = {"window": int(cache.removeprefix(WINDOW)), "local": every}
     if not fields.keys() <= {*model.config._fields}:
         needs = "a GPT or a Llama" if fields.keys() == {"cache"} else "a Llama"
         raise ValueError(
@@ -79,15 +83,6 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     config = model.config._replace(**fields)
     made = dict(config=config, model=checkpoints.build(config))
     return model._replace(name=f"{model.name}, {cache} cache", **made)
-
-
-def cache_fields(cache: str, config: Config) -> dict[str, object]:
-    """What a config of such a cache has in the place of its own."""
-    check_cache(cache)
-    if not cache.startswith(WINDOW):
-        return {"cache": cache}
-    every = tuple(range(config.num_layers))
-    return {"window": int(cache.removeprefix(WINDOW)), "local": every}
 
 
 def check_cache(cache: str | None) -> None:
