@@ -99,6 +99,9 @@ def levels_of(parent: Sequence[int]) -> list[Level]:
     depth = trees.depths(parent)
     if (np.diff(depth) < 0).any():
         raise ValueError(f"{tuple(parent)} is not in levels: name shorter paths first")
+    paths: list[set[int]] = []  # of each node: itself and those above it
+    for node, above in enumerate(parent):
+        paths.append({node} | (set() if above == trees.ROOT else paths[above]))
     levels, laws, fed = [], [trees.ROOT], []  # laws: whose rows there are
     for each in range(1, depth.max() + 1):
         nodes = np.flatnonzero(depth == each)
@@ -109,20 +112,9 @@ def levels_of(parent: Sequence[int]) -> list[Level]:
         fed += own
         place = np.array([laws.index(one) for one in above])
         sizes = place, np.array(rank), max(rank) + 1, np.array(inner, int)
-        levels.append(Level(*sizes, fed_tree(parent, fed, len(own))))
+        sees = np.array([[node in paths[one] for node in fed] for one in own], bool)
+        stands = np.array([len(paths[node]) - 1 for node in fed], np.int32)
+        tree = Branches(stands[None], sees.reshape(1, len(own), len(fed)))
+        levels.append(Level(*sizes, tree))
         laws = own
     return levels
-
-
-def fed_tree(parent: Sequence[int], fed: Sequence[int], count: int) -> Branches:
-    """How the last `count` of the nodes `fed` follow all of them, for one row."""
-    paths = []
-    for node in fed:
-        path = [node]
-        while parent[path[-1]] != trees.ROOT:
-            path.append(parent[path[-1]])
-        paths.append(path)
-    sees = np.array([[node in path for node in fed] for path in paths], bool)
-    depth = np.array([len(path) - 1 for path in paths], np.int32)
-    sees = sees.reshape(len(fed), len(fed))[len(fed) - count :]
-    return Branches(depth[None], sees[None])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.speech import languages, tiktoken
+from specjax.tokenizers.folder import read as described
 from specjax.tokenizers.folder import read_json
 
 STEP = 0.02  # seconds between two timestamps
@@ -106,12 +107,8 @@ def names(folder: Path) -> dict[str, int]:
     pairs = [entry for entry in added or () if isinstance(entry, dict)]
     ids = {entry.get("content"): entry.get("id") for entry in pairs}
     if not fields:
-        ids = read_json(folder / "vocab.json") | read_json(folder / "added_tokens.json")
-        described = read_json(folder / "tokenizer_config.json")
-        decoder = described.get("added_tokens_decoder")
-        for key, entry in (decoder if isinstance(decoder, dict) else {}).items():
-            if key.isdecimal() and isinstance(entry, dict):
-                ids[entry.get("content")] = int(key)
+        more = described(folder).added.items()
+        ids = read_json(folder / "vocab.json") | {x["content"]: i for i, x in more}
     file = next(iter(sorted(folder.glob("*.tiktoken"))), None)
     if not ids and file is not None:
         return _after(file, read_json(folder / CONFIG).get("vocab_size"))
