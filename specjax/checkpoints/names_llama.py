@@ -31,15 +31,18 @@ TIE = "tie_word_embeddings"
 
 
 class Kind(NamedTuple):
-    """A model_type. style: of `llama.STYLES`. called: as classes of transformers begin.
-    read: the fields that have a place in `llama.Config`, with what they are where
-    config.json lacks them. only: those that have none, with the values that change
-    nothing."""
+    """A model_type. style: of `llama.STYLES`. read: the fields that have a place in
+    `llama.Config`, with what they are where config.json lacks them. only: those that
+    have none, with the values that change nothing."""
 
     style: str
-    called: str
     read: Fields
     only: dict[str, tuple[Any, ...]]
+
+    @property
+    def called(self) -> str:
+        """As classes of transformers begin."""
+        return self.style.title()
 
 
 SIZES = (
@@ -62,6 +65,7 @@ COMMON = dict.fromkeys(SIZES) | {
     "eos_token_id": None,
 }
 LLAMA = COMMON | {"bos_token_id": 1, "eos_token_id": 2}
+MISTRAL = LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096}
 BIASES = {"attention_bias": False}
 WINDOW = {"sliding_window": 4096, "layer_types": None}
 QWEN = COMMON | WINDOW | {"use_sliding_window": False, "max_window_layers": 28}
@@ -96,20 +100,13 @@ GELU = PLAIN | {
     "use_bidirectional_attention": (False,),
 }
 KINDS = {
-    "llama": Kind("llama", "Llama", LLAMA | BIASES | {"mlp_bias": False}, PLAIN),
-    "mistral": Kind(
-        "mistral",
-        "Mistral",
-        LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096},
-        PLAIN,
-    ),
-    "qwen2": Kind("qwen2", "Qwen2", QWEN, PLAIN),
-    "qwen3": Kind("qwen3", "Qwen3", QWEN | BIASES | {"head_dim": 128}, PLAIN),
-    "gemma": Kind("gemma", "Gemma", GEMMA, GELU),
-    "gemma2": Kind("gemma2", "Gemma2", GEMMA2, GELU),
-    "gemma3_text": Kind(
-        "gemma3", "Gemma3", GEMMA3, GELU | {"attn_logit_softcapping": ()}
-    ),
+    "llama": Kind("llama", LLAMA | BIASES | {"mlp_bias": False}, PLAIN),
+    "mistral": Kind("mistral", MISTRAL, PLAIN),
+    "qwen2": Kind("qwen2", QWEN, PLAIN),
+    "qwen3": Kind("qwen3", QWEN | BIASES | {"head_dim": 128}, PLAIN),
+    "gemma": Kind("gemma", GEMMA, GELU),
+    "gemma2": Kind("gemma2", GEMMA2, GELU),
+    "gemma3_text": Kind("gemma3", GEMMA3, GELU | {"attn_logit_softcapping": ()}),
 }
 # A text model with an image tower: its text is read, the tower is not.
 WITHIN = {"gemma3": "gemma3_text"}

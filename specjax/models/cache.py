@@ -40,9 +40,9 @@ def empty(layers: int, sizes: tuple[int, int, int, int], dtype) -> list[KeyValue
     return [KeyValues(zeros(inner, slot), zeros(slot, inner)) for _ in range(layers)]
 
 
-def slots_of(cache: Cache) -> int:
-    """S of a stack's cache."""
-    return cache[0].values.shape[2]
+def slots_of(cache: Cache | None) -> int | None:
+    """S of a stack's cache; None without one."""
+    return None if cache is None else cache[0].values.shape[2]
 
 
 def write_rows(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:

@@ -100,8 +100,8 @@ class Decoder(nn.Module):
             learned = table(self, "positions", ("positions", "embed"), **sizes)
             x = x + known(learned, positions)
         x = lowering.in_memory(x.astype(config.dtype), cache)
-        layers = [None] * config.num_layers if cache is None else lowering.layers(cache)
-        tree = in_tree(branches, start, None if cache is None else slots_of(cache))
+        layers = lowering.layers(cache, config.num_layers)
+        tree = in_tree(branches, start, slots_of(cache))
         for i in range(config.num_layers):
             block = Block(config, name=f"layers_{i}")
             x, layers[i] = block(x, positions, layers[i], tree)

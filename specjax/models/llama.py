@@ -224,7 +224,7 @@ class Decoder(nn.Module):
         nearby = everywhere
         if config.local and config.local_rotation is not None:
             nearby = rotate(config.local_rotation)
-        layers = [None] * config.num_layers if cache is None else list(cache)
+        layers = lowering.layers(cache, config.num_layers)
         for i, layer in enumerate(layers):
             local = i in config.local
             slots = count if layer is None else layer.values.shape[2]

@@ -195,9 +195,12 @@ class Layers:
             self.unwritten.append(after)
 
 
-def layers(cache: Sequence[KeyValues]) -> list[KeyValues] | Layers:
-    """What a call reads a layer's cache from and puts it back to."""
-    return Layers(cache) if isinstance(cache, Joined) else list(cache)
+def layers(cache: Sequence[KeyValues] | None, count: int) -> list | Layers:
+    """What a call of `count` layers reads a layer's cache from and puts it back to;
+    without a cache None, of each."""
+    if isinstance(cache, Joined):
+        return Layers(cache)
+    return [None] * count if cache is None else list(cache)
 
 
 def join(layers: Sequence[KeyValues]) -> Joined:

@@ -283,12 +283,11 @@ class Decoder(nn.Module):
     ) -> tuple[Array, Cache]:
         """x [B, T, E] at slots `start` [B] on -> (features [B, T, E], cache)."""
         x = lowering.in_memory(x, cache.read)
-        own, slots = [None] * len(self.layers), x.shape[1]
-        if cache.own is not None:
-            own, slots = lowering.layers(cache.own), caches.slots_of(cache.own)
+        own = lowering.layers(cache.own, len(self.layers))
+        held = caches.slots_of(cache.own)
         positions = positions_of(start, x.shape[1], branches)
-        tree = in_tree(branches, start, None if cache.own is None else slots)
-        biases = _biases(self, positions, slots, tree)
+        tree = in_tree(branches, start, held)
+        biases = _biases(self, positions, held or x.shape[1], tree)
         inputs = jnp.arange(caches.slots_of(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]
         for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):

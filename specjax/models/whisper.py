@@ -204,11 +204,9 @@ class Decoder(nn.Module):
         branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
-        own, slots = [None] * len(self.layers), None
-        if cache.own is not None:
-            own, slots = lowering.layers(cache.own), caches.slots_of(cache.own)
+        own = lowering.layers(cache.own, len(self.layers))
         positions = positions_of(start, tokens.shape[1], branches)
-        tree = in_tree(branches, start, slots)
+        tree = in_tree(branches, start, caches.slots_of(cache.own))
         x = self.embedding[tokens] + known(self.positions, positions)
         x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
