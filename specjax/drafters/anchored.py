@@ -42,45 +42,35 @@ def build(gamma: int) -> Drafter:
         del params, slots
         return Place(jnp.zeros_like(prompt.length), prompt.length)
 
+    def resumed(text, length, source, end, begins, at, seen) -> Array:
+        """One row: its place, after what was written since it was `at` a place."""
+        index, position = jnp.arange(gamma + 1), jnp.arange(source.size)
+        where = jnp.minimum(at + index, source.size - 1)
+        same = source[where] == text[jnp.minimum(seen + index, text.size - 1)]
+        new = index < length - seen
+        count = jnp.sum(jnp.cumprod(same & new & (at + index < end)))
+        at += count
+        merit = merits(text, length, source, end, LONGEST)
+        near = (position >= at - BEHIND) & (position < at + AHEAD)
+        good = merit >= jnp.where(near, 1, 2)  # further off one token is chance
+        rank = (near * (LONGEST + 1) + merit) * 2 * source.size - jnp.abs(position - at)
+        best = jnp.argmax(jnp.where(good, rank, -source.size))
+        word = jnp.argmax(begins & (position > at))  # 0 where there is none
+        word = jnp.where(word > at, word, end)
+        further = jnp.where(good.any(), best, word)
+        follows = (count > 0) & (count == jnp.sum(new))
+        return jnp.where(follows, at, further).astype(jnp.int32)
+
     def draft(
         key: Array, params: Array, request: Request, state: State
     ) -> tuple[Draft, Place]:
         del key, request
         source, end = source_of(state)
         rows = state.tokens, state.length, source, end, params[source]
-        at = jax.vmap(lambda *row: _resumed(*row, gamma))(*rows, *state.draft_cache)
+        at = jax.vmap(resumed)(*rows, *state.draft_cache)
         padded = jnp.pad(source, ((0, 0), (0, gamma)))
         take = jax.vmap(lambda row, at: jax.lax.dynamic_slice(row, (at,), (gamma,)))
         num = jnp.clip(end - at, 0, jnp.minimum(gamma, state.budget))
         return Draft(take(padded, at), num, None), Place(at, state.length)
 
     return Drafter(init, draft, gamma)
-
-
-def _resumed(
-    text: Array,
-    length: Array,
-    source: Array,
-    end: Array,
-    begins: Array,
-    at: Array,
-    seen: Array,
-    gamma: int,
-) -> Array:
-    """One row: its place, after what was written since it was `at` a place."""
-    index, position = jnp.arange(gamma + 1), jnp.arange(source.size)
-    where = jnp.minimum(at + index, source.size - 1)
-    same = source[where] == text[jnp.minimum(seen + index, text.size - 1)]
-    new = index < length - seen
-    count = jnp.sum(jnp.cumprod(same & new & (at + index < end)))
-    at += count
-    merit = merits(text, length, source, end, LONGEST)
-    near = (position >= at - BEHIND) & (position < at + AHEAD)
-    good = merit >= jnp.where(near, 1, 2)  # further off one token is chance
-    rank = (near * (LONGEST + 1) + merit) * 2 * source.size - jnp.abs(position - at)
-    best = jnp.argmax(jnp.where(good, rank, -source.size))
-    word = jnp.argmax(begins & (position > at))  # 0 where there is none
-    word = jnp.where(word > at, word, end)
-    resumed = jnp.where(good.any(), best, word)
-    follows = (count > 0) & (count == jnp.sum(new))
-    return jnp.where(follows, at, resumed).astype(jnp.int32)

@@ -88,14 +88,19 @@ def short_else(drafter: Drafter, least: int, short: int) -> Drafter:
     return drafter._replace(draft=draft, widths=(*drafter.widths, short))
 
 
-def _found(state: State, gamma: int, longest: int, least: int = 1) -> tuple:
-    """What follows the best match of each row, tokens [B, G] and how many [B]."""
-    source, length = source_of(state)
+def _found(state: State, gamma: int, longest: int, least: int) -> tuple:
+    """What follows the best match of each row, tokens [B, G] and how many [B]. The
+    greatest merit wins, and among equals the latest position."""
 
-    def find(*row: Array) -> tuple[Array, Array]:
-        return _continuation(*row, gamma, longest, least)
+    def find(text: Array, length: Array, source: Array, end: Array):
+        merit = merits(text, length, source, end, longest)
+        best = source.size - 1 - jnp.argmax(merit[::-1])
+        padded = jnp.pad(source, (0, gamma))
+        tokens = jax.lax.dynamic_slice(padded, (best,), (gamma,))
+        num = jnp.where(merit[best] >= least, jnp.minimum(end - best, gamma), 0)
+        return tokens, num
 
-    return jax.vmap(find)(state.tokens, state.length, source, length)
+    return jax.vmap(find)(state.tokens, state.length, *source_of(state))
 
 
 def source_of(state: State) -> tuple[Array, Array]:
@@ -103,25 +108,6 @@ def source_of(state: State) -> tuple[Array, Array]:
     there is one of tokens, else the text so far."""
     own = state.context is None or isinstance(state.context, (Features, Encoded))
     return (state.tokens, state.length) if own else state.context
-
-
-def _continuation(
-    text: Array,
-    length: Array,
-    source: Array,
-    end: Array,
-    gamma: int,
-    longest: int,
-    least: int,
-) -> tuple[Array, Array]:
-    """One row: what follows the best match in `source` [S], and how long it is. The
-    greatest merit wins, and among equals the latest position."""
-    merit = merits(text, length, source, end, longest)
-    best = source.size - 1 - jnp.argmax(merit[::-1])
-    padded = jnp.pad(source, (0, gamma))
-    tokens = jax.lax.dynamic_slice(padded, (best,), (gamma,))
-    num = jnp.where(merit[best] >= least, jnp.minimum(end - best, gamma), 0)
-    return tokens, num
 
 
 def merits(text: Array, length: Array, source: Array, end: Array, longest: int):
