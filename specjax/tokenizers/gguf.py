@@ -7,7 +7,6 @@ SentencePiece are merged by their scores. Both run in the tokenizers library.
 import functools
 import reprlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from specjax.tokenizers import converted, huggingface, merges
@@ -74,7 +73,7 @@ def _opened(path: Path, *version: int) -> Contents:
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Raises ValueError for a file without a tokenizer, or with one of a kind that is
     not known, by its name."""
-    library, fields = huggingface.tokenizers(file), open_file(file).fields
+    fields = open_file(file).fields
     kind = fields.get(f"{AT}model")
     known = {"gpt2": of_pairs, "llama": of_pieces}
     if kind not in known:
@@ -86,7 +85,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     for name in needed:
         if not isinstance(fields.get(AT + name), list):
             raise ValueError(f"{file} lacks {AT}{name}: copy or download it again")
-    return known[kind](library, file, fields, special, config)
+    return known[kind](file, special, config)
 
 
 def config(file: Path) -> TokenizerConfig:
@@ -114,14 +113,9 @@ def config(file: Path) -> TokenizerConfig:
     return TokenizerConfig(GENERIC, asked, named, None, [], added, True)
 
 
-def of_pairs(
-    library: ModuleType,
-    file: Path,
-    fields: dict[str, Any],
-    special: Special,
-    config: TokenizerConfig,
-) -> Coder:
+def of_pairs(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Byte-level pairs, as GPT-2's."""
+    library, fields = huggingface.tokenizers(file), open_file(file).fields
     pre = fields.get(f"{AT}pre")
     if pre not in CUTS:
         raise ValueError(
@@ -138,17 +132,10 @@ def of_pairs(
     return huggingface.of_backend(backend, special)
 
 
-def of_pieces(
-    library: ModuleType,
-    file: Path,
-    fields: dict[str, Any],
-    special: Special,
-    config: TokenizerConfig,
-) -> Coder:
+def of_pieces(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Pieces with scores, as a SentencePiece model has them."""
-    from sentencepiece import sentencepiece_model_pb2 as formats
-
-    model, kinds = formats.ModelProto(), fields[f"{AT}token_type"]
+    library, fields = huggingface.tokenizers(file), open_file(file).fields
+    model, kinds = converted.formats.ModelProto(), fields[f"{AT}token_type"]
     stored = fields[f"{AT}tokens"], fields[f"{AT}scores"], kinds
     for text, score, kind in zip(*stored, strict=True):
         model.pieces.add(piece=text, score=score, type=kind)
