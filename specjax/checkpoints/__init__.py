@@ -204,7 +204,7 @@ def _open(name: str, dtype: str) -> Opened:
             f"{path} is a pickle, which can run any code and is not read: name its"
             " folder, to be told how to convert it"
         )
-    if t5x.is_t5x(path) or (path.is_dir() and t5x.is_named_so(path)):
+    if t5x.is_t5x(path):
         return _t5x(name, dtype)
     return _zoo(_only(path), dtype)
 

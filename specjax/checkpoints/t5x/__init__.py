@@ -75,22 +75,15 @@ def open(path: str | Path) -> Archive:
     return t5x_scanned.unstack_layers(Archive(shapes, read, where))
 
 
-def is_t5x(path: str | Path) -> bool:
-    """Whether a path is what `open` reads, by names and the first bytes of one file."""
-    try:
-        place = _find(str(path))
-    except ValueError:
+def is_t5x(path: Path) -> bool:
+    """Whether a path is what `open` reads, whole or damaged: a folder by the names in
+    it, a file by its first bytes."""
+    if path.is_dir():
+        return _find(str(path)) is not None
+    if not path.is_file():
         return False
-    if place is None:
-        return False
-    if place.file == METADATA:
-        return orbax.looks_like(store.content(place.folder, place.file))
-    return native.looks_like(_head(place))
-
-
-def is_named_so(path: str | Path) -> bool:
-    """Whether a folder has the files of a checkpoint, or a run's, whole or damaged."""
-    return _find(str(path)) is not None
+    with path.open("rb") as file:
+        return native.looks_like(file.read(128))
 
 
 def _find(path: str) -> Place | None:
@@ -125,14 +118,6 @@ def _last(path: str) -> Place | None:
     ]
     places = [place for place in map(_checkpoint, tried) if place is not None]
     return next((p for p in places if p.complete), places[0] if places else None)
-
-
-def _head(place: Place) -> bytes:
-    spec = place.folder.spec().to_json()
-    if spec["driver"] != "file":
-        return store.content(place.folder, place.file)[:128]
-    with Path(spec["path"], place.file).open("rb") as file:
-        return file.read(128)
 
 
 def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:

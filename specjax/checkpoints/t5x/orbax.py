@@ -16,11 +16,6 @@ MANIFEST = "manifest.ocdbt"
 INDEX = {"total_bytes_limit": 2**23}  # of a database's index, read for each array
 
 
-def looks_like(metadata: bytes) -> bool:
-    """Whether a `_METADATA` may be of T5X, whose parameters are under `target`."""
-    return b'"target"' in metadata
-
-
 def committed(folder: ts.KvStore, renamed: bool) -> bool:
     """Whether Orbax finished what is in a checkpoint's folder."""
     if store.exists(folder, COMMIT):
