@@ -47,11 +47,11 @@ def attend(
             sizes = len(query), count, heads // count, *query.shape[2:]
             grouped, bias = query.reshape(sizes), bias[:, None]
         scores = jnp.einsum("bk...d,bkds->bk...s", grouped, keys).astype(jnp.float32)
-        scores = scores * scale
+        unseen, scores = jnp.isneginf(bias), scores * scale
         if cap is not None:
             scores = cap * jnp.tanh(scores / cap)
         # Whatever a slot holds that is not seen, it weighs 0.
-        scores = jnp.where(jnp.isneginf(bias), -jnp.inf, scores + bias)
+        scores = jnp.where(unseen, -jnp.inf, scores + bias)
         weights = jax.nn.softmax(scores).astype(query.dtype)
         sums = jnp.einsum("bk...s,bksd->bk...d", weights, values)
         sums = jnp.moveaxis(sums.reshape(query.shape), 1, -2)  # [B, T, H, D]
