@@ -20,6 +20,7 @@ from jax import Array
 from specjax import chunks
 from specjax.drafters.autoregressive import after_prompt, catch_up
 from specjax.drafters.intersection import Told, held, told
+from specjax.drafters.ngram import last_tokens
 from specjax.types import Draft, Drafter, Model, Request, State
 
 BEHIND = 8  # tokens before a draft that are cut with it, as they may change how
@@ -60,9 +61,7 @@ def build(
         said = jnp.full((end.size, gamma), -1).at[:, 0].set(likeliest(features))
         most = jnp.minimum(jnp.max(state.budget), gamma)
         said, own = jax.lax.fori_loop(1, most, say, (said, cache.model))
-        at = state.length[:, None] + jnp.arange(-BEHIND, 0)
-        behind = jnp.take_along_axis(state.tokens, jnp.maximum(at, 0), axis=1)
-        behind = jnp.where(at >= 0, behind, -1)
+        behind = last_tokens(state.tokens, state.length, BEHIND)
         shapes = [jax.ShapeDtypeStruct(x.shape, jnp.int32) for x in (said, end)]
         tokens, num = jax.pure_callback(respelled, tuple(shapes), behind, said)
         num = jnp.minimum(num, state.budget)
