@@ -58,9 +58,8 @@ def build(
         place, sees = jnp.full((batch, 1), trees.ROOT), jnp.zeros((batch, 1, 0), bool)
         levels, count = [], 0
         for depth in range(longest):
-            level = likeliest(
-                model.readout(params, features), score, place, floors, width
-            )
+            logits = model.readout(params, features)
+            level = likeliest(logits, score, place, floors, width)
             levels.append(level)
             if depth + 1 == longest:
                 break

@@ -102,9 +102,8 @@ def told(model: Model, vocab: int, stretch: int) -> Model:
 
     def init(params: Any, prompt: Prompt, slots: int) -> Told:
         batch, head = prompt.length.size, params["head"]
-        cache = model.init(
-            params["model"], prompt, room(model, stretch, slots) + AT_ONCE
-        )
+        own = room(model, stretch, slots) + AT_ONCE
+        cache = model.init(params["model"], prompt, own)
         ends = jnp.zeros((batch, slots + 1), jnp.int32).at[:, 0].set(head.size)
         if head.size:
             block = jnp.broadcast_to(head, (batch, head.size))
@@ -124,10 +123,9 @@ def told(model: Model, vocab: int, stretch: int) -> Model:
         ends = put(cache.ends, begin + after, start[:, None] + 1)
         if branches is not None:  # drafted ones, which are an id each
             block = params["pieces"][tokens, 0]
-            read = model.apply(
-                params["model"], block, begin[:, 0], cache.model, branches
-            )
-            return read[0], Told(read[1], ends)
+            call = block, begin[:, 0], cache.model, branches
+            features, own = model.apply(params["model"], *call)
+            return features, Told(own, ends)
         last = room(model, stretch, ends.shape[1] - 1)
         width = min(tokens.shape[1], AT_ONCE, model.portion or AT_ONCE)
         stream = spelled_out(params, tokens, after, width)
@@ -140,9 +138,8 @@ def told(model: Model, vocab: int, stretch: int) -> Model:
             here = jnp.minimum(begin[:, 0] + jnp.minimum(at, total), last)
             out, own = model.apply(params["model"], block, here, own)
             index = after - 1 - at  # of each token's last piece in this call
-            found = jnp.take_along_axis(
-                out, jnp.clip(index, 0, width - 1)[..., None], axis=1
-            )
+            last_piece = jnp.clip(index, 0, width - 1)[..., None]
+            found = jnp.take_along_axis(out, last_piece, axis=1)
             inside = ((index >= 0) & (index < width))[..., None]
             return at + width, jnp.where(inside, found, features), own
 

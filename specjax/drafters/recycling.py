@@ -55,14 +55,11 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
             nodes.append(jnp.where(before < 0, NONE, after))
         tokens = jnp.stack(nodes[1:], axis=1)
         known, num = tokens >= 0, jnp.minimum(state.budget, gamma)
+        tokens = jnp.maximum(tokens, 0)  # of a tree, where nothing is known, any id
         if parent is None:
             num = jnp.minimum(num, jnp.sum(jnp.cumprod(known, axis=1), axis=1))
-        tokens = jnp.maximum(tokens, 0)  # of a tree, where nothing is known, any id
-        shape = (
-            None
-            if parent is None
-            else jnp.broadcast_to(jnp.array(above, jnp.int32), tokens.shape)
-        )
+            return Draft(tokens, num.astype(jnp.int32), None), table
+        shape = jnp.broadcast_to(jnp.array(above, jnp.int32), tokens.shape)
         return Draft(tokens, num.astype(jnp.int32), None, shape), table
 
     def observe(params, table: Array, kept: Kept) -> Array:
@@ -84,6 +81,5 @@ def replaced(table: Array, ids: Array, after: Array, live: Array) -> Array:
     later = (ids[:, :, None] == ids[:, None, :]) & live[:, None, :]
     last = live & ~(later & (index > index[:, None])).any(-1)
     at = jnp.where(last, ids, table.shape[1])
-    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(
-        table, at, after
-    )
+    put = jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))
+    return put(table, at, after)
