@@ -26,20 +26,24 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     def draft(
         key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, object]:
-        def propose(features: Array, cache) -> Proposal:
-            return Proposal(model.readout(params, features), cache)
-
-        def advance(cache, token: Array, slot: Array) -> Proposal:
-            block, start = token[:, None], state.length + slot
-            features, cache = model.apply(params, block, start, cache)
-            return propose(features[:, 0], cache)
-
         features, cache = catch_up(model, params, state, 2)
-        begun, drawn = propose(features, cache), draw(key, request, state)
+        begun = Proposal(model.readout(params, features), cache)
+        drawn, advance = draw(key, request, state), calling(model, params, state)
         return rollout(drawn, state, gamma, begun, advance, model.slots, *go_on)
 
     limits = model.vocab, model.shapes, model.slots
     return Drafter(after_prompt(model), draft, gamma, *limits, stops=True)
+
+
+def calling(model: Model, params, state: State) -> Callable:
+    """What `rollout` advances by: (cache, token [B], slot) -> the next Proposal."""
+
+    def advance(cache, token: Array, slot: Array | int) -> Proposal:
+        block, start = token[:, None], state.length + slot
+        features, cache = model.apply(params, block, start, cache)
+        return Proposal(model.readout(params, features[:, 0]), cache)
+
+    return advance
 
 
 def after_prompt(model: Model, more: int = 0) -> Callable:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.drafters.autoregressive import calling
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, independent, rollout
+from specjax.drafters.rollout import independent, rollout
 from specjax.types import Draft, Drafter, Model, Request, State
 
 
@@ -29,11 +30,7 @@ def build(
     def draft(
         key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, tuple]:
-        def advance(cache, token: Array, slot: Array) -> Proposal:
-            start = state.length + slot
-            features, cache = shallow.apply(params, token[:, None], start, cache)
-            return Proposal(shallow.readout(params, features[:, 0]), cache)
-
+        advance = calling(shallow, params, state)
         last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)
         begun = advance(cache_of(state.target_cache), last[:, 0], -1)
         drawn = draw(key, request, state)
