@@ -182,9 +182,8 @@ def prompt(
     of what is spoken, None for the model's own, else English. task: "transcribe", or
     "translate" into English; None for the model's own, else the first. timestamps:
     whether the text shall have times. previous: tokens of what was said before; the
-    last 223 count, see `kept`. context: tokens that the model
-    can tell apart. Raises ValueError for a language or a task that the model does not
-    have."""
+    last 223 count, see `kept`. context: tokens that the model can tell apart. Raises
+    ValueError for a language or a task that the model does not have."""
     task = task or tokens.task or TASKS[0]
     if task not in TASKS:
         raise ValueError(f"no task {task!r}: choose one of {', '.join(TASKS)}")

@@ -68,10 +68,9 @@ def save(
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Writes weights, one tensor a leaf, names joined by slashes. bits: 16, in
-    bfloat16; or 8, matrices as int8 with a scale for each output, by `int8.pack`. What
-    is read back are the weights, whatever was rounded away. more: arrays that are
-    written as they are. Raises ValueError for other
-    bits, and of eight as `int8.pack`."""
+    bfloat16; or 8, matrices as int8 with a scale for each output, by `rounding.pack`.
+    What is read back are the weights, whatever was rounded away. more: arrays that are
+    written as they are. Raises ValueError for other bits, and of eight as `pack`."""
     flat = flatten_dict(params, sep="/")
     if bits == 8:
         stored = rounding.pack(flat)
