@@ -8,7 +8,7 @@ Axes: B rows, V vocabulary.
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from specjax.types import FusedRule, Law
 
@@ -31,6 +31,17 @@ class LawRow(NamedTuple):
     tau: Any
     tie: Any
     lse: Any
+
+
+class Decision(NamedTuple):
+    """What a verification decides: n, the law at n of both sides, and the chances.
+    banned: the id that a certain draft was sure of, -1 for none."""
+
+    n: Array
+    p: LawRow
+    q: LawRow | None
+    banned: Array | None
+    chance: Array | None
 
 
 EXACT = FusedRule()
@@ -100,6 +111,31 @@ def chance(p: Array, q: Array, near: Any, rule: FusedRule) -> Array:
 def left(p: Array, q: Array, rule: FusedRule) -> Array:
     """max(0, p - q), from which the token after a rejection is drawn."""
     return jnp.maximum(p - (rule.lenience * q if rule.scaled else q), 0.0)
+
+
+def invert(
+    weights: Array, places: Array, u: Array, size: int, axis: int | None = None
+) -> Array:
+    """The first place of positive weight whose cumulative weight exceeds u * total, the
+    last positive one if rounding lets none; by bisection, as there is no scan. axis:
+    the one of places, 0 .. size - 1, which is kept; None of a vector."""
+    along = dict(axis=axis, keepdims=axis is not None)
+    goal = u * jnp.sum(weights, **along)
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) // 2
+        past = jnp.sum(jnp.where(places <= middle, weights, 0.0), **along) > goal
+        low = jnp.where(past, low, jnp.minimum(middle + 1, high))
+        return low, jnp.where(past, middle, high)
+
+    ends = jnp.zeros(goal.shape, jnp.int32), jnp.full(goal.shape, size - 1, jnp.int32)
+    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve, ends)
+    positive = weights > 0
+    ahead = jnp.where(positive & (places >= first), places, size)
+    ahead = jnp.min(ahead, **along)
+    last = jnp.max(jnp.where(positive, places, 0), **along)
+    return jnp.where(ahead < size, ahead, last)
 
 
 def wide(logits: Array) -> Array:

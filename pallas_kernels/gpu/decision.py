@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from pallas_kernels import laws
-from pallas_kernels.laws import LawRow
+from pallas_kernels.laws import Decision, LawRow
 from pallas_kernels.plan import CERTAIN, DEFERRED, FIELDS, NONE, Plan
 
 LANES = 128
@@ -36,17 +36,6 @@ class Block(NamedTuple):
 
     def lane(self) -> Array:
         return self.iota(LANES, 1)
-
-
-class Decision(NamedTuple):
-    """What a verification decides: n, the law at n of both sides, and the chances.
-    banned: the id that a certain draft was sure of, -1 for none. chance: in lanes."""
-
-    n: Array
-    p: LawRow
-    q: LawRow | None
-    banned: Array | None
-    chance: Array | None
 
 
 def part_of(plan: Plan) -> tuple[int, int]:

@@ -11,7 +11,7 @@ Axes: B rows, G = gamma, V vocabulary, K blocks of the inverse CDF.
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jax.experimental import pallas as pl
 
 from pallas_kernels import laws
@@ -19,12 +19,12 @@ from pallas_kernels.gpu.decision import (
     LANES,
     LOG2E,
     Block,
-    Decision,
     decide,
     load,
     part_of,
     save,
 )
+from pallas_kernels.laws import Decision
 from pallas_kernels.plan import NONE, Plan, results, shape
 from specjax.types import BLOCK
 
@@ -130,26 +130,6 @@ def left(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
     return laws.left(p, laws.weight(z, ids, outcome.q, plan.rule), plan.rule), p, ids
 
 
-def invert(weights: Array, places: Array, u: Array, size: int) -> Array:
-    """The first place of positive weight whose cumulative weight exceeds u * total, the
-    last positive one if rounding lets none; by bisection, as there is no scan."""
-    goal = u * jnp.sum(weights)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) // 2
-        past = jnp.sum(jnp.where(places <= middle, weights, 0.0)) > goal
-        low = jnp.where(past, low, jnp.minimum(middle + 1, high))
-        return low, jnp.where(past, middle, high)
-
-    steps = (size - 1).bit_length() + 1
-    _, first = lax.fori_loop(0, steps, halve, (jnp.int32(0), jnp.int32(size - 1)))
-    positive = weights > 0
-    ahead = jnp.min(jnp.where(positive & (places >= first), places, size))
-    last = jnp.max(jnp.where(positive, places, 0))
-    return jnp.where(ahead < size, ahead, last)
-
-
 def choice(block: Block) -> None:
     """The token after n kept ones, and the verdict."""
     plan, refs, b = block.plan, block.refs, block.place("b")
@@ -163,11 +143,11 @@ def choice(block: Block) -> None:
     rest = total("rest")
     none = jnp.sum(rest) == 0  # rounding can reject where p = q: then p is right
     rest = jnp.where(none, total("whole"), rest)
-    place = invert(rest, places, refs["sample"][b, 0], size)
+    place = laws.invert(rest, places, refs["sample"][b, 0], size)
     weights, p, ids = left(block, b, outcome, place)
     weights = jnp.where(none, p, weights)
     start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
-    extra = start + invert(weights, ids - start, refs["sample"][b, 1], BLOCK)
+    extra = start + laws.invert(weights, ids - start, refs["sample"][b, 1], BLOCK)
     refs["num_accepted"][b] = outcome.n
     for k in range(plan.gamma + 1):
         token = jnp.where(outcome.n == k, extra, 0)

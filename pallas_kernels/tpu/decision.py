@@ -5,13 +5,12 @@ inverse CDF.
 """
 
 import functools
-from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from pallas_kernels import laws
-from pallas_kernels.laws import LawRow
+from pallas_kernels.laws import Decision, LawRow
 from pallas_kernels.plan import DEFERRED, FIELDS, NONE
 from pallas_kernels.tpu.block import Block, over
 from specjax.types import BLOCK
@@ -80,16 +79,6 @@ def drafted(block: Block, side: str, tokens: Array) -> Array:
             z = jnp.sum(jnp.where(here, block.logits(side, start), 0.0))
             logits = jnp.where((t == k) & (s == row), z, logits)
     return logits
-
-
-class Decision(NamedTuple):
-    """n and the laws of row n over S; `banned`: what a certain draft was sure of."""
-
-    n: Array
-    p: LawRow
-    q: LawRow | None
-    banned: Array | None
-    chance: Array | None
 
 
 def at(block: Block, row: LawRow, index: Array) -> LawRow:
@@ -162,26 +151,9 @@ def left(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
 
 
 def invert(weights: Array, u: Array) -> Array:
-    """The first lane of positive weight whose cumulative weight exceeds u * total, the
-    last positive one if rounding lets none; by bisection, as there is no scan."""
-    places, size = lax.broadcasted_iota(jnp.int32, weights.shape, 2), weights.shape[2]
-    sums = functools.partial(jnp.sum, axis=2, keepdims=True)
-    goal = u * sums(weights)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) // 2
-        past = sums(jnp.where(places <= middle, weights, 0.0)) > goal
-        low = jnp.where(past, low, jnp.minimum(middle + 1, high))
-        return low, jnp.where(past, middle, high)
-
-    ends = jnp.zeros(goal.shape, jnp.int32), jnp.full(goal.shape, size - 1)
-    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve, ends)
-    positive = weights > 0
-    ahead = jnp.where(positive & (places >= first), places, size)
-    ahead = jnp.min(ahead, axis=2, keepdims=True)
-    last = jnp.max(jnp.where(positive, places, 0), axis=2, keepdims=True)
-    return jnp.where(ahead < size, ahead, last)
+    """`laws.invert` along the lanes."""
+    places = lax.broadcasted_iota(jnp.int32, weights.shape, 2)
+    return laws.invert(weights, places, u, weights.shape[2], axis=2)
 
 
 def choose(block: Block, outcome: Decision) -> Array:

@@ -12,9 +12,10 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from pallas_kernels.laws import Decision
 from pallas_kernels.plan import NONE, Plan, results
 from pallas_kernels.tpu.block import Block, place_of
-from pallas_kernels.tpu.decision import Decision, choose, decide
+from pallas_kernels.tpu.decision import choose, decide
 from specjax.types import BLOCK
 
 
