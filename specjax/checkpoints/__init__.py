@@ -109,7 +109,8 @@ def load(
     model."""
     jax_flags.check()
     floats, eight = int8_weights.activations(dtype), str(dtype) in int8_weights.NAMES
-    opened, dtype = _open(str(name), floats), str(dtype) if eight else floats
+    opened = _open(str(name), floats)
+    dtype = str(dtype) if eight else floats
     config = opened.config if pieces is None else with_pieces(opened.config, pieces)
     model, called = build(config), _called(name)
     if sharding is None and placement.value is not None and not eight:
