@@ -148,20 +148,20 @@ def _tree(
     grown: tuple[float, ...],
 ) -> Drafter:
     """Of the options of `tree`; side: its `paths`."""
+    del draw  # trees draw siblings by a rule of their own
     if gamma == 0:
         return nothing.drafter
     if copied:
-        return forked.build(model(), gamma, copied, draw=draw)
+        return forked.build(model(), gamma, copied)
     if grown:
-        return grows.build(model(), gamma, grown, longest, draw)
+        return grows.build(model(), gamma, grown, longest)
     if best:
-        sizes = gamma, best, longest or gamma
-        return best_first.build(model(), *sizes, floors, draw)
+        return best_first.build(model(), gamma, best, longest or gamma, floors)
     if accept:
         shape = likeliest.build(accept, longest)
     else:
         shape = apart.build(side) if side else kary.build(width)
-    return trees.build(model(), shape(gamma), draw, siblings)
+    return trees.build(model(), shape(gamma), siblings)
 
 
 def _of_config(config: Any, vocab: int) -> Model:
