@@ -10,7 +10,6 @@ from flax import serialization
 from flax.traverse_util import flatten_dict
 
 from specjax.checkpoints import names_t5, t5x, t5x_scanned
-from specjax.checkpoints.archive import Archive
 from specjax.checkpoints.t5x import native as t5x_native
 from specjax.models import t5
 from tests.support import t5x_files as files

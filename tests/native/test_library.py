@@ -64,7 +64,6 @@ def test_it_is_compiled_once_and_again_if_it_is_damaged(
 
     place = path.with_name(path.name.rpartition("-")[0])
     monkeypatch.setattr(library, "place_of", lambda command, sources: place)
-    monkeypatch.setattr(library, "fused", lambda command: ())
     monkeypatch.setattr(library, "ran", compile_again)
     for number, bad in enumerate((good, b"", good[:9000], good[:-1] + b"?")):
         path.unlink()  # what is loaded keeps what it was

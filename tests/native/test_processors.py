@@ -32,8 +32,7 @@ def test_a_row_does_not_depend_on_how_many_there_are(name, tmp_path):
     flags = [flag for flag in library.FLAGS if flag not in (library.NATIVE, "-shared")]
     folders = jax.ffi.include_dir(), str(library.SOURCE.parent)
     source, binary = Path(__file__).with_name("rows.cc"), tmp_path / "rows"
-    flags += [*library.FUSED, *options, *(f"-I{folder}" for folder in folders)]
-    command = [compiler, *flags]
+    command = [compiler, *flags, *options, *(f"-I{folder}" for folder in folders)]
     subprocess.run([*command, str(source), "-o", str(binary)], check=True)
     run = subprocess.run([*emulator, str(binary)], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "0 wrong\n")
