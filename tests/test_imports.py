@@ -88,11 +88,9 @@ ROOMS = {
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),
-    "experiments.rivals": (*ROWS, "experiments.report"),
-    "experiments.rivals.real": (
+    "experiments.rivals": (
         *ROWS,
         *ours("plans text speech exactness"),
-        "experiments.rivals",
         "experiments.report",
     ),
     "experiments.canary": (*ROWS, "specjax"),

@@ -39,7 +39,7 @@ def certified(rule: Rule) -> dict:
     probability. tokens: of a call. impossible: the probability that a call emits an id
     of p = 0; at_zero: one may be emitted, or nothing be left to draw, where a uniform
     is 0. Raises ValueError for verdicts that are not what they report."""
-    verifier, fixture = rule.build(), rule.fixture
+    verifier, fixture = rule.verifier, rule.fixture
     result, first = (
         certify.certify(verifier, fixture, GAMMA, n, rule.claim, DTYPE)
         for n in (LENGTH, 1)

@@ -23,19 +23,19 @@ EXACT, SLOWER, DIFFERS = "exact law", "exact, fewer tokens", "differs"
 
 
 class Rule(NamedTuple):
-    """key: of its numbers in a record. build: () -> Verifier. expected: EXACT, SLOWER
-    or DIFFERS. plain: what Algorithm 1 is measured on, where it is not `fixture` with
-    tokens drawn from the law that the draft carries."""
+    """key: of its numbers in a record. expected: EXACT, SLOWER or DIFFERS. plain: what
+    Algorithm 1 is measured on, where it is not `fixture` with tokens drawn from the law
+    that the draft carries."""
 
     key: str
     name: str
     source: str
     version: str
-    build: Callable[[], Verifier]
+    expected: str
+    verifier: Verifier
     fixture: Fixture
-    expected: str = EXACT
-    plain: Fixture | None = None
-    claim: Claim = UNKNOWN
+    plain: Fixture | None
+    claim: Claim
 
 
 def cut(model: Callable, kept: int) -> Callable:
@@ -131,14 +131,15 @@ def built() -> dict[str, tuple]:
 
 
 def listed() -> list[Rule]:
-    told, each = json.loads(TOLD.read_text("utf-8")), []
-    for key, (verifier, fixture, *plain) in built().items():
-        name, source, version, expected = told[key]
-        claim = CLAIMS.get(key.removesuffix("_cut"), UNKNOWN)
-        rule = Rule(key, name, source, version, lambda it=verifier: it, fixture)
-        more = {"expected": expected, "claim": claim, "plain": (*plain, None)[0]}
-        each.append(rule._replace(**more))
-    return each
+    told = json.loads(TOLD.read_text("utf-8"))
+    return [
+        Rule(
+            *(key, *told[key], verifier, fixture),
+            plain=plain[0] if plain else None,
+            claim=CLAIMS.get(key.removesuffix("_cut"), UNKNOWN),
+        )
+        for key, (verifier, fixture, *plain) in built().items()
+    ]
 
 
 RULES = listed()

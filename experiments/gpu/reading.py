@@ -58,10 +58,10 @@ def measure(setting: ReadingSetting) -> dict:
     that it takes over what its devices hold; peak_kept: with what glibc keeps. Of the
     host that has the more."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            command("write", folder, setting), env=environment(1), check=True
-        )
-        path, stored = located(Path(folder), setting.format)
+        path = Path(folder) / "written"
+        writing = command("write", str(path), setting)
+        subprocess.run(writing, env=environment(1), check=True)
+        stored = sum(x.stat().st_size for x in path.rglob("*") if x.is_file())
         hosts = loaded(path, GIVEN_BACK)
         as_it_is = loaded(path, {})
     return {
@@ -84,13 +84,6 @@ def command(what: str, *arguments) -> list[str]:
 def environment(hosts: int) -> dict[str, str]:
     flags = f"--xla_force_host_platform_device_count={DEVICES // hosts}"
     return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-
-
-def located(folder: Path, format: str) -> tuple[Path, int]:
-    """What is loaded, and the bytes of its weights' files."""
-    paths = {"huggingface": folder / "hf", "t5x": folder, "orbax": folder}
-    sizes = (x.stat().st_size for x in paths[format].rglob("*") if x.is_file())
-    return paths[format], sum(sizes)
 
 
 def loaded(path: Path, more: dict[str, str]) -> list[dict]:
@@ -141,7 +134,7 @@ def write(folder: str, format: str, smaller: int) -> None:
     params = jax.tree.map(fresh, family.abstract_params(config))
     match format:
         case "huggingface":
-            checkpoints.save(folder / "hf", (config, params), FILE // smaller)
+            checkpoints.save(folder, (config, params), FILE // smaller)
         case "t5x":
             checkpoints.t5x.save(folder, 1, params)
         case "orbax":

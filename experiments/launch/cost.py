@@ -57,12 +57,12 @@ def measure(
 
 def seconds(folder: Path, tasks: int, at_once: int) -> float:
     """What all tasks take."""
-    (folder / "nothing.gin").write_text(GIN)
-    command = [sys.executable, "-m", "specjax", "run", "--list", "nothing.gin"]
-    launcher = started(folder)
+    path, launcher = folder / "nothing.gin", started(folder)
+    path.write_text(GIN)
+    command = [sys.executable, "-m", "specjax", "run", "--list", str(path)]
 
     def begin(task: int):
-        return launcher.submit(sweep.work, [*command[:-1], str(folder / command[-1])])
+        return launcher.submit(sweep.work, command)
 
     begun = time.perf_counter()
     ends = [*workers.finished(begin, range(tasks), at_once, 1, str)]

@@ -3,6 +3,8 @@
 Axes: N texts, T new tokens.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Float32 in another order: log-likelihoods of nats apart by this much are the same.
@@ -46,13 +48,12 @@ def check_texts(
     return int(same.sum())
 
 
-def same_prefix(texts: np.ndarray, ours: np.ndarray) -> float:
-    """The share of tokens [N, T] before each text's first difference."""
-    return float(np.minimum.accumulate(texts == ours, axis=1).mean())
+def same_prefix(texts: Sequence, ours: Sequence) -> float:
+    """The share of our tokens before the first that a text has not, the mean of all."""
 
+    def share(text: Sequence[int], own: Sequence[int]) -> float:
+        pairs = enumerate(zip(text, own, strict=False))
+        first = next((i for i, (a, b) in pairs if a != b), min(len(text), len(own)))
+        return first / len(own)
 
-def same_start(text: list[int], ours: list[int]) -> float:
-    """The share of our tokens before the first that a text has not."""
-    pairs = enumerate(zip(text, ours, strict=False))
-    first = next((i for i, (a, b) in pairs if a != b), min(len(text), len(ours)))
-    return first / len(ours)
+    return float(np.mean([share(*both) for both in zip(texts, ours, strict=True)]))

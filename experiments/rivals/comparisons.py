@@ -1,19 +1,114 @@
-"""What is compared with what, and the checks that make it a comparison.
+"""The rows of the bench: what is compared with what, and the checks that make it a
+comparison; and one that compares with nobody, v of a target call.
 
 Everyone reads the same two folders of Hugging Face, decodes greedily in float32 (and
 CTranslate2 also in int8) on the same cores, and writes the same number of tokens.
+Axes: N texts, I input tokens, T new tokens.
 """
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from experiments.rivals import agreement, ours, ratios, t5x
-from experiments.rivals.place import EngineSetting, Place, compare, reference
+from experiments.rivals import agreement, ours, ratios, t5x, weights
+from specjax import native
+from specjax.checkpoints import Pretrained
+from specjax.measure.row import Measurement
 
 OURS = "specjax"
+LOOPS = 20  # calls in one program that times them
+
+
+class EngineSetting(NamedTuple):
+    """size: of `weights.SIZES`. gamma: of every engine that drafts; Theorem 3.8's best
+    for the alpha and the share of bytes that the draft of "small" has (.78, .29).
+    texts: of `inputs` tokens each, a batch of all of them or one after another.
+    rounds: of programs in turns, `pause` seconds before each."""
+
+    size: str = "small"
+    gamma: int = 3
+    inputs: int = 32
+    new_tokens: int = 64
+    texts: int = 8
+    rounds: int = 9
+    pause: float = 0.5
+    threads: int = 2
+    seed: int = 0
+
+
+class Place(NamedTuple):
+    """The setting, its folders, and what the encoder reads, [N, I]."""
+
+    setting: EngineSetting
+    target: Path
+    draft: Path
+    inputs: np.ndarray
+
+    @property
+    def vocab(self) -> int:
+        return weights.SIZES[self.setting.size].target.config.vocab
+
+
+def place(setting: EngineSetting, folder: Path) -> Place:
+    """Writes the weights into an empty folder. Raises ValueError for what cannot be."""
+    if setting.size not in weights.SIZES:
+        known = ", ".join(weights.SIZES)
+        raise ValueError(f"size must be one of {known}; got {setting.size!r}")
+    low = min(setting.gamma, setting.inputs, setting.texts, setting.threads)
+    if low < 1 or setting.rounds < 2 or setting.new_tokens < 2:
+        raise ValueError(
+            "gamma, inputs, texts and threads must be at least 1, rounds and new_tokens"
+            f" at least 2; got {setting}"
+        )
+    pair = weights.SIZES[setting.size]
+    paths = weights.write(pair, folder, setting.seed)
+    count, length, vocab = setting.texts, setting.inputs, pair.target.config.vocab
+    return Place(setting, *paths, weights.prompts(count, length, vocab, setting.seed))
+
+
+class Reference(NamedTuple):
+    """Our own model, its greedy texts [N, T], and their log-likelihoods [N, T]."""
+
+    model: Pretrained
+    texts: np.ndarray
+    law: np.ndarray
+
+
+def reference(where: Place) -> Reference:
+    model = ours.load(where.target, where.vocab)
+    length = where.setting.new_tokens
+    written = ours.decoder(model, where.inputs, length, len(where.inputs))()
+    texts = ours.texts(written, length)
+    return Reference(model, texts, ours.likelihood(model, where.inputs, texts))
+
+
+def compare(where: Place, own: Reference, engine: str, texts: np.ndarray) -> int:
+    """`agreement.check_texts`, with every token's law only where it is needed."""
+    if texts.shape == own.texts.shape and (texts == own.texts).all():
+        return len(texts)
+    law = ours.law(own.model, where.inputs, own.texts)
+    return agreement.check_texts(engine, texts, own.texts, law)
+
+
+def rows(where: Place) -> dict[str, Measurement]:
+    """What each row is called, and how it is measured; those of T5X if it is here.
+    One that ends in "_xla" is by XLA's own products."""
+    setting, runs = where.setting, {}
+    both = 1, setting.texts
+    for batch in both:
+        runs[f"plain_b{batch}"] = partial(plain, where, batch)
+    for batch in both:
+        runs[f"speculative_b{batch}"] = partial(speculative, where, batch)
+    runs["speculative_b1_xla"] = partial(speculative, where, 1)
+    runs["target_call_b1"] = partial(target_call, where)
+    for batch in both if t5x.importable() else ():
+        runs[f"t5x_b{batch}"] = partial(beside_t5x, where, batch)
+    common = dict(inputs=(native.SOURCE,), dtype="float32", seed=setting.seed)
+    return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
 
 
 def plain(where: Place, batch: int) -> dict:
@@ -107,6 +202,27 @@ def beside_t5x(where: Place, batch: int) -> dict:
     written = np.concatenate(jax.device_get(programs["t5x"]()))
     same = {"t5x": compare(where, own, "t5x", written)}
     return {"same_texts": same} | timed(setting, programs, batch)
+
+
+def target_call(where: Place) -> dict:
+    """v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the readout's share."""
+    setting = where.setting
+    model = ours.load(where.target, where.vocab)
+    asked = where.inputs, setting.new_tokens
+    programs = {}
+    for gamma in (0, setting.gamma):
+        name = f"{gamma + 1}"
+        programs[f"call_{name}"] = ours.target_calls(model, *asked, gamma, LOOPS)
+        programs[f"readout_{name}"] = ours.readouts(model, gamma, LOOPS)
+    seconds = ratios.measure(programs, setting.rounds, setting.pause, "target call")
+    result = ratios.milliseconds(seconds, LOOPS)
+    many = f"{setting.gamma + 1}"
+    result |= ratios.over(seconds, "call_1", f"call_{many}", "v")
+    result |= ratios.over(seconds, "readout_1", f"readout_{many}", "v_readout")
+    for name in ("1", many):
+        call, readout = f"call_{name}", f"readout_{name}"
+        result |= ratios.over(seconds, call, readout, f"share_{name}")
+    return result | {"setting": setting._asdict(), "batch": 1}
 
 
 def timed(setting: EngineSetting, programs: dict[str, Callable], batch: int) -> dict:

@@ -1,17 +1,17 @@
-"""CTranslate2: its own converter on the folder of Hugging Face, then its translator.
+"""CTranslate2: its own converter on the folder of Hugging Face, then its translator;
+its generator; and faster-whisper, which is its Whisper with features and windows of its
+own.
 
 It has no speculative decoding.
 Axes: N texts, I input tokens, T new tokens.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import ctranslate2
 import numpy as np
-from ctranslate2.converters import TransformersConverter
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 
 # ids 0, 1, 2
 SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -21,6 +21,10 @@ def convert(folder: Path, vocab: int) -> Path:
     """The folder of its own format, made beside `folder` unless it is there."""
     converted = folder.with_name(f"{folder.name}.ctranslate2")
     if not converted.exists():
+        from ctranslate2.converters import TransformersConverter
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+
         # The converter reads a tokenizer for its words: ids as decimal numbers.
         words = {str(i): i for i in range(len(SPECIAL), vocab)}
         words |= {word: i for i, word in enumerate(SPECIAL.values())}
@@ -71,3 +75,43 @@ def likelihood(
 def named(tokens: np.ndarray) -> list[list[str]]:
     special = dict(enumerate(SPECIAL.values()))
     return [[special.get(i, str(i)) for i in row] for row in tokens.tolist()]
+
+
+def language(
+    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+) -> dict[str, Callable]:
+    options = dict(compute_type=kind, inter_threads=1, intra_threads=threads)
+    model = ctranslate2.Generator(path, device="cpu", **options)
+    words = json.loads((Path(path) / "vocabulary.json").read_text())
+
+    def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+        named = [[words[i] for i in prompt] for prompt in prompts]
+        found = model.generate_batch(
+            named,
+            max_length=new_tokens,
+            beam_size=1,
+            sampling_topk=1,
+            include_prompt_in_result=False,
+            end_token=ends,
+        )
+        return [each.sequences_ids[0] for each in found]
+
+    return {"plain": run}
+
+
+def speech(
+    path: str, kind: str, threads: int, drafts: dict[str, str]
+) -> dict[str, Callable]:
+    from faster_whisper import WhisperModel
+
+    options = dict(device="cpu", cpu_threads=threads, num_workers=1)
+    model = WhisperModel(path, compute_type=kind, **options)
+    same = dict(language="en", beam_size=1, temperature=0.0, without_timestamps=True)
+
+    def run(file: str) -> tuple[str, list[int]]:
+        found, _ = model.transcribe(file, condition_on_previous_text=False, **same)
+        segments = [*found]  # which is what decodes
+        text = "".join(segment.text for segment in segments).strip()
+        return text, [i for segment in segments for i in segment.tokens]
+
+    return {"plain": run}

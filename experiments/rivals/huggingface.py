@@ -1,4 +1,5 @@
-"""Hugging Face transformers, PyTorch: `generate`, alone and assisted by a draft.
+"""Hugging Face transformers, PyTorch: `generate`, alone, assisted by a draft, and by
+prompt lookup; of speech its features and its Whisper.
 
 What a user gets from the published interface, with its own defaults for all that does
 not decide which tokens come out.
@@ -11,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import T5ForConditionalGeneration, logging
+from transformers import (
+    AutoModelForCausalLM,
+    T5ForConditionalGeneration,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperTokenizerFast,
+    logging,
+)
+
+from experiments.rivals import padding
 
 
 def load(folder: Path, threads: int) -> T5ForConditionalGeneration:
@@ -73,3 +83,49 @@ def likelihood(
     read = torch.from_numpy(inputs).long()
     logits: Tensor = target(input_ids=read, decoder_input_ids=before).logits
     return logits.log_softmax(-1).gather(2, text[..., None])[..., 0].numpy()
+
+
+def language(
+    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+) -> dict[str, Callable]:
+    torch.set_num_threads(threads)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+    def program(**way) -> Callable:
+        def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+            ids, mask = map(torch.from_numpy, padding.left(prompts, pad=ends[0]))
+            options = dict(
+                max_new_tokens=new_tokens, do_sample=False, eos_token_id=ends
+            )
+            options |= dict(pad_token_id=ends[0], **way)
+            with torch.inference_mode():
+                texts = model.generate(ids, attention_mask=mask, **options)
+            return texts[:, ids.shape[1] :].tolist()
+
+        return run
+
+    return {"plain": program(), "lookup": program(prompt_lookup_num_tokens=gamma)}
+
+
+def speech(
+    path: str, kind: str, threads: int, drafts: dict[str, str]
+) -> dict[str, Callable]:
+    import soundfile
+
+    torch.set_num_threads(threads)
+    model = WhisperForConditionalGeneration.from_pretrained(path, dtype=torch.float32)
+    words = WhisperTokenizerFast(tokenizer_file=str(Path(path) / "tokenizer.json"))
+    hears, rate = WhisperFeatureExtractor(), 16_000
+    model.eval()
+
+    @torch.inference_mode()
+    def run(file: str) -> tuple[str, list[int]]:
+        sound, found = soundfile.read(file, dtype="float32")
+        if found != rate or len(sound) > 30 * rate:
+            raise ValueError(f"{file} must be of {rate} a second and up to 30 s")
+        heard = hears(sound, sampling_rate=rate, return_tensors="pt").input_features
+        same = dict(language="en", task="transcribe", return_timestamps=False)
+        ids = model.generate(heard, do_sample=False, num_beams=1, **same)[0].tolist()
+        return words.decode(ids, skip_special_tokens=True).strip(), ids
+
+    return {"plain": run}

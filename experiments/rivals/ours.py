@@ -1,4 +1,6 @@
-"""specjax: the compiled loop alone and with a draft, and the parts of a target call.
+"""specjax: the compiled loop alone and with a draft, and the parts of a target call;
+and in a process of its own the loops of `specjax.generate_text`, from ids to ids, and
+of `specjax transcribe`.
 
 Axes: N texts, I input tokens, T new tokens, G = gamma, E features, V vocabulary.
 """
@@ -11,14 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import checkpoints, generate, sides
+from experiments.records import compilation
+from specjax import checkpoints, drafts, generate, plans, sides
 from specjax.checkpoints import Pretrained
 from specjax.drafters import autoregressive
-from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
 from specjax.measure import costs
 from specjax.models import t5
+from specjax.speech.pair import opened
+from specjax.speech.transcripts import transcribe
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
+
+# Drafts, by the names of programs.
+WAYS = {"plain": None, "lookup": "copying"}
+WAYS |= {"drafted": "copying_else:smollm2_draft,least=2"}
 
 
 def load(folder: Path, vocab: int) -> Pretrained:
@@ -118,3 +127,66 @@ def readouts(target: Pretrained, gamma: int, loops: int) -> Callable[[], Array]:
 
     features = jnp.asarray(np.random.default_rng(0).standard_normal(shape, np.float32))
     return lambda: run(target.params, features)
+
+
+def language(
+    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+) -> dict[str, Callable]:
+    compilation.keep()
+    target = drafts.target(path, kind).pretrained
+    return {
+        name: program(target, draft, room, gamma, tuple(ends))
+        for name, draft in WAYS.items()
+    }
+
+
+def program(
+    target: Pretrained, draft: str | None, room: int, gamma: int, ends: tuple[int, ...]
+) -> Callable:
+    """Texts of one padded width share what is compiled, however much is asked for."""
+    side = None
+    if draft is not None:
+        side = drafts.paired(sides.of_pretrained(target), draft)[1]
+    params = Params(target.params, None if side is None else side.params)
+    regime = sides.SAMPLED if side is None else side.regime
+    gamma = gamma if side is not None else 0
+
+    def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+        prompt, batch = bucketed(make_prompt(prompts)), len(prompts)
+        slots = prompt.tokens.shape[1] + room + gamma + 1
+        settings = gamma, "token", "auto", batch, slots, "none", regime
+        decode = plans.program(
+            plans.Plan(target.config, plans.drafter_of(side), *settings)
+        )
+        sampling = make_sampling(batch, temperature=0.0)
+        key = plans.keys(0, range(batch))
+        request = make_request(key, prompt, new_tokens, sampling, ends)
+        output = decode(params, prompt, request)
+        tokens, length = jax.device_get((output.tokens, output.length))
+        return [
+            row[len(ids) : end].tolist()
+            for row, ids, end in zip(tokens, prompts, length, strict=True)
+        ]
+
+    return run
+
+
+def speech(
+    path: str, kind: str, threads: int, drafts: dict[str, str]
+) -> dict[str, Callable]:
+    compilation.keep()
+
+    def program(draft: str | None) -> Callable:
+        pair = opened(path, draft, kind)
+        options = dict(language="en", timestamps=False, condition=False, batch=1)
+
+        def run(file: str) -> tuple[str, list[int]]:
+            done = transcribe(pair, None, [file], temperatures=(0.0,), **options)
+            (transcript,) = done.transcripts
+            ids = [i for segment in transcript.segments for i in segment.tokens]
+            return transcript.text, [int(i) for i in ids]
+
+        return run
+
+    named = {"plain": None} | drafts
+    return {name: program(draft) for name, draft in named.items()}

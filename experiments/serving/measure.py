@@ -2,8 +2,8 @@
 
 Requests of unequal lengths, by a batch whose rows are refilled and by batches that wait
 for their longest row, with a draft and without; all there at once, or as they come. The
-simulation has costs and acceptance of other texts (`parts`), and is asked (`expect`)
-before anything is served.
+simulation has costs and acceptance of other texts (`parts`), and is asked before
+anything is served.
 """
 
 import time
@@ -12,7 +12,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.serving import expect, parts, simulate
+from experiments.serving import parts, simulate
 from experiments.serving.parts import LoadSetting
 from specjax import drafts, generate, native, serving, sides
 from specjax.inputs import bucket
@@ -77,13 +77,13 @@ def measure(target: Side, draft: Side, prompts: Prompts, setting: LoadSetting) -
         x: parts.emitted(pair, x, prompts, setting, servers[x])
         for x in setting.gammas[1:]
     }
-    by_batch = [*expect.steps(median, emitted, setting)]
+    by_batch = [*simulate.steps(median, emitted, setting)]
     here = [it for it in by_batch if it["batch"] == setting.rows and it["gamma"]]
     gamma = max(here, key=lambda it: it["speedup"])["gamma"]
     tokens = np.random.default_rng(setting.seed).integers(
         setting.least, setting.most + 1, setting.requests
     )
-    predicted = expect.runs(median, emitted, tokens, gamma, setting)
+    predicted = simulate.runs(median, emitted, tokens, gamma, setting)
     at = simulate.poisson(predicted.pop("load"), setting.requests, setting.seed)
     asked = requests(prompts, tokens, setting)
     chosen = {x: servers[x] for x in (0, gamma)}
@@ -98,10 +98,10 @@ def measure(target: Side, draft: Side, prompts: Prompts, setting: LoadSetting) -
         "arrivals": float(setting.requests / at[-1]),
         **measured,
         **compared,
-        **expect.gains(measured),
-        **{f"{k}_predicted": x for k, x in expect.gains(predicted).items()},
+        **simulate.gains(measured),
+        **{f"{k}_predicted": x for k, x in simulate.gains(predicted).items()},
         "by_batch": by_batch,
-        **expect.loads(median, emitted, setting),
+        **simulate.loads(median, emitted, setting),
     }
 
 
@@ -156,5 +156,5 @@ def serve_all(
                 each.append(simulate.told(when, run(gamma, when), tokens))
         for gamma, each in told.items():
             median = {k: float(np.median([it[k] for it in each])) for k in each[0]}
-            found |= expect.named(gamma > 0, {mode: median})
+            found |= simulate.named(gamma > 0, {mode: median})
     return found

@@ -1,18 +1,29 @@
-"""What a server would do under load, from what its parts cost: a discrete simulation.
+"""What a server would do under load, from what its parts cost (`parts.timed`): a
+discrete simulation.
 
 Requests come, wait for a free row, are prefilled there while the others stand still,
 and are answered step by step; rows are refilled between steps (iteration-level
 scheduling, Yu et al. 2022), or all at once when the whole batch has ended. A step gives
 each row as many tokens as a step of one of the texts that acceptance was measured on.
 Nothing here decodes.
+
+Expected is how long the requests of a row take, by rows that are refilled and by
+batches that wait; and from which load on a draft does not pay, for a server that has a
+program for each of several batches and runs the least that holds its busy rows.
 Axes: N requests.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import simpy
+
+from experiments.serving.parts import LoadSetting
+
+NAMES = {False: "plain", True: "drafted"}
+SIMULATED = 1000  # requests of a simulated load
+SHARES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9  # of what is answered at most
 
 
 class Costs(NamedTuple):
@@ -135,3 +146,107 @@ def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[f
     if not slower[-1]:
         return None
     return float(loads[len(slower) - int(np.argmin([*slower[::-1], False]))])
+
+
+# What is expected.
+
+
+def named(drafted: bool, runs: dict[str, dict[str, float]]) -> dict[str, float]:
+    """What is told of runs, by its name in a record."""
+    each = runs.items()
+    who = NAMES[drafted]
+    return {f"{mode}_{who}_{key}": x for mode, it in each for key, x in it.items()}
+
+
+def steps(median: dict, emitted: dict, setting: LoadSetting) -> Iterator[dict]:
+    """Of each batch and gamma: c, v, milliseconds, tokens a step, and how much faster
+    than without a draft where all rows are busy."""
+    for batch in setting.batches:
+        alone, plain = median["target", batch, 0], median["step", batch, 0]
+        for gamma in setting.gammas:
+            target, step = (median[x, batch, gamma] for x in ("target", "step"))
+            drafted = median["draft", batch, gamma] if gamma else 0.0
+            given = float(np.mean([each.mean() for each in emitted[gamma]]))
+            yield {
+                "batch": batch,
+                "gamma": gamma,
+                "c": drafted / gamma / alone if gamma else None,
+                "v": target / alone,
+                "target_ms": 1e3 * alone,
+                "overhead_ms": 1e3 * (step - drafted - target),
+                "step_ms": 1e3 * step,
+                "given": given,
+                "speedup": given * plain / step,
+            }
+
+
+def runs(
+    median: dict, emitted: dict, tokens: np.ndarray, gamma: int, setting: LoadSetting
+) -> dict[str, float]:
+    """What each run is expected to measure, by its name, and "load": the requests a
+    second of the open one."""
+    at, rows, found = np.zeros(len(tokens)), setting.rows, {}
+    for drafted, own in ((False, 0), (True, gamma)):
+        part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
+        costs = Costs((rows,), (part["step"],), admit=part["admit"])
+        together = Costs((rows,), (part["loop"],), begin=part["begin"])
+        calls = calls_of(tokens, emitted[own], setting.seed)
+
+        def run(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
+            return told(at, ended(serve, costs, at, calls), tokens)
+
+        each = {"refill": run(refilled(rows), costs, at)}
+        each["wait"] = run(waiting(rows), together, at)
+        if not drafted:
+            load = setting.load * each["refill"]["rate"] / tokens.mean()
+            later = poisson(load, len(tokens), setting.seed)
+        each["open"] = run(refilled(rows), costs, later)
+        found |= named(drafted, each)
+    return found | {"load": float(load)}
+
+
+def gains(runs: dict[str, float]) -> dict[str, float]:
+    """Of tokens a second: what refilling gives, and what a draft does."""
+
+    def over(one: str, other: str) -> float:
+        return runs[f"{one}_rate"] / runs[f"{other}_rate"]
+
+    return {
+        "gain_refill_plain": over("refill_plain", "wait_plain"),
+        "gain_refill_drafted": over("refill_drafted", "wait_drafted"),
+        "gain_draft_refill": over("refill_drafted", "refill_plain"),
+        "gain_draft_wait": over("wait_drafted", "wait_plain"),
+    }
+
+
+def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
+    """Simulated loads of a server that runs the least program that holds its busy rows:
+    a line a load, and from which on the mean answer is no faster with a draft."""
+    random = np.random.default_rng(setting.seed)
+    tokens = random.integers(setting.least, setting.most + 1, SIMULATED)
+    most = setting.batches[-1]
+    serve = refilled(most)
+
+    def costs_of(gamma: int) -> Costs:
+        steps = tuple(median["step", batch, gamma] for batch in setting.batches)
+        return Costs(setting.batches, steps, median["admit", setting.rows, gamma])
+
+    def run(gamma: int, at: np.ndarray) -> dict[str, float]:
+        calls = calls_of(tokens, emitted[gamma], setting.seed)
+        times = ended(serve, costs_of(gamma), at, calls)
+        return told(at, times, tokens)
+
+    full = run(0, np.zeros(SIMULATED))["rate"] / tokens.mean()
+    rates = [share * full for share in SHARES]
+    lines = []
+    for rate in rates:
+        at = poisson(rate, SIMULATED, setting.seed)
+        lines += [{"load": rate, "gamma": x, **run(x, at)} for x in setting.gammas]
+    mean = {x: [it["mean"] for it in lines if it["gamma"] == x] for x in setting.gammas}
+    best = np.min([mean[x] for x in setting.gammas[1:]], axis=0)
+    return {
+        "loads": lines,
+        "capacity": full,
+        "stops": crossing(rates, best, mean[0]),
+        **{f"stops_{x}": crossing(rates, mean[x], mean[0]) for x in mean if x},
+    }

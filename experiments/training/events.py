@@ -59,11 +59,9 @@ def write(
     """Adds the points of each curve that are new. shown: of a curve, who writes it and
     how many of its lines were."""
     for curve in sorted(runs.rglob(CURVE)):
-        known = shown.get(curve) or (
-            opened(str(to / curve.parent.relative_to(runs))),
-            0,
-        )
-        writer, done = known
+        if curve not in shown:
+            shown[curve] = opened(str(to / curve.parent.relative_to(runs))), 0
+        writer, done = shown[curve]
         lines = curve.read_text().rpartition("\n")[0].splitlines()  # whole ones
         for point in map(json.loads, lines[done:]):
             for name in point.keys() - {"step"}:

@@ -29,9 +29,9 @@ from jax import Array
 
 from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
-from experiments.training import loop, pairs
+from experiments.training import loop, pairs, pipeline
 from experiments.training.pairs import Pair, PairRows
-from experiments.training.pipeline import Data, add_mesh
+from experiments.training.pipeline import Data, Stage
 from specjax import checkpoints, console
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
@@ -58,19 +58,17 @@ def finetune(chosen: argparse.Namespace) -> Path:
         raise ValueError(f"{export} exists: name another folder with --export")
     checkpoint = start(chosen.init, chosen.dtype)
     data = load(chosen, checkpoint)
-    init = {"init": loop.digest(checkpoint.params)}
-    sizes = {**checkpoint.config._asdict(), **init, **data.about}
+    data.about["init"] = loop.digest(checkpoint.params)
     named = {k: v for k, v in vars(chosen).items() if k in loop.Recipe._fields}
     length = chosen.inputs_length + chosen.targets_length
     fixed = {"length": length, "weight_decay": 0.0, "optimizer": "adafactor"}
+    recipe = loop.Recipe(**named, **fixed)
 
     # On the host, so that a resumed run does not hold two sets on its device.
     params = jax.tree.map(np.asarray, checkpoint.params)
     checkpoint = checkpoint._replace(params=None)
-    loss = in_parts(data.loss(checkpoint.config), chosen.parts)
-    task = loop.Task(sizes, lambda key: params, loss, checkpoint.config)
-    how = data.batch, data.held_out, loop.Recipe(**named, **fixed), chosen.mesh
-    trained = loop.train(chosen.runs, task, *how)
+    stage = Stage("", checkpoint.config, recipe, "pairs", devices=chosen.mesh)
+    trained = pipeline.run(chosen.runs, [stage], {"pairs": lambda _: data}, params)
     save(export, checkpoint._replace(params=trained))
     return export
 
@@ -150,7 +148,11 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     flags = "inputs_length", "targets_length", "held_out"
     about = {"task": source.task, "split": source.split, "pairs": pairs.digest(coded)}
     about |= {name: getattr(chosen, name) for name in flags}
-    return Data(batch, held_out, pairs.cross_entropy, about)
+
+    def loss(config: t5.Config) -> Callable:
+        return in_parts(pairs.cross_entropy(config), chosen.parts)
+
+    return Data(batch, held_out, loss, about)
 
 
 def folder_of(checkpoint: Pretrained) -> Path | None:
@@ -306,7 +308,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     number("--parts", 1, "of a batch, one after another, to save memory")
     number("--warmup", 0, "steps in which the rate rises from 0")
     number("--decay", 0, "last steps, in which it falls to 0")
-    add_mesh(parser)
+    pipeline.add_mesh(parser)
     number("--seed", 0, "of the batches")
     number("--checkpoint-every", 1000, "steps")
     number("--evaluate-every", 250, "steps")

@@ -57,14 +57,18 @@ class Recipe(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is trained. sizes: JSON, tells runs apart. init: key -> parameters.
-    loss: (params, batch) -> scalar, also the held-out measure. config: of the model
-    whose parameters these are, which a mesh splits."""
+    """What is trained, and on what. sizes: JSON, tells runs apart. init: key ->
+    parameters. loss: (params, batch) -> scalar, also the held-out measure. config: of
+    the model whose parameters these are, which a mesh splits. batch: of a seed, the
+    pair (recipe.seed, step). held_out: batches to measure on, by what the curve is to
+    call them."""
 
     sizes: dict
     init: Callable[[Array], Any]
     loss: Callable[[Any, Any], Array]
-    config: Config | None = None
+    config: Config | None
+    batch: Callable[[tuple[int, ...]], Any]
+    held_out: Mapping[str, Sequence[Any]]
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
@@ -87,40 +91,26 @@ def optimizer(recipe: Recipe) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(1.0), rules[recipe.optimizer])
 
 
-def train(
-    folder: Path,
-    task: Task,
-    batch: Callable[[tuple[int, ...]], Any],
-    held_out: Mapping[str, Sequence[Any]],
-    recipe: Recipe,
-    devices: str = "",
-) -> Any:
+def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
     """Trains to `recipe.steps`, or goes on from where the folder stands.
 
-    batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on, by
-    what the curve is to call them. devices: a mesh, as `specjax.mesh.parse` reads it;
-    "" is one device. Returns the parameters, on the host where there were several.
-    Raises ValueError if the folder holds a run of another recipe, or for a mesh that
-    does not divide it. At SIGTERM, as before a machine is taken away, the step is
-    finished and kept, and the process ended by `console.terminated`.
+    devices: a mesh, as `specjax.mesh.parse` reads it; "" is one device. Returns the
+    parameters, on the host where there were several. Raises ValueError if the folder
+    holds a run of another recipe, or for a mesh that does not divide it. At SIGTERM, as
+    before a machine is taken away, the step is finished and kept, and the process ended
+    by `console.terminated`.
     """
     with mesh.using(devices):
         check_mesh(folder.name, task, recipe)
-        params = trained(folder, task, batch, held_out, recipe)
+        params = trained(folder, task, recipe)
     return jax.device_get(params) if devices else jax.tree.map(jnp.asarray, params)
 
 
-def trained(
-    folder: Path,
-    task: Task,
-    batch: Callable[[tuple[int, ...]], Any],
-    held_out: Mapping[str, Sequence[Any]],
-    recipe: Recipe,
-) -> Any:
+def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
     """As `train`, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(task.loss)
-    held_out = {name: [*map(rows_of, fixed)] for name, fixed in held_out.items()}
+    held_out = {k: [*map(rows_of, fixed)] for k, fixed in task.held_out.items()}
     checkpoint, curve = folder / "checkpoint", folder / "curve.jsonl"
     state = resume(folder, task, rule, recipe)
     if curve.exists():  # what is beyond the checkpoint is measured again
@@ -134,7 +124,7 @@ def trained(
     ending = []
     with bar, console.told(lambda *_: ending.append(True)):
         for step in range(state.step, recipe.steps):
-            rows = mesh.rows(batch((recipe.seed, step)))
+            rows = mesh.rows(task.batch((recipe.seed, step)))
             params, moments, value = step_fn(state.params, state.optimizer, rows)
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))

@@ -3,12 +3,10 @@
 A stage is a run of `experiments.training.loop`: resumable, with a bar and a curve, and
 skipped when done. `recipes/NAME.json` is a recipe: models with their sizes; stages by
 their folders, each with its model, what it learns from, and its `loop.Recipe`; and what
-is read and written for them. Each of `zoo_code`, `zoo_t5`, `zoo_llama` and `zoo_speech`
-follows one.
+is read and written for them. Each module `zoo_NAME` follows one.
 """
 
 import argparse
-import copy
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from experiments.training import forward, grow, loop, storage
-from specjax import mesh
+from specjax import mesh, zoo
 
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`
-LENGTHS = ("steps", "decay")  # of a stage, which its command has options for
+LENGTHS = ("steps", "decay")  # of a stage, which its command has flags for
+EXPORT = "--export", dict(type=Path, default=zoo.FOLDER)
+FOLDER_OF = dict(type=Path, required=True, metavar="FOLDER")  # of a flag
 
 
 class Stage(NamedTuple):
@@ -53,6 +52,7 @@ Texts = Mapping[str, Callable[[Stage], Data]]
 
 def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) -> Any:
     """The weights after every stage, from `first` on or, if that is None, from fresh.
+    Weights on the host stay there beside those that are trained.
 
     texts: what a stage learns from, by the names of `Stage.data`. Between stages of
     other sizes the model grows. Raises ValueError as `loop.train`.
@@ -67,14 +67,14 @@ def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) ->
         def init(key: jax.Array, config=config, first=params) -> Any:
             if first is None:
                 return forward.fresh(config)(key)
-            return jax.tree.map(jnp.copy, first)
+            return jax.tree.map(lambda leaf: leaf.copy(), first)
 
         data = texts[stage.data](stage)
         # As a file has them, which knows no tuples.
         sizes = json.loads(json.dumps({**config._asdict(), **data.about}))
-        task = loop.Task(sizes, init, data.loss(config), config)
-        how = data.batch, data.held_out, stage.recipe, stage.devices
-        params = loop.train(runs / stage.folder, task, *how)
+        how = data.loss(config), config, data.batch, data.held_out
+        task = loop.Task(sizes, init, *how)
+        params = loop.train(runs / stage.folder, task, stage.recipe, stage.devices)
         before = config
     return params
 
@@ -104,16 +104,29 @@ def config(recipe: dict, model: str) -> forward.Config:
     return forward.NAMES[sizes.pop("family")](**sizes)
 
 
-def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
-    """The command of a recipe: where it runs, and how long each stage is."""
-    made = argparse.ArgumentParser(description=doc.split("\n")[0])
-    made.add_argument("--runs", type=Path, default=Path(runs))
-    for folder, stage in recipe["stages"].items():
-        for length in LENGTHS:
-            option, most = f"{Path(folder).name}-{length}", stage["recipe"][length]
-            made.add_argument(f"--{option}", type=int, default=most)
-    add_mesh(made)
-    return made
+def asked(
+    doc: str, name: str, runs: str, *more: tuple[str, dict]
+) -> tuple[argparse.Namespace, dict]:
+    """The flags of a recipe's command, and the recipe with what they change: how long
+    each stage is, on which mesh, and where it runs. more: further flags, as
+    `add_argument` takes them."""
+    recipe = read(name)
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--runs", type=Path, default=Path(runs))
+    lengths = {
+        f"{Path(folder).name}-{length}": (stage["recipe"], length)
+        for folder, stage in recipe["stages"].items()
+        for length in LENGTHS
+    }
+    for option, (own, length) in lengths.items():
+        parser.add_argument(f"--{option}", type=int, default=own[length])
+    add_mesh(parser)
+    for flag, settings in more:
+        parser.add_argument(flag, **settings)
+    options = parser.parse_args()
+    for option, (own, length) in lengths.items():
+        own[length] = getattr(options, option.replace("-", "_"))
+    return options, recipe | ({"mesh": options.mesh} if options.mesh else {})
 
 
 def command(main: Callable[[], None]) -> None:
@@ -137,14 +150,6 @@ def add_mesh(parser: argparse.ArgumentParser) -> None:
 
     of_mesh = "devices, data=4,model=2: rows over 4, matrices over 2; default: one"
     parser.add_argument("--mesh", default="", type=usable, help=of_mesh)
-
-
-def chosen(options: argparse.Namespace, recipe: dict) -> dict:
-    recipe = copy.deepcopy(recipe)
-    for folder, stage in recipe["stages"].items():
-        for length in LENGTHS:
-            stage["recipe"][length] = getattr(options, f"{Path(folder).name}_{length}")
-    return recipe | ({"mesh": options.mesh} if options.mesh else {})
 
 
 def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:

@@ -37,10 +37,7 @@ def train_t5(documents: Iterable[str], vocab: int) -> bytes:
 
 
 def _train(documents: Iterable[str], vocab: int, **options) -> bytes:
-    model, lines = (
-        io.BytesIO(),
-        (line for text in documents for line in text.split("\n")),
-    )
+    lines, model = (x for text in documents for x in text.split("\n")), io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=filter(None, lines),
         model_writer=model,

@@ -22,17 +22,14 @@ FILES = {"target": "code_target.safetensors", "draft": "code_small.safetensors"}
 
 
 def main() -> None:
-    recipe = pipeline.read("code")
-    parser = pipeline.parser(__doc__, "runs/zoo", recipe)
-    parser.add_argument("--export", type=Path, default=zoo.FOLDER)
-    options = parser.parse_args()
-    train(options.runs, options.export, pipeline.chosen(options, recipe))
+    options, recipe = pipeline.asked(__doc__, "code", "runs/zoo", pipeline.EXPORT)
+    train(options.runs, options.export, recipe)
 
 
 def train(runs: Path, export: Path, recipe: dict) -> None:
     """Everything, into `export`; what it was made from goes into `runs`."""
     runs.mkdir(parents=True, exist_ok=True)
-    library, valid = (corpus.stdlib(side).documents for side in ("train", "valid"))
+    library, valid = (corpus.stdlib(side) for side in ("train", "valid"))
     path, vocab = runs / "tokenizer.model", recipe["models"]["large"]["vocab"]
     pieces = tokenizer.keep(path, lambda: tokenizer.train(library, vocab))
     shutil.copy(path, export / "tokenizer.model")

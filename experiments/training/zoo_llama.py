@@ -2,36 +2,51 @@
 
     python -m experiments.training.zoo_llama --dialogues FOLDER
 
-FOLDER holds DialogSum and SAMSum as `texts.dialogues` reads them. Stages, each
-resumable and skipped when done: the tokenizer; a small target; the target, grown from
-it; the draft, which reads the same dialogues, then learns from what the target writes.
-The licences of the dialogues keep the pair from being bundled: two folders of Hugging
-Face come out, `runs/llama/target` and `runs/llama/draft`, with how they were made in
-`runs/llama/recipes.json`.
+FOLDER holds DialogSum (Chen et al. 2021, https://arxiv.org/abs/2105.06762) and SAMSum
+(Gliwa et al. 2019, https://arxiv.org/abs/1911.12237). A text is a dialogue, then a
+summary of it, so that one model both goes on with a conversation and sums it up.
+
+Stages, each resumable and skipped when done: the tokenizer; a small target; the target,
+grown from it; the draft, which reads the same dialogues, then learns from what the
+target writes. The licences of the dialogues are non-commercial and keep the pair from
+being bundled: two folders of Hugging Face come out, `runs/llama/target` and
+`runs/llama/draft`, with how they were made in `runs/llama/recipes.json`.
 """
 
 import shutil
 from pathlib import Path
 from typing import Any
 
+from experiments.tasks import dialogues
 from experiments.training import language, pipeline, tokenizer
-from experiments.training.texts import dialogues
+from experiments.training.texts import corpus
 from specjax import checkpoints, zoo
 from specjax.models import llama
 
+SETS = ("dialogsum", "samsum")
+
 
 def main() -> None:
-    recipe = pipeline.read("llama")
-    parser = pipeline.parser(__doc__, "runs/llama", recipe)
-    parser.add_argument("--dialogues", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--texts", type=int, default=recipe["written"]["greedy"])
-    options = parser.parse_args()
-    recipe = pipeline.chosen(options, recipe)
-    recipe["written"] |= {"greedy": options.texts, "sampled": options.texts}
-    try:
-        train(options.dialogues, options.runs, recipe)
-    except ValueError as error:
-        parser.error(str(error))
+    more = ("--dialogues", pipeline.FOLDER_OF), ("--texts", dict(type=int))
+    options, recipe = pipeline.asked(__doc__, "llama", "runs/llama", *more)
+    if options.texts is not None:
+        recipe["written"] |= {"greedy": options.texts, "sampled": options.texts}
+    train(options.dialogues, options.runs, recipe)
+
+
+def texts(folder: Path, side: str) -> list[str]:
+    documents = []
+    for name in SETS:
+        places = [f"{name}.{side}.jsonl", f"{name}.{side}.jsonl.xz"]
+        files = [folder / place for place in places if (folder / place).is_file()]
+        if not files:
+            raise ValueError(
+                f"{folder} has neither {' nor '.join(places)}: name the folder of the"
+                " dialogues"
+            )
+        pairs = dialogues.read(files[0])
+        documents += [f"{dialogues.asked(text)} {summary}" for text, summary in pairs]
+    return documents
 
 
 def train(folder: Path, runs: Path, recipe: dict) -> None:
@@ -39,10 +54,9 @@ def train(folder: Path, runs: Path, recipe: dict) -> None:
     work = runs / "training"
     work.mkdir(parents=True, exist_ok=True)
     path, vocab = work / "tokenizer.model", recipe["models"]["large"]["vocab"]
-    read = {side: dialogues.read(folder, side) for side in ("train", "valid")}
-    documents = read["train"].documents
-    pieces = tokenizer.keep(path, lambda: tokenizer.train(documents, vocab))
-    coded = (language.encode(pieces, it.documents) for it in read.values())
+    read = {side: texts(folder, side) for side in ("train", "valid")}
+    pieces = tokenizer.keep(path, lambda: tokenizer.train(read["train"], vocab))
+    coded = (language.encode(pieces, it) for it in read.values())
     train, valid = map(language.stream, coded)
     fixed = {name: (valid, count) for name, count in recipe["held_out"].items()}
     data = {"text": language.data(train, fixed)}
@@ -59,7 +73,7 @@ def train(folder: Path, runs: Path, recipe: dict) -> None:
         return fresh.rename(there)
 
     alphas = language.pair(work, recipe, data, (train, valid), export)
-    about = {side: it.digest for side, it in read.items()}
+    about = {side: corpus.digest(it) for side, it in read.items()}
     made = runs / "recipes.json"
     pipeline.save(made, work, recipe, text=about, held_out=alphas)
     print(f"{runs}: " + ", ".join(f"{name} {alphas[name]:.3f}" for name in alphas))

@@ -3,57 +3,61 @@
     specjax fetch smollm2
     python -m experiments.training.zoo_smollm2 --data FOLDER
 
-FOLDER holds the questions, as `texts.questions` reads them. Stages, each resumable and
-skipped when done: what the target answers, with its law at every token; which ids the
+FOLDER holds GSM8K's training half (Cobbe et al. 2021, MIT), Tatoeba's sentences (CC BY
+2.0) and SciTLDR's abstracts (Cachola et al. 2020, Apache 2.0), which may all be bundled
+in what learns from them, as documentation strings may; beside these are questions that
+the model asks itself, written where a conversation's template has the user speak (as Xu
+et al. 2024, "Magpie"). Stages, each resumable and skipped
+when done: what the target answers, with its law at every token; which ids the
 draft says; the draft, which begins as layers of its target and learns from the answers.
 `--write K/N` does no more than every N-th batch of answers, from the K-th on: N such
 processes write side by side. What comes out of `runs/smollm2` is copied into the
 package with its recipe and its curves.
 """
 
+import hashlib
+import json
 from pathlib import Path
 
 from experiments.training import pipeline
-from experiments.training.drafts import asked, fetched
-from experiments.training.drafts.answers import Plan
+from experiments.training.drafts import answers, some_ids
 from experiments.training.drafts.written import Written
-from experiments.training.texts import questions
-from specjax import checkpoints, zoo
+from experiments.training.texts import documentation
+from experiments.training.texts.tasks import read_lines
+from specjax import checkpoints
 from specjax.checkpoints import Pretrained
 
 TARGET, DRAFT = "smollm2", "smollm2_draft"
+GSM8K = "prompts/gsm8k.train.jsonl.xz"
+PAIRS = "ende/train"
+ABSTRACTS = "summarization/scitldr_a.train.jsonl.xz"
+TATOEBA = "tatoeba_anki2018"
+SHORT = 30  # characters, fewer than which are no sentence to translate
 
 
 def main() -> None:
-    recipe = pipeline.read("smollm2")
-    parser = pipeline.parser(__doc__, "runs/smollm2", recipe)
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--batches", type=int, default=recipe["asked"]["batches"])
-    parser.add_argument("--write", metavar="K/N")
-    parser.add_argument("--export", type=Path, default=zoo.FOLDER)
-    options = parser.parse_args()
-    recipe = pipeline.chosen(options, recipe)
-    recipe["asked"]["batches"] = options.batches
-    try:
-        target = checkpoints.load(TARGET)
-        target = target._replace(tokenizer_file=target.files[0])
-        part = tuple(map(int, options.write.split("/"))) if options.write else (0, 1)
-        batches = answered(target, options.data, options.runs, recipe, part)
-        if not options.write:
-            train(target, batches, options.runs, options.export, recipe)
-    except ValueError as error:
-        parser.error(str(error))
+    more = ("--data", pipeline.FOLDER_OF), ("--batches", dict(type=int))
+    more += ("--write", dict(metavar="K/N")), pipeline.EXPORT
+    options, recipe = pipeline.asked(__doc__, "smollm2", "runs/smollm2", *more)
+    if options.batches is not None:
+        recipe["asked"]["batches"] = options.batches
+    target = checkpoints.load(TARGET)
+    target = target._replace(tokenizer_file=target.files[0])
+    part = tuple(map(int, options.write.split("/"))) if options.write else (0, 1)
+    batches = answered(target, options.data, options.runs, recipe, part)
+    if not options.write:
+        train(target, batches, options.runs, options.export, recipe)
 
 
 def answered(
-    target: Pretrained, data: Path, runs: Path, recipe: dict, part: tuple = (0, 1)
+    target: Pretrained, data: Path, runs: Path, recipe: dict, part: tuple[int, int]
 ) -> list[Written]:
     """What the target answers, batch by batch."""
-    plan = Plan(**recipe["answers"])
+    plan = answers.Plan(**recipe["answers"])
     ours = ("held_out", "first")
     sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
-    asking = asked.Asking(plan=plan, **sizes)
-    return asked.write(target, questions.read(data), asking, runs / "answers", part)
+    asking = answers.Asking(plan=plan, **sizes)
+    return answers.write(target, questions(data), asking, runs / "answers", part)
 
 
 def train(
@@ -64,8 +68,38 @@ def train(
     apart, first = (recipe["asked"][name] for name in ("held_out", "first"))
     parts = {"first": batches[apart:first], "answers": batches[apart:]}
     path = export / f"{DRAFT}.safetensors"
-    fetched.train(target, batches[:apart], parts, runs, path, recipe)
+    some_ids.train(target, batches[:apart], parts, runs, path, recipe)
+
+
+def questions(folder: Path) -> dict[str, list[str]]:
+    """By kind, in an order that its texts alone decide. folder: it holds `GSM8K`, the
+    three files of `PAIRS` and `ABSTRACTS`. Raises ValueError for one that is not there.
+    """
+    try:
+        sums, papers = (
+            map(json.loads, read_lines(folder / x)) for x in (GSM8K, ABSTRACTS)
+        )
+        german, source = (read_lines(folder / f"{PAIRS}.{x}.xz") for x in ("de", "src"))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{error.filename} is not there: name the folder that holds {GSM8K}"
+        ) from None
+    pairs = zip(german, source, strict=True)
+    whole = [text for text, of in pairs if of == TATOEBA and len(text) >= SHORT]
+    strings = documentation.pairs("train")
+    asked = {
+        "maths": [line["prompt"] for line in sums],
+        "translation": [f"Translate German to English: {text}" for text in whole],
+        "summary": [f"Summarize: {line['article']}" for line in papers],
+        # What they say in short, or what they are about.
+        "documentation": [f"Summarize: {' '.join(body.split())}" for body, _ in strings]
+        + [f"Explain in your own words: {summary}" for _, summary in strings],
+    }
+    return {
+        name: sorted(set(texts), key=lambda it: hashlib.sha256(it.encode()).digest())
+        for name, texts in asked.items()
+    }
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

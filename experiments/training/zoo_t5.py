@@ -35,12 +35,8 @@ SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
 
 
 def main() -> None:
-    recipe = pipeline.read("t5")
-    parser = pipeline.parser(__doc__, "runs/zoo_t5", recipe)
-    parser.add_argument("--pairs", type=Path, required=True)
-    parser.add_argument("--export", type=Path, default=zoo.FOLDER)
-    options = parser.parse_args()
-    recipe = pipeline.chosen(options, recipe)
+    more = ("--pairs", pipeline.FOLDER_OF), pipeline.EXPORT
+    options, recipe = pipeline.asked(__doc__, "t5", "runs/zoo_t5", *more)
     train(options.pairs, options.runs, options.export, recipe)
 
 

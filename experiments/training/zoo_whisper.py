@@ -5,7 +5,7 @@
     python -m experiments.training.zoo_whisper --texts FILE
       --said runs/read_aloud FOLDER --recordings FOLDER
 
-A FOLDER holds recordings in English, as `voices.windows` reads them. Transcripts of
+A FOLDER holds recordings in English, as `voices.recorded` reads them. Transcripts of
 those of --said are taken for what the target writes. Stages, each resumable and skipped
 when done: what the target writes of other recordings and of synthesised speech, with
 times and without, greedy and drawn, and its law at every token; which ids the draft
@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.training import loop, pipeline
-from experiments.training.drafts import fetched, written
+from experiments.training.drafts import some_ids, written
 from experiments.training.drafts.written import Texts, Written
-from experiments.training.voices import windows
-from experiments.training.voices.windows import Sound
-from specjax import progress, zoo
+from experiments.training.voices import recorded
+from experiments.training.voices.recorded import Sound
+from specjax import progress
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation
@@ -36,37 +36,32 @@ TARGET, DRAFT = "whisper-base", "whisper_base_draft"
 
 
 def main() -> None:
-    recipe = pipeline.read("whisper_base")
-    parser = pipeline.parser(__doc__, "runs/whisper_base", recipe)
-    parser.add_argument("--recordings", type=Path, nargs="+", default=[])
-    parser.add_argument("--said", type=Path, nargs="+", default=[])
-    parser.add_argument("--texts", type=Path)
-    for name in ("batches", "synthesised"):
-        parser.add_argument(f"--{name}", type=int, default=recipe["heard"][name])
-    parser.add_argument("--export", type=Path, default=zoo.FOLDER)
-    options = parser.parse_args()
-    recipe = pipeline.chosen(options, recipe)
+    folders = dict(type=Path, nargs="+", default=[])
+    more = ("--recordings", folders), ("--said", folders), ("--texts", dict(type=Path))
+    counts_of = "batches", "synthesised"
+    more += *((f"--{name}", dict(type=int)) for name in counts_of), pipeline.EXPORT
+    options, recipe = pipeline.asked(
+        __doc__, "whisper_base", "runs/whisper_base", *more
+    )
     plan = recipe["heard"]
-    plan |= {name: getattr(options, name) for name in ("batches", "synthesised")}
-    try:
-        pair = opened(TARGET, None)
-        batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
-        apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
-        both = batches[:apart], {"heard": batches[apart:]}
-        more = None if options.texts is None else counts(pair, options.texts)
-        fetched.train(pair.target, *both, options.runs, path, recipe, more)
-    except ValueError as error:
-        parser.error(str(error))
+    given = {name: getattr(options, name) for name in counts_of}
+    plan |= {name: count for name, count in given.items() if count is not None}
+    pair = opened(TARGET, None)
+    batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
+    apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
+    both = batches[:apart], {"heard": batches[apart:]}
+    more = None if options.texts is None else counts(pair, options.texts)
+    some_ids.train(pair.target, *both, options.runs, path, recipe, more)
 
 
 def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sound]:
     """What there is to hear, shuffled."""
     most = pair.target.config.frames * logmel.HOP
-    found = list(windows.synthesised(plan["synthesised"], plan["seconds"]))
+    found = list(recorded.synthesised(plan["synthesised"], plan["seconds"]))
     for place in options.recordings:
-        found += windows.recorded(place, most)
+        found += recorded.windows(place, most)
     for place in options.said:
-        found += windows.transcribed(place, most)
+        found += recorded.transcribed(place, most)
     return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
 
 
@@ -148,4 +143,4 @@ def said(pair: Listeners, sound: Sound, timed: bool) -> list[int]:
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

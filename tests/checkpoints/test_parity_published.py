@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import specjax
-from experiments.rivals.real import exports
+from experiments.rivals import exports
 from specjax.checkpoints import published
 from specjax.inputs import make_prompt
 from specjax.models import whisper

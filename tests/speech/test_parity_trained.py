@@ -17,12 +17,12 @@ soundfile = pytest.importorskip("soundfile")
 
 import numpy as np  # noqa: E402
 
-from experiments.training.voices import examples, judged, sentences  # noqa: E402
+from experiments.training import zoo_speech  # noqa: E402
+from experiments.training.voices import examples, sentences  # noqa: E402
 from specjax.speech import logmel  # noqa: E402
 
 torch.set_num_threads(1)
 RECORDING = zoo.FOLDER / "speech" / "speech.flac"
-AROUND = sentences.START, (sentences.END,)
 MOST = 96  # tokens
 SEEDS = 0, 1, 3, 4, 5  # of 2, two letters at one place are equally likely to 1e-3 nats
 
@@ -35,7 +35,7 @@ def pair():
 @pytest.fixture(scope="module")
 def reference(pair, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "target"
-    judged.export(folder, pair[0].config, pair[0].params, AROUND)
+    zoo_speech.export(folder, pair[0])
     read = transformers.WhisperForConditionalGeneration.from_pretrained
     return read(folder).eval()
 

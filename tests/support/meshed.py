@@ -290,7 +290,7 @@ def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
     params = pipeline.run(folder, [Stage("", TAUGHT, recipe, "text", "", text)], texts)
     lines = (folder / "curve.jsonl").read_text().splitlines()
     with mesh.using(text):
-        rule, task = loop.optimizer(recipe), loop.Task({}, None, None, TAUGHT)
+        rule, task = loop.optimizer(recipe), loop.Task({}, None, None, TAUGHT, None, {})
         state = loop.TrainState(params, rule.init(params), 0)
         moments = jax.tree.leaves(loop.placed(state, task, rule).optimizer)
         here = sum(math.prod(x.sharding.shard_shape(x.shape)) for x in moments)

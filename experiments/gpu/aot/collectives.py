@@ -103,9 +103,5 @@ def compiled(target: Side, draft: Side, setting: ShardingSetting) -> str:
 def crossings(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
     """Each collective as often as it runs: a loop whose end the program decides is that
     over drafted tokens, gamma - 1 times."""
-    found = [kernel for kernel in sequence.kernels if kernel.opcode in KINDS]
-    for loop in sequence.loops:
-        trips = gamma - 1 if loop.trips is None else loop.trips
-        for part in (loop.body, loop.condition):
-            found += trips * crossings(part, gamma)
-    return found
+    every = hlo.repeated(sequence, gamma - 1)
+    return [kernel for kernel in every if kernel.opcode in KINDS]

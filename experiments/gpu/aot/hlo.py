@@ -6,7 +6,7 @@ counted is what only names buffers: parameters, constants, tuples and their elem
 bitcasts, and the second half of an asynchronous pair. A loop's body and condition are
 sequences of their own, as they run once an iteration; a called computation and the
 branches of a conditional belong to whoever calls them. On a GPU this is the number of
-launches in XLA's thunk sequence (`aot.inspect` prints both), but for a sort
+launches in XLA's thunk sequence (`aot.inspect` tells both), but for a sort
 of many numbers, which is several.
 """
 
@@ -101,6 +101,16 @@ def everything(sequence: Sequence) -> Iterator[Kernel]:
     for loop in sequence.loops:
         yield from everything(loop.condition)
         yield from everything(loop.body)
+
+
+def repeated(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
+    """Every kernel as often as it runs. unknown: iterations of a loop whose end the
+    program decides."""
+    yield from sequence.kernels
+    for loop in sequence.loops:
+        trips = unknown if loop.trips is None else loop.trips
+        for part in trips * [loop.body] + trips * [loop.condition]:
+            yield from repeated(part, unknown)
 
 
 def large_moves(sequence: Sequence, least: int) -> list[Kernel]:

@@ -1,14 +1,12 @@
-"""What the kernels of a program are like: `python -m experiments.gpu.aot.inspect NAME`
+"""What the kernels of a program are like, and how many of its launches are captured.
 
-NAME is `module:function`, or `module:function:[...]` with what it takes as JSON; it
-gives (what to compile, its arguments). A line of JSON for every kernel: registers,
-spilled bytes and shared memory as ptxas reports them, instructions in PTX, the widest
-load from global memory in bytes (those of copy engines are not seen). Then one line
-with the launches of the program, and how many of them are in CUDA graphs. PTX is
-written by XLA, Triton and Mosaic GPU alike.
+A program is named `module:function`, or `module:function:[...]` with what it takes as
+JSON; it gives (what to compile, its arguments). Of every kernel: registers, spilled
+bytes and shared memory as ptxas reports them, instructions in PTX, the widest load from
+global memory in bytes (those of copy engines are not seen). PTX is written by XLA,
+Triton and Mosaic GPU alike.
 """
 
-import argparse
 import contextlib
 import importlib
 import json
@@ -89,7 +87,7 @@ def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
     own |= {} if device == HERE else {"JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", __spec__.name, named, "--device", device, "--only"]
+    command = [sys.executable, "-m", __name__, named, device]
     options = {"capture_output": True, "text": True, "timeout": seconds}
     try:
         done = subprocess.run(command, env=os.environ | own, **options)
@@ -173,20 +171,5 @@ def _ptxas(path: Path, ptx: str) -> str | None:
     return done.stderr + done.stdout
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.aot.inspect")
-    parser.add_argument("named", metavar="MODULE:FUNCTION")
-    parser.add_argument("--device", default="h200")
-    parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
-    if chosen.only:
-        print(sum(1 for _ in hlo.everything(compiled(chosen.named, chosen.device))))
-        return
-    report = inspect(chosen.named, chosen.device)
-    for kernel in report.kernels:
-        print(json.dumps(kernel._asdict()))
-    print(json.dumps(report._replace(kernels=len(report.kernels))._asdict()))
-
-
 if __name__ == "__main__":
-    main()
+    print(sum(1 for _ in hlo.everything(compiled(*sys.argv[1:]))))

@@ -10,7 +10,7 @@ Axes: B rows, G = gamma, L slots.
 import re
 from collections import Counter
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,11 +65,7 @@ def build(
     if isinstance(draft, str):
         draft = drafts.named(draft, target)
     both = as_shapes(target), as_shapes(draft)
-    if target.vocab != draft.vocab:
-        raise ValueError(
-            f"the target has a vocabulary of {target.vocab}, the draft one of"
-            f" {draft.vocab}: name a pair with one tokenizer"
-        )
+    check_vocabularies(target, draft)
     if setting.gamma < 2:
         raise ValueError(
             f"gamma must be at least 2, for a second drafted token; got {setting.gamma}"
@@ -78,6 +74,15 @@ def build(
     files = *both[0].files, *both[1].files, device
     run = partial(count, *both, setting)
     return Measurement(run, __name__, files, target.dtype)
+
+
+def check_vocabularies(target: Any, draft: Any) -> None:
+    """Raises ValueError for two that have not as many ids, by their `vocab`."""
+    if target.vocab != draft.vocab:
+        raise ValueError(
+            f"the target has a vocabulary of {target.vocab}, the draft one of"
+            f" {draft.vocab}: name a pair with one tokenizer"
+        )
 
 
 def as_shapes(source: t5.Config | gpt.Config | Side) -> Side:
@@ -145,19 +150,27 @@ def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Give
     rule = verifiers.named(setting.rule)
     chosen = fused.choose(asked, rule, sizes, DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
-    decoder = pair.decoder(setting.gamma)
+    return begun(
+        pair, setting.gamma, setting.batch, setting.input_tokens, setting.temperature
+    )
+
+
+def begun(
+    pair: costs.Pair, gamma: int, batch: int, read: int, temperature: float = 1.0
+) -> Given:
+    """A batch behind its start tokens, as shapes. read: tokens that an encoder read."""
+    decoder, params = pair.decoder(gamma), pair.params(gamma)
 
     def begin(params: Params):
-        batch, whole = setting.batch, None
-        if target.encodes:
-            read = jnp.zeros((batch, setting.input_tokens), jnp.int32)
-            whole = read, jnp.full(batch, setting.input_tokens, jnp.int32)
+        whole = None
+        if pair.target.encodes:
+            tokens = jnp.zeros((batch, read), jnp.int32)
+            whole = tokens, jnp.full(batch, read, jnp.int32)
         prompt = make_prompt([[0]] * batch)._replace(inputs=whole)
-        sampling = make_sampling(batch, setting.temperature)
+        sampling = make_sampling(batch, temperature)
         request = make_request(jax.random.key(0), prompt, 1, sampling)
-        return request, generate.prefill(decoder, params, prompt, setting.slots)
+        return request, generate.prefill(decoder, params, prompt, pair.slots)
 
-    params = pair.params(setting.gamma)
     return Given(decoder, params, *jax.eval_shape(begin, params))
 
 
@@ -223,15 +236,7 @@ def drafted(compiled: Compiled) -> hlo.Loop:
 def total(compiled: Compiled, setting: LaunchSetting) -> int:
     """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
     that over drafted tokens does."""
-
-    def of(sequence: hlo.Sequence) -> int:
-        inner = 0
-        for loop in sequence.loops:
-            trips = setting.gamma - 1 if loop.trips is None else loop.trips
-            inner += trips * (of(loop.body) + of(loop.condition))
-        return len(sequence.kernels) + inner
-
-    return of(compiled.program)
+    return sum(1 for _ in hlo.repeated(compiled.program, setting.gamma - 1))
 
 
 def per_layer(sequence: hlo.Sequence, layers: int) -> float:

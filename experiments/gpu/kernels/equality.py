@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.gpu.kernels import oracle, programs
 from experiments.gpu.kernels.bench import in_words
-from experiments.gpu.kernels.inputs import Inputs, Shape, drafted
+from experiments.gpu.kernels.inputs import Inputs, Shape, answer, drafted
 from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
@@ -135,12 +135,10 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
 
 def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
     """Float64's answer, its tokens [B, G + 1], and the rows that rounding decides."""
-    host = jax.device_get(batch._replace(p=None, q=None))
-    p, q = (oracle.weights(z, host.temperature) for z in (host.target, host.draft))
-    it = oracle.answer(p, q, host.tokens, np.float64(host.accept))
-    extra, close = oracle.drawn(it, np.float64(host.sample))
-    slots, n = np.arange(host.tokens.shape[1] + 1), it.n[:, None]
-    padded = np.pad(host.tokens, ((0, 0), (0, 1)))
+    it, (ids, sample) = answer(batch), jax.device_get((batch.tokens, batch.sample))
+    extra, close = oracle.drawn(it, np.float64(sample))
+    slots, n = np.arange(ids.shape[1] + 1), it.n[:, None]
+    padded = np.pad(ids, ((0, 0), (0, 1)))
     tokens = np.where(slots < n, padded, np.where(slots == n, extra[:, None], 0))
     return it, tokens, close | it.near
 

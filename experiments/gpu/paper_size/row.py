@@ -1,7 +1,7 @@
 """A row of Table 4 at the paper's sizes without its checkpoints: walltime on one chip.
 
 Leviathan et al. (2023), Sections 4.1 and A.3. The weights are random and acceptance is
-drawn at the published alpha (`paper_size.drawn_acceptance`): nothing is said of texts,
+drawn at the published alpha (`paper_size.stand_ins`): nothing is said of texts,
 nor is alpha measured. What does not depend on them is: a target call, c, v, the rest of
 a step, how far a token is from the memory's speed, and whole texts at that alpha.
 Axes: N texts, K values of gamma; every batch has one row.
@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.kernels.timing import bandwidth
-from experiments.gpu.paper_size import drawn_acceptance, random_weights
+from experiments.gpu.paper_size import stand_ins
 from specjax import fused, sides
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, timing
@@ -80,11 +81,7 @@ class Timed(NamedTuple):
 def build(
     target: t5.Config, draft: t5.Config, setting: PaperSizeSetting
 ) -> Measurement:
-    if target.vocab != draft.vocab:
-        raise ValueError(
-            f"the draft has a vocabulary of {draft.vocab}, the target one of"
-            f" {target.vocab}: speculative decoding needs the same tokens on both sides"
-        )
+    check_vocabularies(target, draft)
     if not 0 <= setting.alpha <= 1:
         raise ValueError(f"alpha must be in [0, 1]; got {setting.alpha}")
     gammas = list(setting.gammas)
@@ -114,8 +111,8 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     check_memory(target, draft, setting, texts[0].prompt)
     kernels = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
-    models = map(random_weights.model, (target, draft))
-    weights = random_weights.make(target), random_weights.make(draft, seed=1)
+    models = map(stand_ins.model, (target, draft))
+    weights = stand_ins.make(target), stand_ins.make(draft, seed=1)
     both = map(sides.of_model, ("target", "draft"), models, weights)
     pair = costs.Pair(*both, slots(setting), kernels)
     sizes = setting.gammas, setting.loops, setting.rounds
@@ -127,8 +124,8 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     if best not in decoders:
         decoders[best] = costs.decode(pair, best)
     whole = whole_texts(decoders, texts, setting.rounds)
-    read = random_weights.step_bytes(target, texts[0].prompt, pair.slots)
-    floor = {"step_bytes": read, "bandwidth_gb_s": speed / random_weights.GB}
+    read = stand_ins.step_bytes(target, texts[0].prompt, pair.slots)
+    floor = {"step_bytes": read, "bandwidth_gb_s": speed / stand_ins.GB}
     floor |= {"floor_ms": 1e3 * read / speed, "token_ms": rest[0].step()}
     return {
         **LABELS,
@@ -136,8 +133,8 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         "kernels": kernels.record,
         "target": target._asdict(),
         "draft": draft._asdict(),
-        "target_parameters": random_weights.parameters(target),
-        "draft_parameters": random_weights.parameters(draft),
+        "target_parameters": t5.num_params(target),
+        "draft_parameters": t5.num_params(draft),
         "tokens": setting.texts * setting.new_tokens,
         "target_ms": call[0],
         **floor,
@@ -154,7 +151,7 @@ def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
     """What reads the logits of both sides, and verifies by coins."""
     sizes = fused.Sizes(1, max(setting.gammas), target.vocab)
     chosen = fused.choose(setting.kernels, token.verifier, sizes)
-    drawn = drawn_acceptance.build(setting.alpha, chosen.verifier)
+    drawn = stand_ins.drawn(setting.alpha, chosen.verifier)
     return chosen._replace(verifier=drawn)
 
 
@@ -183,10 +180,10 @@ def check_memory(
     that are copied do not fit."""
     needed = 2 * setting.copied
     for config in (target, draft):
-        needed += random_weights.weight_bytes(config)
-        caches = random_weights.cache_shapes(config, prompt, slots(setting))
-        needed += 2 * random_weights.tree_bytes(caches)  # a program's, and its result
-    random_weights.check_room(needed, jax.devices()[0].memory_stats())
+        needed += stand_ins.weight_bytes(config)
+        caches = stand_ins.cache_shapes(config, prompt, slots(setting))
+        needed += 2 * stand_ins.tree_bytes(caches)  # a program's, and its result
+    stand_ins.check_room(needed, jax.devices()[0].memory_stats())
 
 
 def by_gamma(
@@ -198,28 +195,31 @@ def by_gamma(
     the same at the others; the prediction counts the steps of `new_tokens` whose
     acceptances are independent (`specjax.theory.predict`), and the prefill.
     """
-    single, timed, tokens = call[0], rest[setting.gamma], setting.new_tokens
+    gammas, single, timed = setting.gammas, call[0], rest[setting.gamma]
     overhead = timed.step() - drafted[setting.gamma] - call[setting.gamma]
-    coins = np.full(tokens, setting.alpha)
-    calls = predict.expected_calls(coins, setting.gammas)
+    calls = predict.expected_calls(np.full(setting.new_tokens, setting.alpha), gammas)
     alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
-    columns = {"gamma": list(setting.gammas), "expected_calls": calls.tolist()}
-    columns["draft_ms"] = [drafted[gamma] for gamma in setting.gammas]
-    columns["call_ms"] = [call[gamma] for gamma in setting.gammas]
-    columns["c"] = [drafted[g] / g / single for g in setting.gammas]  # Definition 3.7
-    columns["v"] = [call[gamma] / single for gamma in setting.gammas]
-    pairs = zip(setting.gammas, columns["c"], strict=True)
-    columns["exp"] = [
-        closed_forms.walltime_factor(setting.alpha, *pair) for pair in pairs
-    ]
-    columns["predicted"] = []
-    for steps, gamma in zip(calls, setting.gammas, strict=True):
+    c = [drafted[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
+
+    def predicted(gamma: int, steps: float) -> float:
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
-        columns["predicted"] += [predict.speedup(tokens, steps, gamma, cost, alone)]
-    shares = {"overhead": overhead / single, "overhead_alone": alone.v / single - 1}
-    return columns | shares
+        return predict.speedup(setting.new_tokens, steps, gamma, cost, alone)
+
+    each = zip(gammas, c, strict=True)
+    return {
+        "gamma": list(gammas),
+        "expected_calls": calls.tolist(),
+        "draft_ms": [drafted[gamma] for gamma in gammas],
+        "call_ms": [call[gamma] for gamma in gammas],
+        "c": c,
+        "v": [call[gamma] / single for gamma in gammas],
+        "exp": [closed_forms.walltime_factor(setting.alpha, *it) for it in each],
+        "predicted": [predicted(*it) for it in zip(gammas, calls, strict=True)],
+        "overhead": overhead / single,
+        "overhead_alone": alone.v / single - 1,
+    }
 
 
 def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:

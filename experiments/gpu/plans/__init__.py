@@ -1,5 +1,5 @@
 """Which pair fits where, and what a step takes there, told before there is a chip.
 
-`memory` and `times` are closed forms of sizes; `compiled` asks the vendors' compilers
+`forms` has closed forms of sizes; `compiled` asks the vendors' compilers
 (`experiments.gpu.aot`) what the same step takes, and `fits` lays them side by side.
 """

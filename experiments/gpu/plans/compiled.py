@@ -11,11 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.gpu.aot import collectives, compilers
-from experiments.gpu.plans.chips import CHIPS
-from experiments.gpu.plans.memory import FLOAT32, Config, Plan
-from specjax import checkpoints, generate, mesh, sides
-from specjax.inputs import make_prompt, make_request, make_sampling
+from experiments.gpu.aot import collectives, compilers, launches
+from experiments.gpu.plans.forms import CHIPS, FLOAT32, Config, Plan
+from specjax import checkpoints, mesh, sides
 from specjax.measure import costs
 from specjax.mesh import DATA, MODEL
 from specjax.models.cache import KeyValues
@@ -68,28 +66,16 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
     what a step does not read, such as an encoder, is held."""
     both = placed(target, True), placed(draft, plan.layout.draft > 1)
     pair = costs.Pair(*both, plan.slots)
-    decoder, params = pair.decoder(plan.gamma), pair.params(plan.gamma)
-
-    def begin(params):
-        whole = None
-        if pair.target.encodes:
-            read = jnp.zeros((plan.batch, plan.inputs), jnp.int32)
-            whole = read, jnp.full(plan.batch, plan.inputs, jnp.int32)
-        prompt = make_prompt([[0]] * plan.batch)._replace(inputs=whole)
-        sampling = make_sampling(plan.batch, 1.0)
-        request = make_request(jax.random.key(0), prompt, 1, sampling)
-        return request, generate.prefill(decoder, params, prompt, plan.slots)
-
-    request, state = jax.eval_shape(begin, params)
+    given = launches.begun(pair, plan.gamma, plan.batch, plan.inputs)
     split = MODEL if plan.layout.draft > 1 else None
-    state = put(state, DATA)._replace(
-        target_cache=cached(state.target_cache, MODEL),
-        draft_cache=cached(state.draft_cache, split),
+    state = put(given.state, DATA)._replace(
+        target_cache=cached(given.state.target_cache, MODEL),
+        draft_cache=cached(given.state.draft_cache, split),
     )
     after = jax.tree.map(lambda leaf: leaf.sharding, state)
     options = dict(donate_argnums=2, keep_unused=True, out_shardings=(after, None))
-    step = jax.jit(build_step(*decoder), **options)
-    return step.lower(params, put(request, DATA), state)
+    step = jax.jit(build_step(*given.decoder), **options)
+    return step.lower(given.params, put(given.request, DATA), state)
 
 
 def placed(config: Config, split: bool) -> Side:

@@ -9,16 +9,16 @@ from functools import partial
 from typing import NamedTuple
 
 from experiments.gpu.aot import compilers
-from experiments.gpu.plans import compiled, memory, times
-from experiments.gpu.plans.chips import CHIPS
-from experiments.gpu.plans.memory import Config, Plan
+from experiments.gpu.aot.launches import check_vocabularies
+from experiments.gpu.plans import compiled, forms
+from experiments.gpu.plans.forms import CHIPS, Config, Plan
 from specjax import mesh
 from specjax.measure.row import Measurement
 from specjax.models import t5
 
 
 class FitSetting(NamedTuple):
-    """chip: one of `chips.CHIPS`. layout: the mesh, "model=8". batches, caches: of what
+    """chip: one of `forms.CHIPS`. layout: the mesh, "model=8". batches, caches: of what
     is predicted, caches by their slots; points: (batch, slots) of what is compiled.
     alpha: published, or None. inputs: what an encoder read."""
 
@@ -37,11 +37,7 @@ def build(target: Config, draft: Config, setting: FitSetting) -> Measurement:
     pair of two vocabularies, and as `mesh.parse`."""
     if setting.chip not in CHIPS:
         raise ValueError(f"unknown chip {setting.chip!r}: name one of {sorted(CHIPS)}")
-    if target.vocab != draft.vocab:
-        raise ValueError(
-            f"the target has a vocabulary of {target.vocab}, the draft one of"
-            f" {draft.vocab}: name a pair with one tokenizer"
-        )
+    check_vocabularies(target, draft)
     mesh.parse(setting.layout)
     # A joined cache makes fewer kernels on a GPU, and copies on a TPU.
     joined = compilers.DEVICES[setting.chip].platform == "gpu"
@@ -80,15 +76,15 @@ def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
 
 def predicted(target: Config, draft: Config, plan: Plan, setting: FitSetting) -> dict:
     """By the closed forms alone."""
-    chip, both = CHIPS[setting.chip], (memory.sizes(target), memory.sizes(draft))
-    held = memory.device(*both, plan)
+    chip, both = CHIPS[setting.chip], (forms.sizes(target), forms.sizes(draft))
+    held = forms.device(*both, plan)
     call = both[0], plan, plan.gamma + 1, plan.layout.model
     return {
         "bytes": held,
         "fits": held["total"] <= chip.memory,
-        "largest_batch": memory.largest_batch(*both, plan, chip.memory),
-        "sent": times.sent(*call)._asdict(),
-        **times.step(*both, plan, chip, setting.alpha),
+        "largest_batch": forms.largest_batch(*both, plan, chip.memory),
+        "sent": forms.sent(*call)._asdict(),
+        **forms.step(*both, plan, chip, setting.alpha),
     }
 
 

@@ -1,12 +1,16 @@
-"""What a target answers, with its law at every token: written and kept in one pass.
+"""What a target is asked, batch by batch, and what it answers, with its law at every
+token: written and kept in one pass.
 
 Scoring a text after it was written reads its long prompt twice. Here the prompt is read
 once; of it only the end is kept, which is what a draft with a short window reads.
+A kill loses the batch at hand; the same call goes on with it. Any first part of the
+batches is a fair mixture of the kinds, so that writing may stop when time does.
 Axes: B answers written together, T prompt tokens, N new ones, P prompt tokens kept, K
 likeliest ids, V vocabulary, E features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,11 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.training.drafts import losses
-from experiments.training.drafts.written import KEPT, Texts, Written
+from experiments.training import loop, storage
+from experiments.training.drafts import written
+from experiments.training.drafts.written import Texts, Written
+from specjax import progress
 from specjax.checkpoints import Pretrained
 from specjax.types import Prompt
 
+ITSELF = "itself"  # the kind that the target asks
+SEED, TURNS = 0, 4
 WIDTH = 32  # prompts are padded to multiples of it: few shapes are compiled
 
 
@@ -37,11 +45,6 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
     model, (new, kept, batch) = target.model, plan
     ends = jnp.asarray(target.ends, jnp.int32)
 
-    def likeliest(logits: Array) -> tuple[Array, Array]:
-        log_p = jax.nn.log_softmax(logits)
-        ids = jax.lax.top_k(log_p, KEPT)[1]
-        return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
-
     def run(params: Any, key: Array, tokens: Array, length: Array, heat: Array):
         cache = model.init(params, Prompt(tokens, length), tokens.shape[1] + new)
         start = jnp.zeros(batch, jnp.int32)
@@ -52,7 +55,7 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
         )  # [B, P, E]
 
         def of_row(row: Array) -> tuple[Array, Array]:
-            return likeliest(model.readout(params, row))
+            return written.likeliest(model.readout(params, row))
 
         before = jax.lax.map(of_row, last)
 
@@ -66,7 +69,7 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
             ended |= (token[:, None] == ends).any(-1)
             block = token[:, None]
             features, cache = model.apply(params, block, length + at, cache)
-            out = token, live, *likeliest(logits)
+            out = token, live, *written.likeliest(logits)
             return (features[:, 0], cache, ended), out
 
         begun = last[:, -1], cache, jnp.zeros(batch, bool)
@@ -93,23 +96,133 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
 def _joined(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Written:
     """Each row from the first prompt token that is kept on, zeros after its end."""
     before, drawn, live, after = made
-    count, whole = len(tokens), plan.kept + plan.new
-    texts = np.zeros((count, whole), np.uint16)
-    ids = np.zeros((count, whole - 1, KEPT), np.uint16)
-    log_p = np.zeros((count, whole - 1, KEPT + 1), np.float16)
-    begun = np.minimum(length, plan.kept)
+    rows, begun = np.arange(len(tokens))[:, None], np.minimum(length, plan.kept)
     ends = begun + live.sum(1)
-    for row in range(count):
-        own, lives = begun[row], live[row].sum()
-        texts[row, :own] = tokens[row, length[row] - own : length[row]]
-        texts[row, own : own + lives] = drawn[row, :lives]
-        for kept, (of_prompt, of_answer) in zip(
-            (ids, log_p), zip(before, after, strict=True), strict=True
-        ):
-            # The law after the prompt's last token is that of the answer's first.
-            kept[row, : own - 1] = of_prompt[row, plan.kept - own : plan.kept - 1]
-            kept[row, own - 1 : own - 1 + lives] = of_answer[row, :lives]
-    none = np.zeros((count, 0), np.uint16)
+
+    def moved(prompt: np.ndarray, answer: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        whole = np.concatenate([prompt, answer], axis=1)
+        at = np.arange(whole.shape[1])
+        place = np.minimum((plan.kept - begun)[:, None] + at, at[-1])
+        inside = np.expand_dims(at < ends[:, None], tuple(range(2, whole.ndim)))
+        return np.where(inside, whole[rows, place], 0)
+
+    kept = length[:, None] - plan.kept + np.arange(plan.kept)
+    texts = moved(tokens[rows, np.maximum(kept, 0)], drawn, ends).astype(np.uint16)
+    # The law after the prompt's last token is that of the answer's first.
+    each = zip(before, after, strict=True)
+    ids, log_p = (moved(prompt[:, :-1], answer, ends - 1) for prompt, answer in each)
     bounds = ends.astype(np.int32), begun.astype(np.int32)
-    alone = Texts(texts, *bounds, none, np.zeros(count, np.int32))
-    return Written(alone, ids, log_p)
+    return Written(written.alone(texts, *bounds), ids, log_p)
+
+
+class Asking(NamedTuple):
+    """shares: of each kind, how many batches in a row of them. batches: of all. plan:
+    of an answer. question: tokens of a question that the target asks itself at most.
+    longest: tokens of a prompt; longer ones are left out."""
+
+    shares: Mapping[str, int]
+    batches: int
+    plan: Plan
+    question: int
+    longest: int
+
+
+def write(
+    target: Pretrained,
+    asked: Mapping[str, list[str]],
+    asking: Asking,
+    folder: Path,
+    part: tuple[int, int] = (0, 1),
+) -> list[Written]:
+    """All batches, those that are in the folder read from it. Every other answer is
+    greedy, the others are sampled at T = 1. part: (k, n), of n processes that each
+    write every n-th batch, the k-th from 0 on."""
+    answer, prompts = build(target, asking.plan), _prompts(target, asked, asking)
+    about = {"target": loop.digest(target.params), "asking": _plain(asking)}
+    whole = []
+    for number in progress.track(range(asking.batches), "answers", kept=True):
+        if number % part[1] != part[0]:
+            continue
+
+        def made(number=number) -> dict[str, np.ndarray]:
+            key = jax.random.fold_in(jax.random.key(SEED), number)
+            heat = np.arange(asking.plan.batch) % 2
+            texts, ids, log_p = answer(key, prompts(number), heat)
+            return texts._asdict() | {"ids": ids, "log_p": log_p, "heat": heat}
+
+        read = storage.keep(folder / f"{number:04}.npz", made, about)
+        texts = Texts(*(read[name] for name in Texts._fields))
+        whole.append(Written(texts, read["ids"], read["log_p"]))
+    return whole
+
+
+def _plain(asking: Asking) -> dict:
+    plain = asking._asdict() | {"plan": asking.plan._asdict()}
+    return {k: v for k, v in plain.items() if k != "batches"}
+
+
+def _prompts(
+    target: Pretrained, asked: Mapping[str, list[str]], asking: Asking
+) -> Callable[[int], list[list[int]]]:
+    """Number of a batch -> its prompts, of kinds in turn."""
+    turns = [name for name, share in asking.shares.items() for _ in range(share)]
+    np.random.default_rng(SEED).shuffle(turns)
+    itself = _itself(target, asking)
+
+    def of(number: int) -> list[list[int]]:
+        rounds, at = divmod(number, len(turns))
+        name = turns[at]
+        if name == ITSELF:
+            return itself(number)
+        before = rounds * turns.count(name) + turns[:at].count(name)
+        return _conversed(target, asked[name], asking, before)
+
+    return of
+
+
+def _conversed(
+    target: Pretrained, texts: list[str], asking: Asking, number: int
+) -> list[list[int]]:
+    """A batch of the texts, from the first on again after the last. Four at a time are
+    sorted by their lengths, for little padding."""
+    size, (four, part) = asking.plan.batch, divmod(number, 4)
+    start = 5 * size * four
+    kept = [texts[i % len(texts)] for i in range(start, start + 5 * size)]
+    each = (_read(target, text) for text in kept)
+    ids = sorted((x for x in each if len(x) <= asking.longest), key=len)
+    return ids[part * len(ids) // 4 :][:size]
+
+
+def _read(target: Pretrained, text: str) -> list[int]:
+    return target.tokenizer.converse([{"role": "user", "content": text}])
+
+
+def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int]]]:
+    """Questions that the target writes where its template has the user speak."""
+    size = asking.plan.batch
+    before = _common(_read(target, "A"), _read(target, "1 b"))
+    ask = build(target, Plan(asking.question, len(before), size))
+
+    def of(number: int) -> list[list[int]]:
+        ids: list[list[int]] = []
+        for turn in range(TURNS):
+            key = jax.random.fold_in(jax.random.key(SEED + 1), number)
+            key = jax.random.fold_in(key, turn)
+            texts = ask(key, [before] * size, np.ones(size)).texts
+            for row, length in zip(texts.tokens, texts.length, strict=True):
+                question = row[len(before) : length - 1].tolist()
+                # One that goes on is none, unless too few come to an end.
+                ended = row[length - 1] in target.ends or turn + 1 == TURNS
+                if ended and len(question) > 3:
+                    text = target.tokenizer.decode(question)
+                    ids.append(_read(target, text.strip()))
+            if len(ids) >= size:
+                break
+        return sorted(ids[:size], key=len)
+
+    return of
+
+
+def _common(first: list[int], second: list[int]) -> list[int]:
+    same = [a == b for a, b in zip(first, second, strict=False)]
+    return first[: same.index(False)]

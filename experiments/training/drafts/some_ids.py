@@ -1,10 +1,13 @@
-"""Drafts that say some of the ids (`specjax.models.reduced`), and how they learn.
+"""Drafts that say some of the ids (`specjax.models.reduced`), and how they learn from
+what a target wrote that was fetched.
 
 Axes: B texts, L tokens, K ids that the draft says, V those of the target, N likeliest
 ids that are kept of the target's law, C = N + 1 classes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,11 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.training import forward
+from experiments.training import forward, loop, pipeline
 from experiments.training.drafts import losses, written
-from experiments.training.drafts.written import Written
-from specjax.models import reduced
-from specjax.models.reduced import Config
+from experiments.training.drafts.written import Compared, Written
+from experiments.training.pipeline import Data, Stage
+from specjax.checkpoints import Pretrained, reduced
+from specjax.models import llama
+from specjax.models.reduced import Config, Reduction, table_of, with_table
 
 
 class Lesson(NamedTuple):
@@ -72,60 +77,85 @@ def pruned(config: Config, layers: Sequence[int], params: Any, ids: np.ndarray) 
     return jax.tree.map(jnp.array, own)  # a copy: training gives its buffers away
 
 
-def logits(config: Config, params: Any, lesson: Lesson) -> Array:
-    """[B, L - 1, K], after each token of the texts but the last."""
+def compare(config: Config, params: Any, lesson: Lesson) -> Compared:
+    """Of the draft's classes; q is 0 of an id that it lacks."""
     texts, wide = lesson.whole.texts, lesson.embedding.shape[0]
-    reads = reduced.with_table(params, lesson.embedding)
+    reads = with_table(params, lesson.embedding)
     asked = reads, texts.tokens[:, :-1], texts.inputs
     features = forward.of_decoder(config._replace(vocab=wide), *asked)
-    return forward.FAMILIES[type(config)].build(config).readout(params, features)
-
-
-def compared(config: Config, params: Any, lesson: Lesson) -> tuple[Array, Array]:
-    """log p and log q [B, L - 1, C] of the classes; q is 0 of an id that it lacks."""
-    log_q = jax.nn.log_softmax(logits(config, params, lesson))
-    kept = jnp.take_along_axis(
-        log_q, lesson.whole.ids, axis=-1, mode="fill", fill_value=-jnp.inf
-    )
+    z = forward.FAMILIES[type(config)].build(config).readout(params, features)
+    log_q, ids = jax.nn.log_softmax(z), lesson.whole.ids
+    kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
     others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), losses.LEAST)
     log_q = jnp.concatenate([kept, jnp.log(others)], axis=-1)
-    return lesson.whole.log_p, log_q
+    return Compared(log_q, jnp.argmax(z, -1) == ids[..., 0], lesson.whole)
 
 
-def distillation(name: str, config: Config) -> Callable:
-    """A loss of `losses.LOSSES`, mean a token: (params, Lesson) -> scalar. What the
-    draft cannot say adds nothing to learn from."""
-    divergence = losses.LOSSES[name]
+def train(
+    target: Pretrained,
+    held_out: Sequence[Written],
+    parts: Mapping[str, Sequence[Written]],
+    runs: Path,
+    path: Path,
+    recipe: dict,
+    more: np.ndarray | None = None,
+) -> None:
+    """Writes the draft to `path`, and its recipe beside it. held_out: batches of what
+    the target wrote. parts: others, by what the recipe's stages call them; the ids are
+    the most frequent ones of the first part, with those of `more` as `frequent` has it,
+    and the last holds all."""
+    stages = [it._replace(config=fitted(it, target)) for it in pipeline.stages(recipe)]
+    config, whole = stages[-1].config, target.model.vocab
+    ids = frequent(next(iter(parts.values())), config.vocab, whole, more)
+    embedding = table_of(target.params)
 
-    def loss(params: Any, lesson: Lesson) -> Array:
-        log_p, log_q = compared(config, params, lesson)
-        each = divergence(log_p, jnp.where(log_q > -jnp.inf, log_q, log_p))
-        weight = written.live(lesson.whole.texts)
-        return jnp.sum(each * weight) / weight.sum()
+    def named(batches: Sequence[Written]) -> list[Written]:
+        return [among(it, ids, whole) for it in batches]
 
-    return loss
+    def lesson(part: Written, index: np.ndarray) -> Lesson:
+        return Lesson(part.rows(index), embedding)
+
+    def each(step: slice) -> list[Lesson]:
+        return [lesson(it, np.arange(len(it.ids))[step]) for it in named(held_out)]
+
+    fixed = {"held_out": each(slice(None))}
+
+    def data(learnt: Written, stage: Stage) -> Data:
+        def batch(seed: tuple[int, ...]) -> Lesson:
+            size, rng = stage.recipe.batch, np.random.default_rng(seed)
+            return lesson(learnt, rng.integers(len(learnt.ids), size=size))
+
+        loss = partial(written.distillation, stage.loss, compare=compare)
+        return Data(batch, fixed, loss, about(target, learnt, ids))
+
+    joined = {name: written.join(named(part)) for name, part in parts.items()}
+    texts = {name: partial(data, part) for name, part in joined.items()}
+    begun = pruned(config, recipe["first_layers"], target.params, ids)
+    params = pipeline.run(runs, stages, texts, begun)
+    # The even rows are greedy.
+    apart = {f"t{t}": each(slice(t, None, 2)) for t in (0, 1)}
+    alphas = written.rates(config, params, apart, compare)
+    reduced.save(path, Reduction(config, params, ids))
+    *_, every = parts.values()
+    spans = (it.texts.length - it.texts.begun for it in (*held_out, *every))
+    tokens = sum(int(span.sum()) for span in spans)
+    print(f"{tokens} tokens of the target's: {alphas}")
+    made = path.with_suffix(".json")
+    pipeline.save(made, runs, recipe, tokens=tokens, held_out=alphas)
 
 
-def accepted(
-    config: Config, params: Any, lessons: Sequence[Lesson]
-) -> dict[str, float]:
-    """alpha of answers, greedy and sampled ones apart. lessons: their even rows are
-    greedy. "alpha_t0": the share of argmaxes that are the target's; "alpha_t1": the
-    mean of sum min(p, q)."""
+def fitted(stage: Stage, target: Pretrained) -> Config:
+    """The sizes of a stage's draft, with what a Llama has of its target."""
+    config = stage.config
+    if not isinstance(config, llama.Config):
+        return config
+    local = tuple(config.local)
+    return config._replace(rotation=target.config.rotation, local=local)
 
-    @jax.jit
-    def of(params: Any, lesson: Lesson) -> Array:
-        texts = lesson.whole.texts
-        best = jnp.argmax(logits(config, params, lesson), -1)
-        log_p, log_q = compared(config, params, lesson)
-        after = jnp.arange(1, texts.tokens.shape[1])
-        here = written.live(texts) & (after >= texts.begun[:, None])
-        greedy = here & (jnp.arange(len(here)) % 2 == 0)[:, None]
-        sampled = here & ~greedy
-        same = best == lesson.whole.ids[..., 0]
-        alpha = losses.alpha(log_p, log_q)
-        sums = (same * greedy, greedy, alpha * sampled, sampled)
-        return jnp.stack([x.sum() for x in sums])
 
-    same, greedy, alpha, sampled = sum(of(params, lesson) for lesson in lessons)
-    return {"alpha_t0": float(same / greedy), "alpha_t1": float(alpha / sampled)}
+def about(target: Pretrained, learnt: Written, ids: np.ndarray) -> dict[str, Any]:
+    """JSON, what tells runs apart besides their recipe."""
+    digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
+    return {
+        name: loop.digest(jax.tree.map(np.asarray, x)) for name, x in digests.items()
+    }

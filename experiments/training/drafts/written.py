@@ -151,17 +151,22 @@ def keep(
 
 def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
     @jax.jit
-    def likeliest(params, rows: Texts) -> tuple[Array, Array]:
-        log_p = jax.nn.log_softmax(logits(target.config, params, rows))
-        ids = jax.lax.top_k(log_p, KEPT)[1]
-        return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
+    def law(params, rows: Texts) -> tuple[Array, Array]:
+        return likeliest(logits(target.config, params, rows))
 
     count, parts = len(texts.tokens), []
     for at in progress.track(range(0, count, batch), label, kept=True):
         index = np.minimum(np.arange(at, at + batch), count - 1)
-        part = likeliest(target.params, chosen(texts, index))
+        part = law(target.params, chosen(texts, index))
         parts.append(tuple(np.asarray(leaf)[: count - at] for leaf in part))
     return parts
+
+
+def likeliest(logits: Array) -> tuple[Array, Array]:
+    """`Written.ids` and `log_p` of a target's logits [..., V]."""
+    log_p = jax.nn.log_softmax(logits)
+    ids = jax.lax.top_k(log_p, KEPT)[1]
+    return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
 
 
 def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
@@ -174,14 +179,33 @@ def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
     return forward.logits(config, params, texts.tokens[:, :-1], read)
 
 
-def distillation(name: str, config: forward.Config) -> Callable:
-    """A loss of `losses.LOSSES`, mean a token: (params, Written rows) -> scalar."""
+class Compared(NamedTuple):
+    """A draft after each token but the last of a text. log_q [B, L - 1, K + 1]: as the
+    target's `log_p`, -inf of what it cannot say. best [B, L - 1]: whether its argmax is
+    the target's. rows: what it was compared with."""
+
+    log_q: Array
+    best: Array
+    rows: Written
+
+
+def compare(config: forward.Config, params: Any, rows: Written) -> Compared:
+    z = logits(config, params, rows.texts)
+    log_q = losses.classes(jax.nn.log_softmax(z), rows.ids)
+    return Compared(log_q, jnp.argmax(z, -1) == rows.ids[..., 0], rows)
+
+
+def distillation(
+    name: str, config: forward.Config, compare: Callable[..., Compared] = compare
+) -> Callable:
+    """A loss of `losses.LOSSES`, mean a token: (params, rows) -> scalar. What the draft
+    cannot say adds nothing to learn from."""
     divergence = losses.LOSSES[name]
 
-    def loss(params, rows: Written) -> Array:
-        log_q = jax.nn.log_softmax(logits(config, params, rows.texts))
-        each = divergence(rows.log_p, losses.classes(log_q, rows.ids))
-        weight = live(rows.texts)
+    def loss(params: Any, rows: Any) -> Array:
+        log_q, _, own = compare(config, params, rows)
+        each = divergence(own.log_p, jnp.where(log_q > -jnp.inf, log_q, own.log_p))
+        weight = live(own.texts)
         return jnp.sum(each * weight) / weight.sum()
 
     return loss
@@ -221,22 +245,31 @@ def batches(part: Written, size: int = 32) -> list[Written]:
 def accepted(
     config: forward.Config, params: Any, held_out: Mapping[str, Written]
 ) -> dict[str, float]:
-    """alpha of what the target wrote, by temperature: "t0", the share of argmaxes that
-    are the target's; "t1", the mean of sum min(p, q)."""
+    """`rates` of what the target wrote, by temperature."""
+    parts = {name: batches(part) for name, part in held_out.items()}
+    return rates(config, params, parts, compare)
+
+
+def rates(
+    config: forward.Config,
+    params: Any,
+    held_out: Mapping[str, Sequence[Any]],
+    compare: Callable[..., Compared],
+) -> dict[str, float]:
+    """alpha of batches, by temperature: of "t0" the share of argmaxes that are the
+    target's; of "t1" the mean of sum min(p, q)."""
 
     @jax.jit
-    def of(params, rows: Written) -> tuple[Array, Array, Array]:
-        z, texts = logits(config, params, rows.texts), rows.texts
-        after = jnp.arange(1, texts.tokens.shape[1])
-        here = live(texts) & (after >= texts.begun[:, None])
-        same = jnp.argmax(z, -1) == rows.ids[..., 0]
-        log_q = losses.classes(jax.nn.log_softmax(z), rows.ids)
-        alpha = losses.alpha(rows.log_p, log_q)
-        return (same * here).sum(), (alpha * here).sum(), here.sum()
+    def of(params: Any, rows: Any) -> tuple[Array, Array, Array]:
+        log_q, best, own = compare(config, params, rows)
+        after = jnp.arange(1, own.texts.tokens.shape[1])
+        here = live(own.texts) & (after >= own.texts.begun[:, None])
+        alpha = losses.alpha(own.log_p, log_q)
+        return (best * here).sum(), (alpha * here).sum(), here.sum()
 
-    rates = {}
-    for name, part in held_out.items():
-        same, alpha, count = np.sum([of(params, it) for it in batches(part)], axis=0)
+    found = {}
+    for name, rows in held_out.items():
+        same, alpha, count = np.sum([of(params, it) for it in rows], axis=0)
         best = same if name.endswith("t0") else alpha
-        rates[f"alpha_{name}"] = float(best / count)
-    return rates
+        found[f"alpha_{name}"] = float(best / count)
+    return found

@@ -35,10 +35,8 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
         flat = {}
         for name, listed in texts.items():
             tokens, starts = language.stream(language.encode(pieces, listed))
-            flat |= {
-                f"{name}_tokens": tokens.astype(np.uint16),
-                f"{name}_starts": starts,
-            }
+            flat[f"{name}_tokens"] = tokens.astype(np.uint16)
+            flat[f"{name}_starts"] = starts
         return flat
 
     flat = storage.keep(path, read, {}, np.savez_compressed)
@@ -64,16 +62,20 @@ def documents() -> tuple[dict[str, list[str]], dict]:
     library or what is held out, as `packages.repeats` tells.
     """
     library = {side: corpus.stdlib(side) for side in ("train", "valid", "test")}
-    apart = [text for side in library.values() for text in side.documents]
-    held_out, tested = (packages.read(side, apart) for side in ("valid", "test"))
-    others = packages.read("train", apart + held_out.documents + tested.documents)
+    apart = [text for side in library.values() for text in side]
+    held_out, tested = (packages.read(side, apart)[0] for side in ("valid", "test"))
+    others, licences = packages.read("train", apart + held_out + tested)
+
+    def told(documents: list[str]) -> list:
+        return [len(documents), corpus.digest(documents)]
+
     about = {
         "python": platform.python_version(),
-        "library": {side: [len(t.documents), t.digest] for side, t in library.items()},
-        "others": [len(others.documents), others.digest],
-        "packages": [len(held_out.documents), held_out.digest],
-        "licences": [package._asdict() for package in others.about],
+        "library": {side: told(texts) for side, texts in library.items()},
+        "others": told(others),
+        "packages": told(held_out),
+        "licences": [package._asdict() for package in licences],
     }
-    texts = {"library": library["train"].documents, "others": others.documents}
-    texts |= {"held_out": library["valid"].documents, "packages": held_out.documents}
+    texts = {"library": library["train"], "others": others}
+    texts |= {"held_out": library["valid"], "packages": held_out}
     return texts, about

@@ -3,7 +3,7 @@
 A document is one function (or method, dedented) with its documentation string, the
 head of a class, or the documentation string of a module. Files go to a split by the
 hash of their relative path, so that a file never changes sides. Distributions differ
-in what they ship: `Corpus.digest` says which text was really read.
+in what they ship: `digest` says which text was really read.
 """
 
 import ast
@@ -12,20 +12,11 @@ import sysconfig
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 # Not library code, or not shipped by every distribution.
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 SKIPPED |= {"turtledemo", "pydoc_data", "encodings", "__pycache__"}
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-class Corpus(NamedTuple):
-    """`documents`: text of each; `digest`: sha256 of them all; `files`: how many."""
-
-    documents: list[str]
-    digest: str
-    files: int
 
 
 def split_of(relative_path: str) -> str:
@@ -35,14 +26,13 @@ def split_of(relative_path: str) -> str:
 
 
 def digest(documents: list[str]) -> str:
+    """The sha256 of them all."""
     return hashlib.sha256("\0".join(documents).encode()).hexdigest()
 
 
-def stdlib(split: str) -> Corpus:
+def stdlib(split: str) -> list[str]:
     read = (path.read_text("utf-8", errors="ignore") for path in library(split))
-    by_file = [texts for source in read if (texts := documents_of(source))]
-    documents = [text for texts in by_file for text in texts]
-    return Corpus(documents, digest(documents), len(by_file))
+    return [text for source in read for text in documents_of(source)]
 
 
 def library(split: str) -> Iterator[Path]:

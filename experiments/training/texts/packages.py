@@ -2,10 +2,9 @@
 
 Documents as in `corpus`, of packages that specjax and its experiments stand
 on. A package whose licence is not permissive is refused, whoever adds it to the list.
-Versions differ between machines: `Packages` says which were read.
+Versions differ between machines: `Package` says which were read.
 """
 
-import json
 import re
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +13,16 @@ from typing import NamedTuple
 from experiments.training.texts import corpus
 
 # Distributions; those that hold copies of the standard library's own code are left out.
-NAMES = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+NAMES = """
+absl-py anyio asttokens attrs babel beautifulsoup4 build click cloudpickle
+contourpy cycler etils executing filelock flax fonttools fsspec gin-config
+httpx2 huggingface_hub ipykernel ipython jax jedi Jinja2 joblib jsonschema
+jupyter_client jupyter_core markdown-it-py matplotlib myst-parser nbclient
+nbformat nltk numpy opt_einsum optax orbax-checkpoint packaging parso pexpect
+pillow pluggy prompt_toolkit psutil pyparsing pytest python-dateutil pyzmq
+referencing requests rich rouge_score sacrebleu safetensors scipy
+sortedcontainers soupsieve Sphinx tokenizers tornado traitlets treescope urllib3
+""".split()
 PERMISSIVE = re.compile(
     r"\b(MIT|0?BSD|Apache|Python Software Foundation|PSF|ISC|HPND)\b", re.IGNORECASE
 )
@@ -31,16 +39,10 @@ class Package(NamedTuple):
     documents: int
 
 
-class Packages(NamedTuple):
-    """As `corpus.Corpus`, of packages; `about` each of them."""
-
-    documents: list[str]
-    digest: str
-    about: list[Package]
-
-
-def read(split: str, apart: list[str] | None = None) -> Packages:
-    known, seen, about = lines_of(apart or []), set(apart or []), []
+def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
+    """Documents of one side that repeat none of those `apart`, and of what they are.
+    Raises ValueError for a package whose licence is not permissive."""
+    known, seen, about = lines_of(apart), set(apart), []
     documents: list[str] = []
     for name in NAMES:
         distribution, licence = licensed(name)
@@ -52,7 +54,7 @@ def read(split: str, apart: list[str] | None = None) -> Packages:
                     documents.append(text)
         fresh = len(documents) - before
         about.append(Package(name, distribution.version, licence, fresh))
-    return Packages(documents, corpus.digest(documents), about)
+    return documents, about
 
 
 def licensed(name: str) -> tuple[metadata.Distribution, str]:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.training.voices.recorded import TABLE
+from experiments.training.voices import recorded
 from specjax import progress
 
 VOICES = ("slt", "rms", "awb", "kal16")
-HEAD = "file\tspeaker\tseconds\ttranscript\tsplit"
 LETTERS, FASTEST, SLOWEST = 330, 0.8, 1.15  # of a recording; of a voice's own pace
 
 
@@ -30,14 +29,14 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     said = texts(options.texts.read_text("utf-8").splitlines(), options.count)
-    lines = [HEAD]
+    lines = []
     for number, text in enumerate(progress.track(said, "recordings", kept=True)):
         voice, file = VOICES[number % len(VOICES)], f"{number:04}.wav"
         pace = np.random.default_rng(number).uniform(FASTEST, SLOWEST)
         say = ["flite", "-voice", voice, "--setf", f"duration_stretch={pace:.3f}"]
         subprocess.run([*say, "-t", text, "-o", options.out / file], check=True)
-        lines.append("\t".join([file, voice, "", text, "train"]))
-    (options.out / TABLE).write_text("\n".join(lines) + "\n", "utf-8")
+        lines.append((file, voice, "", text, "train"))
+    recorded.write_table(options.out, lines)
 
 
 def texts(sentences: list[str], count: int) -> list[str]:

@@ -1,27 +1,33 @@
-"""Strings of digits that people spoke one at a time, joined.
+"""Recordings in folders: windows of anybody's speech, and strings of digits that people
+spoke one at a time, joined; and windows of our own voices beside them.
 
 A folder has `transcripts.tsv`: a line a recording with its file, speaker, seconds,
 transcript and split, after a line of their names. The Free Spoken Digit Dataset is one
 such (https://github.com/Jakobovski/free-spoken-digit-dataset, CC BY-SA 4.0): weights
 that learnt from it are reported, and not bundled.
+Axes: N samples, 16,000 a second.
 """
 
 import csv
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.training.voices import examples
 from experiments.training.voices.examples import Spoken, Window
-from experiments.training.voices.phonemes import DIGITS
-from experiments.training.voices.synthesis import RATE, Speech
+from experiments.training.voices.synthesis import DIGITS, RATE, Speech
 from specjax.speech import audio
 
 TABLE = "transcripts.tsv"
+HEAD = "file", "speaker", "seconds", "transcript", "split"
 LEVEL, ROOM = 0.08, 1e-3  # root mean squares of a voice, and of the room behind it
 MOST = 10  # digits of a window
+SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
+SEED, LETTERS = 11, 400  # of a window that is synthesised, at most
 
 
 def strings(
@@ -32,12 +38,11 @@ def strings(
     if not table.is_file():
         raise ValueError(f"{folder} has no {TABLE}: name the folder of the recordings")
     speakers: dict[str, list[tuple[str, np.ndarray]]] = defaultdict(list)
-    with table.open(newline="", encoding="utf-8") as lines:
-        for line in csv.DictReader(lines, delimiter="\t"):
-            if line["split"] == split and line["transcript"] in DIGITS:
-                sound = audio.read(folder / line["file"]).samples
-                sound = sound * (LEVEL / max(1e-6, float(np.sqrt(np.mean(sound**2)))))
-                speakers[line["speaker"]].append((line["transcript"], sound))
+    for line in _lines(folder):
+        if line["split"] == split and line["transcript"] in DIGITS:
+            sound = audio.read(folder / line["file"]).samples
+            sound = sound * (LEVEL / max(1e-6, float(np.sqrt(np.mean(sound**2)))))
+            speakers[line["speaker"]].append((line["transcript"], sound))
     if not speakers:
         raise ValueError(f"{table} has no digits of split {split!r}: try train or test")
     names = sorted(speakers)
@@ -59,3 +64,79 @@ def strings(
         )
 
     return draw
+
+
+class Sound(NamedTuple):
+    """One window. name: tells it from others. read: () -> samples [N]. said: what is
+    said in it, "" where nobody wrote that down."""
+
+    name: str
+    read: Callable[[], np.ndarray]
+    said: str = ""
+
+
+def windows(folder: Path, most: int) -> Iterator[Sound]:
+    """The recordings of a folder, cut into windows of at most so many samples. Of those
+    in its `transcripts.tsv`, if it has one, the split "train", or all without such a
+    split. Raises ValueError for a folder without any, or a file that is no sound."""
+    files = sorted(x for x in folder.rglob("*") if x.suffix.lower() in SUFFIXES)
+    if (folder / TABLE).is_file():
+        table = _lines(folder)
+        train = [line for line in table if line["split"] == "train"] or table
+        files = [folder / line["file"] for line in train]
+    if not files:
+        raise ValueError(f"{folder} has no recordings: name a folder of wav or flac")
+    for file in files:
+        samples = audio.read(file).samples
+        for at in range(0, len(samples), most):
+            piece = samples[at : at + most]
+            yield Sound(f"{folder.name}/{file.name} {at}", lambda piece=piece: piece)
+
+
+def transcribed(folder: Path, most: int) -> Iterator[Sound]:
+    """The recordings of a table's split "train" with their transcripts; neighbours of
+    one speaker share a window where both fit. Raises ValueError for a folder without a
+    table."""
+    if not (folder / TABLE).is_file():
+        raise ValueError(f"{folder} has no {TABLE}: name it by --recordings")
+    lines = [line for line in _lines(folder) if line["split"] == "train"]
+    groups: list[list[dict[str, str]]] = []
+    room = 0
+    for line in lines:
+        size = len(audio.read(folder / line["file"]).samples)
+        if not groups or line["speaker"] != groups[-1][0]["speaker"] or size > room:
+            groups.append([])
+            room = most
+        groups[-1].append(line)
+        room -= size
+    for group in groups:
+        files = [folder / line["file"] for line in group]
+        said = " ".join(line["transcript"] for line in group)
+
+        def read(files=files) -> np.ndarray:
+            return np.concatenate([audio.read(file).samples for file in files])[:most]
+
+        yield Sound(f"{folder.name}/{files[0].name} {len(files)} said", read, said)
+
+
+def write_table(folder: Path, lines: Sequence[tuple[str, ...]]) -> None:
+    """lines: as `HEAD` names their fields."""
+    table = "".join("\t".join(line) + "\n" for line in (HEAD, *lines))
+    (folder / TABLE).write_text(table, "utf-8")
+
+
+def _lines(folder: Path) -> list[dict[str, str]]:
+    with (folder / TABLE).open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def synthesised(count: int, seconds: float) -> Iterator[Sound]:
+    """Windows of our own voices."""
+    window = examples.Window(seconds, LETTERS)
+
+    def say(number: int) -> np.ndarray:
+        rng = np.random.default_rng((SEED, number))
+        return examples.synthesised(rng, window)[1].samples
+
+    for number in range(count):
+        yield Sound(f"synthesised {number}", partial(say, number))

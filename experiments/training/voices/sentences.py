@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.training.voices.phonemes import DIGITS
+from experiments.training.voices.synthesis import DIGITS
 
 SECONDS = 4.0  # of a window
 LETTERS = " abcdefghijklmnopqrstuvwxyz"

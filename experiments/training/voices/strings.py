@@ -19,7 +19,6 @@ from experiments.training.voices import examples, recorded
 from experiments.training.voices.synthesis import RATE
 from specjax import progress
 
-HEAD = ("file", "speaker", "seconds", "transcript", "split")
 SEED = 5  # of no rows that are learnt from, or judged while learning
 
 
@@ -38,14 +37,13 @@ def write(out: Path, count: int, recordings: Path | None = None) -> None:
     if recordings is not None:
         draw = recorded.strings(recordings, "test")
     out.mkdir(parents=True)
-    lines = [HEAD]
+    lines = []
     for i in progress.track(range(count), f"{out.name}: recordings"):
         words, speech = draw(np.random.default_rng((SEED, i)), examples.WHOLE)
         soundfile.write(out / f"{i:04}.flac", speech.samples, RATE, subtype="PCM_16")
         seconds = f"{len(speech.samples) / RATE:.3f}"
         lines.append((f"{i:04}.flac", "held out", seconds, " ".join(words), "test"))
-    table = "".join("\t".join(line) + "\n" for line in lines)
-    (out / "transcripts.tsv").write_text(table)
+    recorded.write_table(out, lines)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,41 @@
 
 Pulses of the vocal folds and noise pass through resonances (Fant 1960; Klatt 1980,
 https://doi.org/10.1121/1.383940), which are applied to the spectrum of each frame.
+`phonemes.json` has how the words of a small lexicon sound: phonemes by their names in
+ARPAbet, and the formants of each; vowels by Peterson & Barney (1952), means of men;
+consonants after Klatt (1980); a stop is closed, then a burst.
 Axes: N samples, T frames of 5 ms, F frequencies.
 """
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
-from experiments.training.voices.phonemes import SOUNDS, WORDS, Sound
 
 RATE, HOP, FFT = 16_000, 80, 320
 UPPER = 3500.0, 4500.0  # the formants that no phoneme moves, Hz
 WIDTHS = 70.0, 100.0, 140.0, 200.0, 250.0  # of the resonances, Hz
 BLENDED, FADED = 9, 3  # frames over which formants and loudness change
+
+
+class Sound(NamedTuple):
+    """A stretch of speech. seconds: at rate 1. formants: in Hz, of a man. voice, hiss:
+    how loud the vocal folds and the turbulence are. centre, width: of its noise, Hz."""
+
+    seconds: float
+    formants: tuple[float, float, float]
+    voice: float = 1.0
+    hiss: float = 0.0
+    centre: float = 2500.0
+    width: float = 2500.0
+
+
+READ = json.loads(Path(__file__).with_name("phonemes.json").read_text("utf-8"))
+SOUNDS = {name: [Sound(*it) for it in parts] for name, parts in READ["sounds"].items()}
+WORDS = {word: sounds.split() for word, sounds in READ["words"].items()}
+DIGITS = list(WORDS)[:10]
 QUIET = Sound(0.05, (500.0, 1500.0, 2500.0), 0.0)
 
 

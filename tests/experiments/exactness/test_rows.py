@@ -35,7 +35,7 @@ def by_key():
 def first_law(rule):
     """Of the first token, by the rule's own verdicts."""
     sizes = rule.fixture, conformance.GAMMA, conformance.DTYPE
-    case = enumeration.case_of(rule.build(), rule.claim, *sizes)
+    case = enumeration.case_of(rule.verifier, rule.claim, *sizes)
     with jax.enable_x64(True):
         law, _ = certify.text_law(case, 1)
     return [law[(i,)] for i in range(rule.fixture.vocab)]
@@ -114,7 +114,7 @@ def test_a_transcription_that_misreports_is_refused():
         verdict = inner.verify(*arguments, keep_residual)
         return verdict._replace(accept_prob=verdict.accept_prob / 2)
 
-    wrong = RULES["kerashub"]._replace(build=lambda: Verifier(inner.noise, verify))
+    wrong = RULES["kerashub"]._replace(verifier=Verifier(inner.noise, verify))
     with pytest.raises(ValueError, match="kerashub: the enumeration is void"):
         conformance.certified(wrong)
 

@@ -15,9 +15,8 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from experiments.gpu import reading
-from experiments.gpu.plans import compiled, memory, times
-from experiments.gpu.plans.chips import CHIPS, Chip
-from experiments.gpu.plans.memory import Plan
+from experiments.gpu.plans import compiled, forms
+from experiments.gpu.plans.forms import CHIPS, Chip, Plan
 from experiments.records import records
 from specjax import configs, mesh
 from specjax.mesh import Layout
@@ -51,7 +50,7 @@ def both(layout: str) -> tuple[dict, dict]:
     pair, plan = PAIRS[layout], Plan(8, 2048, 3, mesh.parse(layout), inputs=256)
     with mesh.using(layout):
         step = compiled.lower(*pair, plan).compile()
-    return memory.device(*map(memory.sizes, pair), plan), compiled.taken(step)
+    return forms.device(*map(forms.sizes, pair), plan), compiled.taken(step)
 
 
 @pytest.mark.slow
@@ -73,23 +72,23 @@ def test_a_step_is_given_the_bytes_that_are_predicted():
 
 def test_local_layers_keep_a_window_and_a_portion():
     near = llama.Config(100, 8, 8, 3, 4, 2, 16, window=64, local=(0, 2))
-    kept = memory.cache(memory.sizes(near), Plan(5, 4096, 3), 1)
+    kept = forms.cache(forms.sizes(near), Plan(5, 4096, 3), 1)
     assert kept == 5 * 2 * 2 * 2 * 16 * (4096 + 2 * (64 + 512))
 
 
 @pytest.fixture(scope="module")
 def sizes():
     """Of T5-XXL and T5-small."""
-    return memory.sizes(XXL), memory.sizes(SMALL)
+    return forms.sizes(XXL), forms.sizes(SMALL)
 
 
 def test_one_row_more_than_fits_does_not(sizes):
     plan = Plan(1, 4096, 7, Layout(2, 4), inputs=64)
-    most = memory.largest_batch(*sizes, plan, CHIPS["v5e"].memory)
+    most = forms.largest_batch(*sizes, plan, CHIPS["v5e"].memory)
     for rows, fits in ((most, True), (most + 2, False)):
-        need = memory.device(*sizes, plan._replace(batch=rows))["total"]
+        need = forms.device(*sizes, plan._replace(batch=rows))["total"]
         assert (need <= CHIPS["v5e"].memory) == fits
-    assert memory.largest_batch(*sizes, plan, 1e9) == 0
+    assert forms.largest_batch(*sizes, plan, 1e9) == 0
 
 
 @pytest.mark.parametrize(
@@ -109,25 +108,25 @@ def test_a_call_reads_each_matrix_of_the_decoder_once(config):
     across = [f"encoder_decoder_attention/{x}/kernel" for x in ("key", "value")]
     unread = "embedding", *across
     read = [x for name, x in flat.items() if x.ndim > 1 and not name.endswith(unread)]
-    assert sum(matrix.size for matrix in read) == memory.sizes(config).read
+    assert sum(matrix.size for matrix in read) == forms.sizes(config).read
 
 
 def test_a_call_takes_its_bytes_or_its_products_and_what_it_sends():
-    sizes = memory.sizes(gpt.Config(1000, 64, 256, 2, 8))
+    sizes = forms.sizes(gpt.Config(1000, 64, 256, 2, 8))
     plan = Plan(4, 32, 3, Layout(2, 8))
-    read = 2 * sizes.read / 8 + memory.cache(sizes, plan, 8)
+    read = 2 * sizes.read / 8 + forms.cache(sizes, plan, 8)
     sums = 2 * 2 + 1
     moved = 2 * 7 / 8 * sums * 2 * (4 // 2) * 3 * 64
-    assert times.call(sizes, plan, 3, 8, SLOW_CHIP) == read / 1e9 + moved / 1e8
+    assert forms.call(sizes, plan, 3, 8, SLOW_CHIP) == read / 1e9 + moved / 1e8
     weak = SLOW_CHIP._replace(flops=1.0)
     products = 3 * (4 // 2) * (2 * sizes.read + 2 * 4 * 32 * 64) / 8
-    assert times.call(sizes, plan, 3, 8, weak) == pytest.approx(products + moved / 1e8)
-    assert times.sent(sizes, plan, 3, 1) == (0, 0)
+    assert forms.call(sizes, plan, 3, 8, weak) == pytest.approx(products + moved / 1e8)
+    assert forms.sent(sizes, plan, 3, 1) == (0, 0)
 
 
 def test_the_measured_card_is_no_faster_than_predicted(sizes):
     """T5-XXL alone on one H100, see `gin_configs/chip`: 4.35 ms a token."""
-    told = times.step(*sizes, Plan(1, 128, 7, inputs=64), CHIPS["h100"], 0.75)
+    told = forms.step(*sizes, Plan(1, 128, 7, inputs=64), CHIPS["h100"], 0.75)
     assert 0.7 < told["alone_ms"] / 4.35 < 0.8
     assert told["speed"] == pytest.approx(told["alone_ms"] / told["spec_ms"])
 

@@ -9,14 +9,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from experiments import catalogue
-from experiments.rivals import __main__ as bench
+from experiments.rivals import __main__ as command_line
 from experiments.rivals import (
     agreement,
+    bench,
     comparisons,
     ours,
-    place,
     ratios,
-    rows,
     t5x,
     weights,
 )
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 GOALS = [x for x in catalogue.named("bench").lines if x.row.startswith("small_")]
 
-SETTING = place.EngineSetting(
+SETTING = comparisons.EngineSetting(
     "tiny", 4, inputs=6, new_tokens=12, texts=3, rounds=2, pause=0, threads=1
 )
 PAIR = weights.SIZES["tiny"]
@@ -35,13 +34,13 @@ VOCAB = PAIR.target.config.vocab
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory) -> place.Place:
-    return place.place(SETTING, tmp_path_factory.mktemp("engines"))
+def where(tmp_path_factory) -> comparisons.Place:
+    return comparisons.place(SETTING, tmp_path_factory.mktemp("engines"))
 
 
 @pytest.fixture(scope="module")
-def own(where) -> place.Reference:
-    return place.reference(where)
+def own(where) -> comparisons.Reference:
+    return comparisons.reference(where)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_misplaced_ids_set_how_often_the_draft_is_right(where, own):
 )
 def test_settings_that_mean_nothing_are_refused(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
-        place.place(SETTING._replace(**change), tmp_path)
+        comparisons.place(SETTING._replace(**change), tmp_path)
 
 
 def test_texts_may_differ_where_two_tokens_tie():
@@ -133,7 +132,7 @@ def test_one_changed_number_is_noticed(where, own, broken, monkeypatch):
     changed = ours.load(broken, VOCAB)
     texts = ours.texts(ours.decoder(changed, where.inputs, 12, 3)(), 12)
     with pytest.raises(ValueError, match="do not decode the same model greedily"):
-        place.compare(where, own, "changed", texts)
+        comparisons.compare(where, own, "changed", texts)
     assert agreement.check_law("x", own.law + 1e-5, own.law) < 2e-5
     law = ours.likelihood(changed, where.inputs, own.texts)
     for wrong in (law, own.law * np.nan):
@@ -171,7 +170,7 @@ def test_t5x_is_named_by_its_sources_and_without_it_its_rows_are_not_there(
     """The digest of what is imported, or the commit of the checkout that it lies in."""
     for here in (True, False):
         monkeypatch.setattr(t5x, "importable", lambda here=here: here)
-        assert ("t5x_b1" in rows.rows(where)) == here
+        assert ("t5x_b1" in comparisons.rows(where)) == here
     source = tmp_path / "t5x/__init__.py"
     source.parent.mkdir()
     source.write_text("x = 1\n")
@@ -187,11 +186,10 @@ FLAGS += " --threads 1"
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "hold", lambda threads: None)
-    monkeypatch.setattr(bench.compilation, "keep", lambda: None)
+    monkeypatch.setattr(bench, "begin", lambda threads: None)
 
     def run(*more):
-        bench.main([*FLAGS.split(), "--out", str(tmp_path), *more])
+        command_line.main([*FLAGS.split(), "--out", str(tmp_path), *more])
         return jsonl.read(tmp_path / "bench.jsonl")
 
     return run
@@ -201,7 +199,9 @@ def test_a_row_is_kept_until_asked_for_again(command):
     (record,) = command("--rows", "target_call_b1")
     assert record["row"] == "tiny_target_call_b1" and record["table"] == "bench"
     origin, measured = record["provenance"], record["measured"]
-    assert {*bench.EXTRA} <= {*origin["versions"]} and "gamma = 3" in origin["config"]
+    assert {*command_line.EXTRA} <= {*origin["versions"]} and "gamma = 3" in origin[
+        "config"
+    ]
     ratio = measured["ms_call_4"] / measured["ms_call_1"]
     assert measured["v"] == pytest.approx(ratio)
     assert command("--rows", "target_call_b1") == [record]

@@ -5,17 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from experiments.rivals import agreement
-from experiments.rivals.real import (
-    asked,
+from experiments.rivals import (
+    agreement,
+    bench,
     calls,
-    catalogue,
-    child,
+    children,
     exports,
     language,
-    turns,
+    padding,
+    ratios,
 )
-from experiments.rivals.real.engines import padding
 from specjax.checkpoints import published
 from specjax.prompts import Prompts
 
@@ -35,34 +34,37 @@ def load(base):
 @pytest.fixture
 def engine(tmp_path, monkeypatch):
     (tmp_path / "an_engine.py").write_text(ENGINE)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{exports.ROOT}")
-    return "an_engine"
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{bench.ROOT}")
+    return "an_engine:load"
 
 
 def test_a_child_answers_and_says_what_it_cannot_do(engine):
-    power = child.start(engine, {"base": 2}, threads=1)
+    power = children.start(engine, {"base": 2}, threads=1)
     seconds, value = power.ask("plain", 5)
     assert power.programs == ("plain",) and value == 32 and 0 <= seconds < 1
-    with pytest.raises(child.Refused, match=r"^no negative numbers$"):
+    with pytest.raises(children.Refused, match=r"^no negative numbers$"):
         power.ask("plain", -1)
     asked = {"an_engine": (power, "plain")}
-    taken = turns.take(asked, [(1,), (2,)], [(0,)], rounds=3, pause=0.0, label="")
+    taken = children.take(asked, [(1,), (2,)], [(0,)], rounds=3, pause=0.0, label="")
     assert taken.values == {"an_engine": [2, 4]} and not taken.refusals
     assert taken.seconds["an_engine"].shape == (3, 2)
-    taken = turns.take(asked, [(1,)], [(-1,)], rounds=1, pause=0.0, label="")
+    taken = children.take(asked, [(1,)], [(-1,)], rounds=1, pause=0.0, label="")
     assert taken.refusals == {"an_engine": "no negative numbers"}
-    taken = turns.take(asked, [(1,), (-1,)], [(1,)], rounds=2, pause=0.0, label="")
+    taken = children.take(asked, [(1,), (-1,)], [(1,)], rounds=2, pause=0.0, label="")
     assert taken == ({}, {}, {"an_engine": "no negative numbers"})
     power.process.kill()
-    with pytest.raises(child.Refused, match="its process ended with code"):
+    with pytest.raises(children.Refused, match="its process ended with code"):
         power.ask("plain", 1)
     power.close()
 
 
 def test_an_engine_that_is_not_installed_is_one_clear_line(engine):
-    for module, message in (("no_engine", "No module named"), (engine, "argument")):
-        with pytest.raises(child.Refused, match=message):
-            child.start(module, {"other": 1}, threads=1)
+    for module, message in (
+        ("no_engine:load", "No module named"),
+        (engine, "argument"),
+    ):
+        with pytest.raises(children.Refused, match=message):
+            children.start(module, {"other": 1}, threads=1)
 
 
 def test_texts_end_alike_whoever_gives_the_end():
@@ -70,20 +72,20 @@ def test_texts_end_alike_whoever_gives_the_end():
     same = language.texts(said, ends=[2], most=3)
     assert same["a"] == same["b"] == [[5, 6, 2], [7, 8, 9]]
     assert language.lengths(same, batch=2)["a"].tolist() == [6]
-    assert agreement.same_start([5, 6, 1, 9], [5, 6, 2, 9]) == 0.5
-    assert agreement.same_start([5, 6], [5, 6, 2, 9]) == 0.5
+    others, ours = ([5, 6, 1, 9], [5, 6]), [[5, 6, 2, 9]] * 2
+    assert agreement.same_prefix(others, ours) == 0.5
 
 
 def test_ratios_are_of_seconds_a_token():
     slow = np.array([[4.0, 8.0], [4.0, 8.0]]), np.array([2, 4])
     fast = np.array([[1.0, 1.0], [1.0, 1.0]]), np.array([3, 3])
-    ratio = turns.over(slow, fast, "over_x")
+    ratio = ratios.over_tokens(slow, fast, "over_x")
     assert ratio["over_x"] == pytest.approx(6) and ratio["over_x_se"] < 1e-9
 
 
 def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
     every = Prompts([[1, 2], [3]])
-    assert asked.at_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
+    assert language.at_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
     ids, mask = padding.left([[1, 2], [3]], pad=9)
     assert ids.tolist() == [[1, 2], [9, 3]] and mask.tolist() == [[1, 1], [0, 1]]
     ids, mask = padding.right([[1, 2], [3]], pad=9)
@@ -93,8 +95,8 @@ def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
 def test_questions_are_taken_a_task_after_another(tmp_path):
     tasks = ["writing"] * 2 + ["qa"] * 2
     lines = [{"category": x, "turns": [f"{x} {i}"]} for i, x in enumerate(tasks)]
-    assert asked.first_turn(lines[0])["messages"][0]["content"] == "writing 0"
-    assert asked.first_turn({"prompt": "a", "id": 1}) == {"prompt": "a"}
+    assert language.first_turn(lines[0])["messages"][0]["content"] == "writing 0"
+    assert language.first_turn({"prompt": "a", "id": 1}) == {"prompt": "a"}
 
 
 def test_engines_that_are_none_are_refused():
@@ -105,10 +107,10 @@ def test_engines_that_are_none_are_refused():
 
 
 def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
-    assert catalogue.called("x", "float32", "plain") == "x"
-    assert catalogue.called("x", "q4_1", "lookup") == "x_q4_1_lookup"
-    assert catalogue.beside("x", "q4_1", "lookup") == "specjax_int8_lookup"
-    assert catalogue.beside("x", "float32", "plain") == "specjax"
+    assert exports.called("x", "float32", "plain") == "x"
+    assert exports.called("x", "q4_1", "lookup") == "x_q4_1_lookup"
+    assert exports.beside("x", "q4_1", "lookup") == "specjax_int8_lookup"
+    assert exports.beside("x", "float32", "plain") == "specjax"
 
 
 def test_a_folder_is_complete_or_not_there(tmp_path):
@@ -116,12 +118,12 @@ def test_a_folder_is_complete_or_not_there(tmp_path):
         path.mkdir()
         raise ImportError("no converter")
 
-    with pytest.raises(child.Refused, match="no converter"):
+    with pytest.raises(children.Refused, match="no converter"):
         exports.made(tmp_path / "made", half)
     assert not (tmp_path / "made").exists()
     made = exports.made(tmp_path / "made", lambda path: path.mkdir())
     assert exports.made(made, half) == made
-    with pytest.raises(child.Refused, match=r"python3: no such thing"):
+    with pytest.raises(children.Refused, match=r"python3: no such thing"):
         exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
 
 
@@ -154,4 +156,6 @@ def test_calls_of_several_tokens_are_timed_against_one_in_each_arithmetic(monkey
     monkeypatch.setattr(calls, "GAMMAS", (4,))
     found = calls.measure("code_small", [1, 5, 9], new_tokens=4)
     assert {k for k in found if k[:2] == "v_"} == {"v_4_float32", "v_4_float32_ci"}
-    assert calls.ratio(np.array([3.0, 3.0, 90.0]), np.array([2.0, 2.0, 1.0])) == 1.5
+    assert (
+        ratios.of_medians(np.array([3.0, 3.0, 90.0]), np.array([2.0, 2.0, 1.0])) == 1.5
+    )

@@ -4,7 +4,7 @@ tiny pair: predicted of other prompts, then measured, and shown."""
 import numpy as np
 import pytest
 
-from experiments.serving import expect, measure, simulate
+from experiments.serving import measure, simulate
 from experiments.serving.parts import LoadSetting
 from experiments.serving.simulate import Costs
 from specjax.measure.pairs import Task
@@ -88,7 +88,7 @@ def test_a_row():
     plain, drafted = it["by_batch"]
     assert plain["given"] == 1 < drafted["given"] <= 3
     assert (plain["speedup"], plain["v"], plain["c"]) == (1.0, 1.0, None)
-    assert len(it["loads"]) == 2 * len(expect.SHARES)
+    assert len(it["loads"]) == 2 * len(simulate.SHARES)
     asked = measure.requests(PROMPTS, np.array([3, 4]), SMALL)[0]
     assert asked.tokens[:, :2].tolist() == PROMPTS.tokens[4:6]  # of no other prompt
 

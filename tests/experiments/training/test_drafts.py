@@ -220,7 +220,7 @@ def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     config = ANSWERING._replace(vocab=ids.size)
     params = some_ids.pruned(config, (0, 1), target.params, ids)
     # Whole layers and the rows of its table: it is the target, but for what it lacks.
-    log_p, log_q = some_ids.compared(config, params, lesson)
+    log_q, _, rows = some_ids.compare(config, params, lesson)
     tokens = lesson.whole.texts.tokens[:, :-1]
     z = np.asarray(logits_of(ANSWERING, target.params, tokens))
     law = np.asarray(jax.nn.log_softmax(jnp.asarray(z[..., ids])))
@@ -229,8 +229,8 @@ def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     expected = np.take_along_axis(filled, place, axis=-1)
     np.testing.assert_allclose(log_q[..., :-1], expected, rtol=2e-5, atol=2e-5)
     assert np.isneginf(log_q[..., :-1]).any()
-    loss = some_ids.distillation("kl", config)(params, lesson)
-    assert np.isfinite(loss) and log_p.shape == log_q.shape
+    loss = written.distillation("kl", config, some_ids.compare)(params, lesson)
+    assert np.isfinite(loss) and rows.log_p.shape == log_q.shape
     # A unit that weighs nothing is the one that is cut.
     weak = jax.tree.map(jnp.array, target.params)
     kernel = weak["layers_0"]["mlp"]["out"]["kernel"]

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from experiments.training import counts, language, pipeline
+from experiments.training import counts, language, pipeline, zoo_llama
 from experiments.training.drafts import losses
 from experiments.training.texts import (
     code,
     corpus,
     correction,
-    dialogues,
     documentation,
     packages,
 )
@@ -69,22 +68,22 @@ def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypa
     assert not packages.repeats(line(1) + line(3), known)
     assert not packages.repeats("x = 1\n", known)
     monkeypatch.setattr(packages, "NAMES", ("optax", "packaging"))
-    apart = corpus.stdlib("valid").documents
-    valid = packages.read("valid", apart)
-    read = packages.read("train", apart + valid.documents)
-    assert not set(read.documents) & set(apart + valid.documents)
-    assert [package.name for package in read.about] == ["optax", "packaging"]
-    assert sum(package.documents for package in read.about) == len(read.documents)
+    apart = corpus.stdlib("valid")
+    valid, _ = packages.read("valid", apart)
+    read, about = packages.read("train", apart + valid)
+    assert not set(read) & set(apart + valid)
+    assert [package.name for package in about] == ["optax", "packaging"]
+    assert sum(package.documents for package in about) == len(read)
 
 
 def test_functions_that_are_held_out_are_not_of_the_library(monkeypatch):
     sides, asked = ("train", "valid", "test"), {}
-    library = {side: corpus.Corpus([side], side, 1) for side in sides}
+    library = {side: [side] for side in sides}
     monkeypatch.setattr(corpus, "stdlib", library.get)
 
     def read(side, apart):
         asked[side] = set(apart)
-        return packages.Packages([f"package {side}"], side, [])
+        return [f"package {side}"], []
 
     monkeypatch.setattr(packages, "read", read)
     texts, _ = code.documents()
@@ -103,18 +102,18 @@ def test_a_text_is_a_dialogue_then_its_summary(tmp_path):
     (tmp_path / "dialogsum.train.jsonl").write_text(json.dumps(LINE) + "\n")
     with lzma.open(tmp_path / "samsum.train.jsonl.xz", "wt") as file:
         file.write(json.dumps(LINE | {"summary": "Others."}) + "\n")
-    read = dialogues.read(tmp_path, "train")
+    read = zoo_llama.texts(tmp_path, "train")
     text = "Ann: Hi!\nBob: Hello.\n\nSummary: "
-    assert read.documents == [text + "They meet.", text + "Others."]
+    assert read == [text + "They meet.", text + "Others."]
 
 
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"neither dialogsum\.train\.jsonl nor"):
-        dialogues.read(tmp_path, "train")
+        zoo_llama.texts(tmp_path, "train")
     (tmp_path / "dialogsum.train.jsonl").write_text('{"article": "Ann: Hi!"}\n')
     (tmp_path / "samsum.train.jsonl").touch()
     with pytest.raises(ValueError, match="line 1: write a line a dialogue"):
-        dialogues.read(tmp_path, "train")
+        zoo_llama.texts(tmp_path, "train")
 
 
 @pytest.mark.parametrize(("clipped", "temperature"), [(False, 0), (True, 0), (True, 1)])

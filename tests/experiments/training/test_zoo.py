@@ -21,9 +21,8 @@ from experiments.training import (
 )
 from experiments.training.drafts import written
 from experiments.training.texts import code as code_texts
-from experiments.training.texts import dialogues as dialogue_texts
-from experiments.training.texts import documentation, packages, questions, tasks
-from experiments.training.voices import phonemes, sentences, synthesis
+from experiments.training.texts import documentation, packages, tasks
+from experiments.training.voices import sentences, synthesis
 from specjax import checkpoints, drafts, generate, zoo
 from specjax.models import llama, whisper
 from specjax.sides import of_pretrained
@@ -108,7 +107,7 @@ def test_the_pair_of_dialogues(monkeypatch, folders):
     runs, data = folders
     texts = [(f"Ann: Is it {i}?\nBob: Yes, {i}.", f"It is {i}.") for i in range(300)]
     texts = [json.dumps({"article": a, "summary": b}) + "\n" for a, b in texts]
-    for name in dialogue_texts.SETS:
+    for name in zoo_llama.SETS:
         for side in ("train", "valid"):
             (data / f"{name}.{side}.jsonl").write_text("".join(texts))
     small = {"vocab": 300, "dim": 16, "mlp_dim": 24, "num_layers": 1, "num_heads": 4}
@@ -143,9 +142,9 @@ def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
     target = gguf_files.write(tmp_path / "a.gguf", config, params, tokenizer=keys)
     several = [f"Das hier ist der Satz Nummer {i}." for i in range(90)]
     texts = [json.dumps({"prompt": text, "article": text}) for text in several]
-    lines = {questions.GSM8K: texts, questions.ABSTRACTS: texts}
-    lines[f"{questions.PAIRS}.de.xz"] = several
-    lines[f"{questions.PAIRS}.src.xz"] = [questions.TATOEBA] * 90
+    lines = {zoo_smollm2.GSM8K: texts, zoo_smollm2.ABSTRACTS: texts}
+    lines[f"{zoo_smollm2.PAIRS}.de.xz"] = several
+    lines[f"{zoo_smollm2.PAIRS}.src.xz"] = [zoo_smollm2.TATOEBA] * 90
     for name, content in lines.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         with lzma.open(tmp_path / name, "wt") as file:
@@ -263,7 +262,7 @@ def test_the_speech_models(monkeypatch, folders, tmp_path):
     soundfile, digits = pytest.importorskip("soundfile"), tmp_path / "digits"
     digits.mkdir()
     table = "file\tspeaker\tseconds\ttranscript\tsplit\n"
-    for word in phonemes.DIGITS[:3]:
+    for word in synthesis.DIGITS[:3]:
         rng = np.random.default_rng(0)
         samples = synthesis.say([word], synthesis.Speaker(), rng).samples
         soundfile.write(digits / f"{word}.wav", samples[::2], 8000)

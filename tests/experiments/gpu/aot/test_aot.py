@@ -16,9 +16,8 @@ from experiments import catalogue
 from experiments.gpu.aot import collectives, compilers, hlo, inspect, launches
 from experiments.gpu.aot import kernels as kernels_aot
 from experiments.gpu.plans import compiled as steps
-from experiments.gpu.plans import memory
-from experiments.gpu.plans.chips import CHIPS
-from experiments.gpu.plans.memory import Plan
+from experiments.gpu.plans import forms
+from experiments.gpu.plans.forms import CHIPS, Plan
 from experiments.records import records
 from specjax import configs, fused, mesh, probs, sides
 from specjax.measure import costs, walltime
@@ -416,7 +415,7 @@ BEGUN = re.compile(rf" (?:{'|'.join(collectives.KINDS)})(?:-start)?\(")
 
 
 def predicted(target: llama.Config) -> int:
-    return memory.device(memory.sizes(target), memory.sizes(DRAFT), PLAN)["total"]
+    return forms.device(forms.sizes(target), forms.sizes(DRAFT), PLAN)["total"]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from experiments import catalogue, run
-from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
+from experiments.gpu.paper_size import stand_ins
 from experiments.records import records
 from experiments.records.table import rows_of
 from specjax import configs, probs, sides
@@ -52,20 +52,20 @@ def is_eq_1(n: np.ndarray) -> bool:
 
 
 def test_drawn_acceptance_and_no_other_is_that_of_eq_1():
-    drawn, real = map(emitted, (drawn_acceptance.build(ALPHA), token.verifier))
+    drawn, real = map(emitted, (stand_ins.drawn(ALPHA), token.verifier))
     assert is_eq_1(drawn.num_accepted) and not is_eq_1(real.num_accepted)
     rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
     np.testing.assert_array_equal(drawn.tokens[rows, drawn.num_accepted], extra)
     drafted = rows % (GAMMA + 1)
-    every = emitted(drawn_acceptance.build(1.0), drafted)
+    every = emitted(stand_ins.drawn(1.0), drafted)
     np.testing.assert_array_equal(every.num_accepted, drafted)
 
 
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
     both = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    drawn = sides.reference(drawn_acceptance.build(ALPHA))
+    drawn = sides.reference(stand_ins.drawn(ALPHA))
     pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24, drawn)
     run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
@@ -98,10 +98,10 @@ def test_every_published_row_is_there():
 
 
 def test_weights_are_the_models_and_finite():
-    model, params = t5.build(HALF), random_weights.make(HALF)
+    model, params = t5.build(HALF), stand_ins.make(HALF)
     check_shapes("target", params, model.shapes)
     sizes = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
-    assert sizes == random_weights.weight_bytes(HALF)
+    assert sizes == stand_ins.weight_bytes(HALF)
     prompt, _ = chip.text(HALF, SETTING, 0)
     inputs = params, t5.Inputs(*prompt.inputs), prompt.tokens
     logits = np.asarray(jax.jit(functools.partial(t5.logits, HALF))(*inputs))
@@ -118,13 +118,13 @@ def test_bytes_that_a_step_reads_by_hand(tied):
     layer = 4 * 16 * width + 2 * 16 * width + mlp + 3 * 16  # across: query and out
     weights = 2 * layer + 32 * 2 + 16 + 64 * 16  # biases, last norm, readout
     read = 2 * 2 * width * SETTING.input_tokens  # layers, keys and values
-    step = random_weights.step_bytes(config, prompt, 24)
+    step = stand_ins.step_bytes(config, prompt, 24)
     assert step == 2 * (weights + read)
 
 
 def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
-    monkeypatch.setattr(random_weights, "make", lambda *_, **__: pytest.fail())
-    weights = 2 * random_weights.weight_bytes(TINY)
+    monkeypatch.setattr(stand_ins, "make", lambda *_, **__: pytest.fail())
+    weights = 2 * stand_ins.weight_bytes(TINY)
     stats = {"bytes_limit": weights, "bytes_in_use": 1000}
     device = SimpleNamespace(memory_stats=lambda: stats)
     monkeypatch.setattr(jax, "devices", lambda: [device])
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
         chip.measure(TINY, TINY, SETTING)
     stats["bytes_limit"] *= 2
     chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt)
-    random_weights.check_room(10**12, None)  # a CPU does not tell
+    stand_ins.check_room(10**12, None)  # a CPU does not tell
 
 
 def test_the_parts_of_a_step_by_hand():
@@ -168,7 +168,7 @@ def test_the_parts_of_a_step_by_hand():
 def test_settings_that_mean_nothing_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         chip.build(TINY, TINY, SETTING._replace(**change))
-    with pytest.raises(ValueError, match="the same tokens on both sides"):
+    with pytest.raises(ValueError, match="name a pair with one tokenizer"):
         chip.build(TINY, TINY._replace(vocab=63), SETTING)
 
 

@@ -8,11 +8,9 @@ import pytest
 from experiments.papers.wagner.speech import utterances
 from experiments.training.voices import (
     examples,
-    phonemes,
     read_aloud,
     recorded,
     synthesis,
-    windows,
 )
 from specjax.speech import audio, logmel
 
@@ -47,7 +45,7 @@ def test_every_word_sounds_like_itself_and_like_no_other():
         frames = logmel.features(samples, frames=count)
         return np.stack([part.mean(0) for part in np.array_split(frames, 5)])
 
-    words = [word for word in phonemes.WORDS if word != "to"]  # sounds like two
+    words = [word for word in synthesis.WORDS if word != "to"]  # sounds like two
     first, again = (np.stack([fifths(w, seed) for w in words]) for seed in (1, 2))
     distance = np.square(first[:, None] - again[None]).sum((-1, -2))
     assert np.mean(distance.argmin(1) == np.arange(len(words))) > 0.85
@@ -97,11 +95,11 @@ def test_neighbours_of_one_speaker_share_a_window(tmp_path):
         (33000, ["w0 w1", "w2", "w3 w4"]),
         (16000, ["w0", "w1", "w2", "w3", "w4"]),
     ):
-        made = [*windows.transcribed(tmp_path, most)]
+        made = [*recorded.transcribed(tmp_path, most)]
         assert [it.said for it in made] == said
         assert [len(it.read()) for it in made] == [16000 * len(x.split()) for x in said]
     with pytest.raises(ValueError, match=r"no transcripts\.tsv: name it by --record"):
-        [*windows.transcribed(tmp_path / "none", 16000)]
+        [*recorded.transcribed(tmp_path / "none", 16000)]
 
 
 def test_texts_have_room_for_what_they_say():

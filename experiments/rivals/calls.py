@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 
+from experiments.rivals.ratios import of_medians
 from specjax import inputs, sides
 from specjax.measure import costs, timing
 
@@ -33,8 +34,8 @@ def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
         for gamma in GAMMAS:
             both = seconds[dtype, gamma], one
             name = f"v_{gamma}_{dtype}"
-            found[name] = ratio(*both)
-            found[f"{name}_ci"] = timing.interval(ratio, both)
+            found[name] = of_medians(*both)
+            found[f"{name}_ci"] = timing.interval(of_medians, both)
     return found
 
 
@@ -54,8 +55,3 @@ def calls(model: str, dtype: str, prompt: list[int], new_tokens: int) -> dict:
 
 def slots(prompt: list[int], new_tokens: int) -> int:
     return len(prompt) + new_tokens + max(GAMMAS) + 1
-
-
-def ratio(several: np.ndarray, one: np.ndarray) -> float:
-    """v(gamma): medians over rounds, as a machine may be disturbed in some."""
-    return float(np.median(several) / np.median(one))

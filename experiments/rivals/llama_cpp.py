@@ -10,7 +10,7 @@ CONTEXT = 4096
 NGRAM = 2  # of its own default
 
 
-def load(
+def language(
     path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     options = dict(n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads)

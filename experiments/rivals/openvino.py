@@ -10,14 +10,14 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from experiments.rivals.real.engines import padding
+from experiments.rivals import padding
 
 NGRAM = 3
 AT_ONCE = 4096  # tokens of a prompt
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
-def load(
+def language(
     path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     options = {"INFERENCE_NUM_THREADS": threads}

@@ -4,32 +4,32 @@ Rows: whole texts one at a time and eight at once, a long prompt alone, and our 
 several tokens.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.rivals import agreement
-from experiments.rivals.real import asked, calls, child, turns
-from experiments.rivals.real.catalogue import ENGINES, FLOAT, beside, called
-from experiments.rivals.real.child import Refused
-from experiments.rivals.real.exports import Exports
-from specjax import pretrained, sides
+from experiments.rivals import agreement, calls, children, ratios
+from experiments.rivals.children import Child, Refused, Taken
+from experiments.rivals.exports import ENGINES, FLOAT, Exports, beside, called
+from specjax import pretrained, prompts, questions, sides
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
 from specjax.pretrained import Pretrained
+from specjax.prompt_lines import parse
 from specjax.prompts import Prompts
 
 OURS = "specjax"
-DIGITS = 4  # of seconds
 
 
 class LanguageSetting(NamedTuple):
     """texts: questions, of at most `longest` tokens. gamma: of whoever drafts. batch:
     of the row that is not of single texts. prefill: tokens of the long prompt. rounds:
-    of everyone in turns, `pause` seconds before each. engines: some of `catalogue`,
+    of everyone in turns, `pause` seconds before each. engines: some of `ENGINES`,
     joined by commas, ours among them; empty for all."""
 
     model: str = "smollm2"
@@ -50,7 +50,7 @@ class Opened(NamedTuple):
     that each is compared with. exact: those in float32. refusals: why the others are
     not here."""
 
-    programs: dict[str, tuple[child.Child, str]]
+    programs: dict[str, tuple[Child, str]]
     beside: dict[str, str]
     exact: set[str]
     refusals: dict[str, str]
@@ -71,11 +71,11 @@ def measure(
     """What each row measured, by its name. file: of questions. texts_to: a folder for
     what every engine wrote, as `specjax microscope --texts` reads it."""
     target = pretrained.load(setting.model)
-    every = asked.read(file, target, setting.texts, setting.longest)
+    every = asked(file, target, setting.texts, setting.longest)
     exports = Exports(target.files[0], work / setting.model)
     *names, long, alone = rows(setting)
-    with ExitStack() as children:
-        opened = open_all(setting, exports, target.ends, children)
+    with ExitStack() as stack:
+        opened = open_all(setting, exports, target.ends, stack)
         for name, batch in zip(names, batches(setting), strict=True):
             taken = whole_texts(setting, opened, every, batch)
             said = texts(taken.values, every.ends, setting.new_tokens)
@@ -83,7 +83,7 @@ def measure(
                 write(texts_to, name, every, said)
             row = rated(setting, opened, taken, lengths(said, batch)) | {"batch": batch}
             yield name, row | compared(target, every, opened, said)
-        taken = at_once(setting, opened, asked.at_length(every, setting.prefill))
+        taken = at_once(setting, opened, at_length(every, setting.prefill))
         count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
         row = rated(setting, opened, taken, count) | {"batch": 1}
         drafting = tuple(f"_{name}" for name in ("lookup", "drafted"))
@@ -94,8 +94,42 @@ def measure(
     yield alone, calls.measure(setting.model, [*every.tokens[0]], setting.new_tokens)
 
 
+def asked(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
+    """The first `count`, as many of each task, of those of at most `longest` tokens.
+    Raises ValueError where there are fewer, OSError for no such file."""
+    by_task = defaultdict(list)
+    for line in questions.content(path).splitlines():
+        if line.strip():
+            fields = parse(line)
+            task = questions.task_of(fields.get("category", ""))
+            by_task[task].append(first_turn(fields))
+    turns = filter(None, chain.from_iterable(zip_longest(*by_task.values())))
+    every = prompts.of(list(turns), model)
+    kept = [ids for ids in every.tokens if len(ids) <= longest][:count]
+    if len(kept) < count:
+        raise ValueError(
+            f"{path} has {len(kept)} questions of at most {longest} tokens; asked for"
+            f" are {count}"
+        )
+    return every._replace(tokens=kept, asked=())
+
+
+def first_turn(fields: dict) -> dict:
+    if "turns" not in fields:
+        return {
+            k: v for k, v in fields.items() if k in ("prompt", "tokens", "messages")
+        }
+    return {"messages": [{"role": "user", "content": fields["turns"][0]}]}
+
+
+def at_length(every: Prompts, length: int) -> list[int]:
+    """One prompt of so many tokens: the questions, again and again."""
+    joined = list(chain.from_iterable(every.tokens))
+    return (joined * -(-length // len(joined)))[:length]
+
+
 def open_all(
-    setting: LanguageSetting, exports: Exports, ends: Sequence[int], children: ExitStack
+    setting: LanguageSetting, exports: Exports, ends: Sequence[int], stack: ExitStack
 ) -> Opened:
     opened = Opened({}, {}, set(), {})
     options = dict(room=setting.new_tokens, gamma=setting.gamma, ends=list(ends))
@@ -108,16 +142,16 @@ def open_all(
         )
     for engine in wanted:
         about = ENGINES[engine]
-        module = f"{__package__}.engines.{'ours' if engine == OURS else engine}"
+        loader = f"{__package__}.{about.module}:language"
         opened.refusals.update({f"{engine}_{x}": y for x, y in about.lacks.items()})
         for kind, make in about.kinds.items():
             try:
                 where = {"path": str(make(exports)), "kind": kind}
-                started = child.start(module, where | options, setting.threads)
+                started = children.start(loader, where | options, setting.threads)
             except Refused as error:
                 opened.refusals[called(engine, kind, "plain")] = str(error)
                 continue
-            children.callback(started.close)
+            stack.callback(started.close)
             for program in started.programs:
                 name = called(engine, kind, program)
                 opened.programs[name] = started, program
@@ -129,7 +163,7 @@ def open_all(
 
 def whole_texts(
     setting: LanguageSetting, opened: Opened, every: Prompts, batch: int
-) -> turns.Taken:
+) -> Taken:
     prompts = [list(map(int, ids)) for ids in every.tokens]
     if batch > 1:
         prompts = prompts[: len(prompts) // batch * batch]
@@ -137,16 +171,16 @@ def whole_texts(
     arguments = [(group, setting.new_tokens) for group in groups]
     warm = [(group, 2) for group in groups]
     label = f"{setting.model}, batch {batch}"
-    return turns.take(
+    return children.take(
         opened.programs, arguments, warm, setting.rounds, setting.pause, label
     )
 
 
-def at_once(setting: LanguageSetting, opened: Opened, prompt: list[int]) -> turns.Taken:
+def at_once(setting: LanguageSetting, opened: Opened, prompt: list[int]) -> Taken:
     """One token behind a long prompt."""
     alone = {k: v for k, v in opened.programs.items() if v[1] == "plain"}
-    asked, label = [([prompt], 1)], f"{setting.model}, {len(prompt)} tokens"
-    return turns.take(alone, asked, asked, setting.rounds, setting.pause, label)
+    group, label = [([prompt], 1)], f"{setting.model}, {len(prompt)} tokens"
+    return children.take(alone, group, group, setting.rounds, setting.pause, label)
 
 
 def texts(
@@ -173,23 +207,16 @@ def lengths(said: Mapping[str, list], batch: int) -> dict[str, np.ndarray]:
 def rated(
     setting: LanguageSetting,
     opened: Opened,
-    taken: turns.Taken,
+    taken: Taken,
     tokens: Mapping[str, np.ndarray],
 ) -> dict:
     """Milliseconds a token of each, and how many times as fast as it ours is."""
-    result = {"setting": setting._asdict(), "beside": {}}
-    result["refusals"] = opened.refusals | taken.refusals
-    result["seconds"] = {k: v.round(DIGITS).tolist() for k, v in taken.seconds.items()}
+    result = {
+        "setting": setting._asdict(),
+        "refusals": opened.refusals | taken.refusals,
+    }
     result["written"] = {k: tokens[k].tolist() for k in taken.seconds}
-    for name, seconds in taken.seconds.items():
-        each = seconds.sum() / len(seconds) / tokens[name].sum()
-        result[f"ms_{name}"] = 1e3 * float(each)
-        ours = opened.beside[name]
-        if name != ours and ours in taken.seconds:
-            pair = (taken.seconds[x] for x in (name, ours))
-            pair = zip(pair, (tokens[name], tokens[ours]), strict=True)
-            result |= turns.over(*pair, f"over_{name}")
-            result["beside"][name] = ours
+    result |= ratios.rated(taken.seconds, tokens, opened.beside)
     if OURS in tokens:
         result["tokens"] = int(tokens[OURS].sum())
     return result
@@ -205,10 +232,7 @@ def compared(target: Pretrained, every: Prompts, opened: Opened, said: Mapping) 
     for name, theirs in said.items():
         other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
         result["same_texts"][name] = len(ours) - len(other)
-        shares = [
-            agreement.same_start(*both) for both in zip(theirs, ours, strict=True)
-        ]
-        result["same_prefix"][name] = round(float(np.mean(shares)), 4)
+        result["same_prefix"][name] = round(agreement.same_prefix(theirs, ours), 4)
         if name not in opened.exact or not other:
             continue
         those = every._replace(tokens=[every.tokens[i] for i in other])

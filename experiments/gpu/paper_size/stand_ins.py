@@ -1,6 +1,10 @@
-"""T5 with random weights, made where they are used, and the bytes that they take.
+"""What stands for the paper's checkpoints: T5 with random weights, made where they are
+used, with the bytes that they take; and a verifier whose acceptances are drawn.
 
-Axes: B rows.
+Random models agree with each other on nothing, and what a step costs does not depend on
+what it keeps. So every drafted token is kept by a coin of probability alpha, as Eq. 1
+of Leviathan et al. (2023) assumes. The text follows no law.
+Axes: B rows, G = gamma.
 """
 
 import functools
@@ -11,7 +15,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import t5
-from specjax.types import Model, Prompt
+from specjax.types import Draft, Law, Model, Prompt, Verdict, Verifier
+from specjax.verifiers import token
 
 GB = 1e9
 
@@ -44,12 +49,8 @@ def _leaf(key: Array, spread: float, shape: tuple[int, ...], dtype: str) -> Arra
     return normal if len(shape) > 1 else jnp.ones(shape, dtype)
 
 
-def parameters(config: t5.Config) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(model(config).shapes))
-
-
 def weight_bytes(config: t5.Config) -> int:
-    return parameters(config) * jnp.dtype(config.dtype).itemsize
+    return t5.num_params(config) * jnp.dtype(config.dtype).itemsize
 
 
 def cache_shapes(config: t5.Config, prompt: Prompt, slots: int) -> t5.Cache:
@@ -95,3 +96,31 @@ def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
             " use a device with 80 GB, with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 where"
             " JAX takes less, or smaller models"
         )
+
+
+def drawn(alpha: float | Array, rule: Verifier = token.verifier) -> Verifier:
+    """A verifier that keeps as many tokens as come before the first coin that fails.
+
+    alpha: in [0, 1], a number or a scalar array. rule: `verifiers.token`, or it fused.
+    Costs what the rule does: the real verdict is found, and its extra token is the one
+    that is added. The coins are the verifier's own uniforms, so that they are
+    independent of place and of batch.
+    """
+
+    def verify(
+        target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
+    ) -> Verdict:
+        """As `verifiers.token.verify`, with n drawn; accept_prob is alpha."""
+        real = rule.verify(target, draft, noise, keep_residual)
+        gamma = draft.tokens.shape[1]
+        live = jnp.arange(gamma) < draft.num[:, None]
+        heads = (noise.accept < alpha) & live
+        n = jnp.sum(jnp.cumprod(heads, axis=1), axis=1, dtype=jnp.int32)[:, None]
+
+        extra = jnp.take_along_axis(real.tokens, real.num_accepted[:, None], axis=1)
+        slots, drafted = jnp.arange(gamma + 1), jnp.pad(draft.tokens, ((0, 0), (0, 1)))
+        tokens = jnp.where(slots < n, drafted, jnp.where(slots == n, extra, 0))
+        chance = jnp.where(live, alpha, 0.0)
+        return real._replace(num_accepted=n[:, 0], tokens=tokens, accept_prob=chance)
+
+    return Verifier(token.noise, verify, law=rule.law)

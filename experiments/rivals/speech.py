@@ -14,9 +14,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.rivals import agreement
-from experiments.rivals.real import child, exports, turns
-from experiments.rivals.real.child import Refused
+from experiments.rivals import agreement, children, exports, ratios
+from experiments.rivals.children import Child, Refused
 from experiments.tasks import word_errors
 from specjax import pretrained
 from specjax.checkpoints import published
@@ -26,14 +25,14 @@ from specjax.speech.pair import Listeners, opened
 from specjax.speech.sequential import Options, window_of
 from specjax.types import Features
 
-OURS, DIGITS, BANDS = "specjax", 4, 80
-# Engine, arithmetic, and what a record calls it.
+OURS, BANDS = "specjax", 80
+# A module's engine, arithmetic, and what a record calls it.
 LISTENERS = (
     ("ours", "float32", OURS),
     ("ours", "int8", "specjax_int8"),
-    ("faster_whisper", "float32", "faster_whisper"),
-    ("faster_whisper", "int8", "faster_whisper_int8"),
-    ("transformers", "float32", "transformers"),
+    ("ctranslate2", "float32", "faster_whisper"),
+    ("ctranslate2", "int8", "faster_whisper_int8"),
+    ("huggingface", "float32", "transformers"),
 )
 
 
@@ -67,33 +66,25 @@ def measure(
     heard = [each for folder in folders for each in recordings(folder, setting)]
     groups = [(str(each.file.resolve()),) for each in heard]
     asked, beside, refusals = {}, {}, {}
-    with ExitStack() as children:
+    with ExitStack() as stack:
         for module, kind, name in LISTENERS:
             try:
                 programs = open_one(setting, work, module, kind, name)
             except Refused as error:
                 refusals[name] = str(error)
                 continue
-            children.callback(programs[name][0].close)
+            stack.callback(programs[name][0].close)
             asked |= programs
             of_kind = OURS if kind == "float32" else f"{OURS}_{kind}"
             beside |= dict.fromkeys(programs, of_kind)
-        taken = turns.take(
+        taken = children.take(
             asked, groups, groups[:1], setting.rounds, setting.pause, setting.model
         )
     result = {"setting": setting._asdict(), "batch": 1, "texts": len(heard)}
-    result |= {"refusals": refusals | taken.refusals, "beside": {}}
-    result["heard"] = round(sum(each.seconds for each in heard), 1)
-    result["seconds"] = {k: v.round(DIGITS).tolist() for k, v in taken.seconds.items()}
+    result["refusals"] = refusals | taken.refusals
     lasting = np.array([each.seconds for each in heard])
-    for name, seconds in taken.seconds.items():
-        # Milliseconds of work for each second of sound.
-        spent = float(seconds.sum() / len(seconds) / lasting.sum())
-        result[f"ms_{name}"] = 1e3 * spent
-        if name != beside[name] and beside[name] in taken.seconds:
-            pair = (taken.seconds[x] for x in (name, beside[name]))
-            result |= turns.over(*((x, lasting) for x in pair), f"over_{name}")
-            result["beside"][name] = beside[name]
+    result["heard"] = round(float(lasting.sum()), 1)
+    result |= ratios.rated(taken.seconds, dict.fromkeys(asked, lasting), beside)
     texts = {name: [text for text, _ in rows] for name, rows in taken.values.items()}
     true = [each.text for each in heard]
     result["word_errors"] = {
@@ -119,7 +110,7 @@ def recordings(folder: Path, setting: SpeechSetting) -> list[Recording]:
 
 def open_one(
     setting: SpeechSetting, work: Path, module: str, kind: str, name: str
-) -> dict[str, tuple[child.Child, str]]:
+) -> dict[str, tuple[Child, str]]:
     place = published.path(setting.model)
     if place is None:
         raise Refused(f"{setting.model} is not here: specjax fetch {setting.model}")
@@ -127,8 +118,8 @@ def open_one(
     path = place if make is None else make(place, work / setting.model)
     drafts = {"drafted": setting.draft} if setting.draft else {}
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
-    module = f"{__package__}.listeners.{module}"
-    started = child.start(module, options, setting.threads)
+    loader = f"{__package__}.{module}:speech"
+    started = children.start(loader, options, setting.threads)
     return {
         name if program == "plain" else f"{name}_{program}": (started, program)
         for program in started.programs

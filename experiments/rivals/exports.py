@@ -1,4 +1,5 @@
-"""The same weights as each engine reads them, made once by its own converter.
+"""Which engines there are, and the same weights as each reads them, made once by its
+own converter.
 
 A GGUF file is the model: what its weights come to in float32. The other formats are
 made of that, and kept in a folder until it is emptied.
@@ -9,13 +10,15 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.rivals.real.child import Refused
+from experiments.rivals.bench import ROOT
+from experiments.rivals.children import Refused
 
-ROOT = Path(__file__).resolve().parents[3]
+FLOAT, EIGHT, DYNAMIC, FOUR = "float32", "int8", "int8_dynamic", "q4_1"
 OPTIMUM = "optimum-cli"
 NEEDS = f"{OPTIMUM} of optimum-intel, in .venv-openvino of the checkout or on PATH"
 
@@ -33,75 +36,63 @@ def file(exports: Exports) -> Path:
 
 def folder(exports: Exports) -> Path:
     """The folder of Hugging Face, in float32, that other converters read."""
-    return made(exports.work / "huggingface", lambda path: _folder(exports, path))
+
+    def convert(path: Path) -> None:
+        import transformers
+
+        from specjax import checkpoints, pretrained
+
+        checkpoints.save(path, pretrained.load(exports.file))
+        where = dict(gguf_file=exports.file.name)
+        names = transformers.AutoTokenizer.from_pretrained(exports.file.parent, **where)
+        names.save_pretrained(path)
+
+    return made(exports.work / "huggingface", convert)
 
 
-def _folder(exports: Exports, path: Path) -> None:
-    import transformers
+def gguf(exports: Exports, kind: str) -> Path:
+    """The file with its matrices as F32, or as Q8_0: blocks of 32 with a scale. All
+    else is as it is."""
 
-    from specjax import checkpoints, pretrained
+    def convert(path: Path) -> None:
+        import gguf
 
-    checkpoints.save(path, pretrained.load(exports.file))
-    where = dict(gguf_file=exports.file.name)
-    names = transformers.AutoTokenizer.from_pretrained(exports.file.parent, **where)
-    names.save_pretrained(path)
+        types, kinds = gguf.GGMLQuantizationType, gguf.GGUFValueType
+        source = gguf.GGUFReader(exports.file)
+        family = source.fields["general.architecture"].contents()
+        writer = gguf.GGUFWriter(path, family)
+        left = "general.architecture", "general.file_type"
+        for name, field in source.fields.items():
+            if name.startswith("GGUF.") or name in left:
+                continue
+            item = field.types[-1] if field.types[0] == kinds.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], item)
+        most = {"F32": "ALL_F32", "Q8_0": "MOSTLY_Q8_0"}
+        writer.add_file_type(gguf.LlamaFileType[most[kind]])
+        for tensor in source.tensors:
+            values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            stored = types[kind] if values.ndim > 1 else types.F32
+            packed = gguf.quants.quantize(values.astype("float32"), stored)
+            writer.add_tensor(tensor.name, packed, raw_dtype=stored)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
 
-
-def gguf_float32(exports: Exports) -> Path:
-    return made(exports.work / "float32.gguf", lambda path: _gguf(exports, path, "F32"))
-
-
-def gguf_int8(exports: Exports) -> Path:
-    """Q8_0: blocks of 32 with a scale."""
-    return made(exports.work / "q8_0.gguf", lambda path: _gguf(exports, path, "Q8_0"))
-
-
-def _gguf(exports: Exports, path: Path, kind: str) -> None:
-    """The file with its matrices in another type; all else as it is."""
-    import gguf
-
-    types, kinds = gguf.GGMLQuantizationType, gguf.GGUFValueType
-    source = gguf.GGUFReader(exports.file)
-    family = source.fields["general.architecture"].contents()
-    writer = gguf.GGUFWriter(path, family)
-    left = "general.architecture", "general.file_type"
-    for name, field in source.fields.items():
-        if name.startswith("GGUF.") or name in left:
-            continue
-        item = field.types[-1] if field.types[0] == kinds.ARRAY else None
-        writer.add_key_value(name, field.contents(), field.types[0], item)
-    most = {"F32": "ALL_F32", "Q8_0": "MOSTLY_Q8_0"}
-    writer.add_file_type(gguf.LlamaFileType[most[kind]])
-    for tensor in source.tensors:
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        stored = types[kind] if values.ndim > 1 else types.F32
-        packed = gguf.quants.quantize(values.astype("float32"), stored)
-        writer.add_tensor(tensor.name, packed, raw_dtype=stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    return made(exports.work / f"{kind.lower()}.gguf", convert)
 
 
-def onnx_float32(exports: Exports) -> Path:
-    return _onnx(exports, "fp32")
-
-
-def onnx_int8(exports: Exports) -> Path:
-    return _onnx(exports, "int8")
-
-
-def _onnx(exports: Exports, precision: str) -> Path:
+def onnx(exports: Exports, kind: str) -> Path:
     if importlib.util.find_spec("onnxruntime_genai") is None:
         raise Refused("onnxruntime-genai is not installed")
     source = folder(exports)
     builder = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-e", "cpu"]
 
     def convert(path: Path) -> None:
-        kept = ["-c", str(path / "cache"), "-p", precision]
+        kept = ["-c", str(path / "cache"), "-p", kind]
         run([*builder, "-m", str(source), "-o", str(path), *kept])
 
-    return made(exports.work / f"onnx_{precision}", convert)
+    return made(exports.work / f"onnx_{kind}", convert)
 
 
 def ctranslate2(exports: Exports) -> Path:
@@ -118,15 +109,7 @@ def ctranslate2(exports: Exports) -> Path:
     return made(exports.work / "ctranslate2", convert)
 
 
-def openvino_float32(exports: Exports) -> Path:
-    return _openvino(exports, "fp32")
-
-
-def openvino_int8(exports: Exports) -> Path:
-    return _openvino(exports, "int8")
-
-
-def _openvino(exports: Exports, kind: str) -> Path:
+def openvino(exports: Exports, kind: str) -> Path:
     """optimum-intel converts; it asks for an older transformers than all else here."""
     path = exports.work / f"openvino_{kind}"
     own = ROOT / ".venv-openvino/bin" / OPTIMUM
@@ -196,9 +179,6 @@ def whisper_ctranslate2(place: Path, work: Path) -> Path:
     return made(work / "ctranslate2", make)
 
 
-WHISPER = {"transformers": whisper_folder, "faster_whisper": whisper_ctranslate2}
-
-
 def made(path: Path, make: Callable[[Path], None]) -> Path:
     """A file or folder, complete or not there."""
     if path.exists():
@@ -221,3 +201,60 @@ def run(command: list[str]) -> None:
         said = (done.stderr or done.stdout).strip().splitlines()
         name = Path(command[0]).name
         raise Refused(f"{name}: {said[-1] if said else done.returncode}")
+
+
+class Engine(NamedTuple):
+    """module: of this package. kinds: who makes what it reads in each arithmetic.
+    lacks: by kind or program, why there is no number."""
+
+    module: str
+    kinds: Mapping[str, Callable[[Exports], Path]]
+    lacks: Mapping[str, str] = {}
+
+
+OTHER_IDS = {"drafted": "the draft has other ids"}
+ENGINES = {
+    "specjax": Engine("ours", {FLOAT: file, EIGHT: file, DYNAMIC: file}),
+    "transformers": Engine(
+        "huggingface",
+        {FLOAT: folder},
+        OTHER_IDS | {EIGHT: "only by packages beside it"},
+    ),
+    "llama_cpp": Engine(
+        "llama_cpp",
+        {
+            FLOAT: partial(gguf, kind="F32"),
+            EIGHT: partial(gguf, kind="Q8_0"),
+            FOUR: file,
+        },
+        OTHER_IDS,
+    ),
+    "openvino": Engine(
+        "openvino",
+        {FLOAT: partial(openvino, kind="fp32"), EIGHT: partial(openvino, kind="int8")},
+        OTHER_IDS,
+    ),
+    "onnxruntime": Engine(
+        "onnxruntime",
+        {FLOAT: partial(onnx, kind="fp32"), EIGHT: partial(onnx, kind="int8")},
+        OTHER_IDS,
+    ),
+    "ctranslate2": Engine(
+        "ctranslate2",
+        {FLOAT: ctranslate2, EIGHT: ctranslate2},
+        {"lookup": "it has no speculative decoding"},
+    ),
+}
+WHISPER = {"huggingface": whisper_folder, "ctranslate2": whisper_ctranslate2}
+
+
+def called(engine: str, kind: str, program: str) -> str:
+    """The name of a program in a record: float32 and plain go without saying."""
+    parts = engine, *(x for x in (kind, program) if x not in (FLOAT, "plain"))
+    return "_".join(parts)
+
+
+def beside(engine: str, kind: str, program: str) -> str:
+    """Ours that it is compared with: the same way in the same arithmetic, or in the
+    smallest that we have."""
+    return called("specjax", EIGHT if kind == FOUR else kind, program)

@@ -1,9 +1,17 @@
-"""A child that one engine runs in: `python -m experiments.rivals.real.worker MODULE`
+"""A child that one engine runs in: `python -m experiments.rivals.worker MODULE:LOADER`
 
 It imports nothing but that module, so that no two engines share a process. The first
-line of stdin holds the options of the module's `load`, which gives programs by name;
-every other one is [name, arguments]. Each is answered by one line of stdout: what the
-program returned and the seconds that it took, or why there is nothing.
+line of stdin holds the options of the loader, which gives programs by name; every other
+one is [name, arguments]. Each is answered by one line of stdout: what the program
+returned and the seconds that it took, or why there is nothing.
+
+`language(path, kind, room, gamma, ends, threads)` of a module gives (prompts,
+new_tokens) -> new ids of each prompt, greedy, at most so many: `plain` decodes alone;
+`lookup` drafts gamma ids that followed the last ones before; `drafted` by a model.
+kind: of the arithmetic. room: most new ids. ends: ids that each end a text.
+`speech(path, kind, threads, drafts)` gives `plain`: file -> [text, ids], of English,
+greedy at one temperature, without times and without earlier text; drafts: more programs
+by name, each with the draft of a name.
 """
 
 import importlib
@@ -14,7 +22,8 @@ import time
 from collections.abc import Callable
 
 
-def main(module: str) -> None:
+def main(loader: str) -> None:
+    module, _, name = loader.partition(":")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # engines print what they like
 
@@ -23,7 +32,7 @@ def main(module: str) -> None:
 
     options = json.loads(sys.stdin.readline())
     try:
-        programs = importlib.import_module(module).load(**options)
+        programs = getattr(importlib.import_module(module), name)(**options)
     except Exception as error:
         tell(refused=reason(error))
         return

@@ -10,28 +10,22 @@ of its own, and all of them are on the same few cores.
 import argparse
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
-from experiments.records import compilation, markup, records
-from experiments.report import details
-from experiments.rivals.__main__ import ROOT, hold
-from experiments.rivals.real import language, speech
-from specjax.measure import jsonl, provenance
+from experiments.rivals import bench, language, speech
 from specjax.measure.row import Measurement
 from specjax.native.cache_folder import cache_folder
 
 PACKAGES = "torch transformers ctranslate2 llama-cpp-python openvino-genai"
 PACKAGES += " onnxruntime-genai optimum-intel faster-whisper"
+MODULE = "experiments.rivals.real"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    flags = argparse.ArgumentParser(prog="python -m experiments.rivals.real")
+    flags = bench.flags(MODULE)
     add = flags.add_argument
     add("--questions", type=Path, metavar="FILE", help="no rows of text without")
     add("--speech", type=Path, nargs="+", metavar="FOLDER", help="nor of speech")
-    add("--out", type=Path, default=ROOT / "results")
-    add("--again", action="store_true", help="measure what is there too")
     kept = cache_folder() / "rivals"
     add("--work", type=Path, default=kept, help="keeps the weights of each format")
     add("--texts_to", type=Path, metavar="FOLDER", help="keeps what everyone wrote")
@@ -41,8 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         if name != "model":
             add(f"--{name}", type=type(value), default=value)
     chosen = flags.parse_args(arguments)
-    hold(chosen.threads)
-    compilation.keep()
+    bench.begin(chosen.threads)
     try:
         run(chosen)
     except (OSError, ValueError) as error:
@@ -50,7 +43,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    work, kept = chosen.work, chosen.texts_to
+    work, texts_to, out = chosen.work, chosen.texts_to, chosen.out
+    measurement = Measurement(dict, MODULE, dtype="float32")
+    versions = bench.installed(PACKAGES.split())
     asked = {
         language: (chosen.questions, language.LanguageSetting, "--questions FILE"),
         speech: (chosen.speech, speech.SpeechSetting, "--speech FOLDER"),
@@ -61,46 +56,16 @@ def run(chosen: argparse.Namespace) -> None:
         if files is None:
             print(f"bench/{usual.model}: not measured, it needs {flag}")
             continue
-        rows = module.rows(setting)
-        config = "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
-        if not chosen.again and all_there(chosen.out, rows, config):
+        if not chosen.again and bench.kept(out, module.rows(setting), setting):
             print(f"bench/{usual.model}: kept")
             continue
         begun = time.monotonic()
-        for row, measured in module.measure(setting, files, work, kept):
-            append(chosen.out, row, measured, config, time.monotonic() - begun)
+        for row, measured in module.measure(setting, files, work, texts_to):
+            origin = measurement, setting, time.monotonic() - begun
+            bench.put(out, row, measured, origin, versions)
             print(f"bench/{row}: measured", flush=True)
             begun = time.monotonic()
-    latest = records.latest(jsonl.read(chosen.out / "bench.jsonl"))
-    for title, head, lines in details.bench({"bench": latest}):
-        print(f"\n{title}\n{markup.plain(head, lines)}", end="")
-
-
-def all_there(out: Path, rows: list[str], config: str) -> bool:
-    there = records.latest(jsonl.read(out / "bench.jsonl"))
-    return all(
-        row in there and there[row]["provenance"]["config"] == config for row in rows
-    )
-
-
-def append(out: Path, row: str, measured: dict, config: str, seconds: float) -> None:
-    measurement = Measurement(dict, __package__, dtype="float32")
-    origin = provenance.of(measurement, config, seconds)
-    origin["versions"] |= versions()
-    record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
-    record |= {"measured": measured, "published": None, "provenance": origin}
-    jsonl.put(out / "bench.jsonl", record)
-
-
-def versions() -> dict[str, str | None]:
-    """Of the engines; None for what is not here."""
-    known = {}
-    for name in PACKAGES.split():
-        try:
-            known[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            known[name] = None
-    return known
+    bench.show(out)
 
 
 if __name__ == "__main__":

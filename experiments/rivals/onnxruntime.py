@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import onnxruntime_genai
 
-from experiments.rivals.real.engines import padding
+from experiments.rivals import padding
 
 NGRAM = 3
 
 
-def load(
+def language(
     path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     config = onnxruntime_genai.Config(path)

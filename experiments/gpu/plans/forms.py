@@ -1,0 +1,187 @@
+"""Closed forms of a step of speculative decoding on a mesh of published chips: bytes of
+a device, and what a step takes at least, by bytes read, FLOPs and bytes sent.
+
+Weights, caches, laws and scores are counted; no other activation of a few tokens is
+large. A call takes as long as what it reads from memory, or as its products where that
+is longer, and what its sums send besides. Nobody waits in it: launches, latencies and
+whatever does not reach the published speeds come on top, above all for a small draft.
+What is published of chips was not measured by us. GB are 1e9 bytes.
+Axes: B rows, G = gamma, S slots, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+from specjax import checkpoints
+from specjax.chunks import TOKENS
+from specjax.mesh import Layout
+from specjax.models import gpt, llama, t5
+from specjax.theory.closed_forms import expected_tokens
+
+FLOAT32, BFLOAT16 = 4, 2
+Config = t5.Config | gpt.Config | llama.Config
+GOOGLE = "https://docs.cloud.google.com/tpu/docs/"
+NVIDIA = "NVIDIA's data sheet, SXM, without sparsity"
+
+
+class Chip(NamedTuple):
+    """One device. memory: bytes that programs may have. bandwidth: bytes a second that
+    it reads from it. flops: a second, in bfloat16. link: bytes a second that it sends
+    to others, half of what is published for both ways. slice: of eight, as `aot` names
+    them. source: of these numbers; a TPU's memory is what libtpu's compiler says that
+    programs may have of it, in GiB."""
+
+    memory: float
+    bandwidth: float
+    flops: float
+    link: float
+    slice: str
+    source: str
+
+
+CHIPS = {
+    "v5e": Chip(15.75 * 2**30, 819e9, 197e12, 200e9, "2x4", f"{GOOGLE}v5e"),
+    "v5p": Chip(95.73 * 2**30, 2765e9, 459e12, 600e9, "2x2x2", f"{GOOGLE}v5p"),
+    "v6e": Chip(31.24 * 2**30, 1638e9, 918e12, 400e9, "2x4", f"{GOOGLE}v6e"),
+    "h100": Chip(80e9, 3.35e12, 989e12, 450e9, "1x1x8", NVIDIA),
+    "h200": Chip(141e9, 4.8e12, 989e12, 450e9, "1x1x8", NVIDIA),
+}
+
+
+class Plan(NamedTuple):
+    """A step of `batch` rows that drafts gamma. slots: of a row's caches. inputs: what
+    an encoder read. layout: the mesh, see `specjax.mesh`."""
+
+    batch: int
+    slots: int
+    gamma: int
+    layout: Layout = Layout()
+    inputs: int = 0
+
+
+class Sizes(NamedTuple):
+    """What a plan asks of a model. held: parameters, all of them. read: those of a call
+    that decodes. layers, of which `local` see `window` tokens and keep little more;
+    heads and key_heads of one, and their width. crosses: layers attend to an encoder's
+    input too. dim, vocab: E and V."""
+
+    held: int
+    read: int
+    layers: int
+    local: int
+    window: int
+    heads: int
+    key_heads: int
+    width: int
+    crosses: bool
+    dim: int
+    vocab: int
+
+
+def sizes(config: Config) -> Sizes:
+    """Of a model of this config."""
+    crosses, grouped = isinstance(config, t5.Config), isinstance(config, llama.Config)
+    layers = config.decoder_layers if crosses else config.num_layers
+    heads = config.num_heads
+    keys = config.key_heads if grouped else heads
+    # Two matrices of queries' size in each attention, two of keys' in the text's own.
+    attention = 2 * (1 + crosses) * heads + 2 * keys
+    matrices = 3 if grouped or (crosses and config.gated) else 2
+    layer = config.dim * (attention * config.head_width + matrices * config.mlp_dim)
+    return Sizes(
+        held=checkpoints.TABLES[type(config)].MODELS.num_params(config),
+        read=layers * layer + config.dim * config.vocab,
+        layers=layers,
+        local=len(config.local) if grouped else 0,
+        window=(grouped and config.window) or 0,
+        heads=heads,
+        key_heads=keys,
+        width=config.head_width,
+        crosses=crosses,
+        dim=config.dim,
+        vocab=config.vocab,
+    )
+
+
+def cache(model: Sizes, plan: Plan, split: int) -> int:
+    """Bytes of a device's part of the caches of all its rows, split over heads."""
+    slots = (model.layers - model.local) * plan.slots
+    slots += model.local * min(plan.slots, model.window + TOKENS)
+    slots += model.layers * plan.inputs * model.crosses
+    row = 2 * BFLOAT16 * slots * model.key_heads * model.width
+    return plan.batch * row // (plan.layout.data * split)
+
+
+def device(target: Sizes, draft: Sizes, plan: Plan) -> dict[str, int]:
+    """Bytes of one device by what they are, and their `total`. Weights and caches are
+    bfloat16; laws float32, of the target's gamma + 1 tokens and of gamma drafted;
+    scores of a layer at a time, with the weights that become of them."""
+    data, model, split = plan.layout
+    rows, tokens = plan.batch / data, plan.gamma + 1
+    laws = tokens * target.vocab / model + plan.gamma * draft.vocab / split
+    scores = tokens * plan.slots * target.heads / model
+    parts = {
+        "weights": BFLOAT16 * target.held // model,
+        "draft": BFLOAT16 * draft.held // split,
+        "caches": cache(target, plan, model),
+        "draft_caches": cache(draft, plan, split),
+        "laws": int(FLOAT32 * rows * laws),
+        "scores": int((FLOAT32 + BFLOAT16) * rows * scores),
+    }
+    return parts | {"total": sum(parts.values())}
+
+
+def largest_batch(target: Sizes, draft: Sizes, plan: Plan, memory: float) -> int:
+    """The most rows whose step fits in `memory` bytes of each device, 0 if none does:
+    what is not weights is so many bytes a row."""
+    data = plan.layout.data
+    parts = device(target, draft, plan._replace(batch=data))
+    weights = parts["weights"] + parts["draft"]
+    return max(0, int((memory - weights) // (parts["total"] - weights))) * data
+
+
+class Sent(NamedTuple):
+    """Sums of features over devices in a call, and the bytes of their results."""
+
+    sums: int
+    bytes: int
+
+
+def sent(model: Sizes, plan: Plan, tokens: int, split: int) -> Sent:
+    """Of a call on so many tokens a row: one after each attention and feed-forward, and
+    the embedding; nothing where each device has the whole model."""
+    if split == 1:
+        return Sent(0, 0)
+    sums = model.layers * (2 + model.crosses) + 1
+    rows = plan.batch // plan.layout.data
+    return Sent(sums, sums * BFLOAT16 * rows * tokens * model.dim)
+
+
+def call(model: Sizes, plan: Plan, tokens: int, split: int, chip: Chip) -> float:
+    """Seconds of a call on `tokens` a row, of a model split over `split` devices. All
+    slots of a cache are read, whatever the text's length."""
+    cached = cache(model, plan, split)
+    read = BFLOAT16 * model.read / split + cached
+    rows, groups = plan.batch / plan.layout.data, model.heads / model.key_heads
+    products = 2 * tokens * rows * model.read / split
+    products += 2 * tokens * groups * cached / BFLOAT16
+    # Each device sends and gets a sum's parts, all but its own, and then the sums.
+    moved = 2 * (split - 1) / split * sent(model, plan, tokens, split).bytes
+    return max(read / chip.bandwidth, products / chip.flops) + moved / chip.link
+
+
+def step(
+    target: Sizes, draft: Sizes, plan: Plan, chip: Chip, alpha: float | None
+) -> dict[str, float | None]:
+    """Milliseconds, predicted: of a token a row by the target alone, of gamma drafted
+    tokens, of the target's call on gamma + 1, and, given alpha, of a token by
+    speculation (Leviathan et al. 2023, Eq. 1); and how many times as fast that is."""
+    _, model, split = plan.layout
+    alone = call(target, plan, 1, model, chip)
+    drafted = plan.gamma * call(draft, plan, 1, split, chip)
+    scored = call(target, plan, plan.gamma + 1, model, chip)
+    told = {"alone_ms": alone, "draft_ms": drafted, "score_ms": scored}
+    told = {name: 1e3 * seconds for name, seconds in told.items()}
+    if alpha is None:
+        return told | {"spec_ms": None, "speed": None}
+    each = (drafted + scored) / expected_tokens(alpha, plan.gamma)
+    return told | {"spec_ms": 1e3 * each, "speed": alone / each}

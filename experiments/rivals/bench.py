@@ -1,0 +1,80 @@
+"""The bench's file of records: which rows are there, what is added, and its tables."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from experiments.records import compilation, markup, records
+from experiments.report import details
+from specjax.measure import jsonl, provenance
+from specjax.measure.row import Measurement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def flags(prog: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog=f"python -m {prog}")
+    made.add_argument("--out", type=Path, default=ROOT / "results")
+    made.add_argument("--again", action="store_true", help="measure what is there too")
+    return made
+
+
+def begin(threads: int) -> None:
+    """Keeps this process and XLA to so many cores, and what is compiled on disk; called
+    before anything runs."""
+    if hasattr(os, "sched_setaffinity"):  # Linux
+        cores = sorted(os.sched_getaffinity(0))
+        if threads < len(cores):
+            os.sched_setaffinity(0, cores[:threads])
+    compilation.keep()
+
+
+def config(setting: Any) -> str:
+    return "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
+
+
+def there(out: Path) -> dict[str, dict]:
+    """The records, by their rows."""
+    return records.latest(jsonl.read(out / "bench.jsonl"))
+
+
+def kept(out: Path, rows: Sequence[str], setting: Any) -> bool:
+    """Whether all of these rows are there, with this setting."""
+    known, text = there(out), config(setting)
+    return all(x in known and known[x]["provenance"]["config"] == text for x in rows)
+
+
+def put(
+    out: Path,
+    row: str,
+    measured: dict,
+    origin: tuple[Measurement, Any, float],
+    versions: dict[str, str | None],
+) -> None:
+    """Adds a record. origin: who measured, the setting, and the seconds that it took.
+    versions: of those that are compared with."""
+    measurement, setting, seconds = origin
+    told = provenance.of(measurement, config(setting), seconds)
+    told["versions"] |= versions
+    record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
+    record |= {"measured": measured, "published": None, "provenance": told}
+    jsonl.put(out / "bench.jsonl", record)
+
+
+def installed(packages: Sequence[str]) -> dict[str, str | None]:
+    """Their versions; None for what is not here."""
+    known = {}
+    for name in packages:
+        try:
+            known[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            known[name] = None
+    return known
+
+
+def show(out: Path) -> None:
+    for title, head, lines in details.bench({"bench": there(out)}):
+        print(f"\n{title}\n{markup.plain(head, lines)}", end="")

@@ -1,0 +1,121 @@
+"""Engines in processes of their own, each a `worker`, asked in turns.
+
+Axes: R rounds, G groups of prompts, each a batch.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specjax import progress
+
+
+class Refused(Exception):
+    """What an engine cannot do, in its own words."""
+
+
+class Child(NamedTuple):
+    """An engine that was loaded. programs: what it can be asked for."""
+
+    process: subprocess.Popen
+    programs: tuple[str, ...]
+
+    def ask(self, name: str, *arguments: Any) -> tuple[float, Any]:
+        """The seconds that a program took, and what it gave. Raises `Refused`."""
+        answer = exchange(self.process, [name, arguments])
+        return answer["seconds"], answer["value"]
+
+    def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it ended by itself
+            self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+def start(loader: str, options: dict[str, Any], threads: int) -> Child:
+    """Loads an engine; it keeps to the cores of this process. loader: a module and its
+    function, "module:function". Raises `Refused`."""
+    command = [sys.executable, "-m", f"{__package__}.worker", loader]
+    count = str(threads)
+    ours = {"OMP_NUM_THREADS": count, "TOKENIZERS_PARALLELISM": "false"}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pipes |= dict(stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=os.environ | ours, **pipes)
+    child = Child(process, ())
+    try:
+        answer = exchange(process, options)
+    except Refused:
+        child.close()
+        raise
+    return child._replace(programs=tuple(answer["programs"]))
+
+
+def exchange(process: subprocess.Popen, what: Any) -> dict[str, Any]:
+    try:
+        print(json.dumps(what), file=process.stdin, flush=True)
+        line = process.stdout.readline()
+    except BrokenPipeError:
+        line = ""
+    if not line:
+        raise Refused(f"its process ended with code {process.wait()}")
+    answer = json.loads(line)
+    if "refused" in answer:
+        raise Refused(answer["refused"])
+    return answer
+
+
+Asked = Mapping[str, tuple[Child, str]]  # by the name in a record: whom, and for what
+
+
+class Taken(NamedTuple):
+    """seconds: [R, G] of each. values: what each gave in the first round, G of them.
+    refusals: why others gave nothing."""
+
+    seconds: dict[str, np.ndarray]
+    values: dict[str, list]
+    refusals: dict[str, str]
+
+
+def take(
+    asked: Asked,
+    groups: Sequence[Sequence],
+    warm: Sequence[Sequence],
+    rounds: int,
+    pause: float,
+    label: str,
+) -> Taken:
+    """Everyone's answers to `groups`, arguments of a program each, a round after the
+    other; to those of `warm` first, which nobody times. pause: seconds of nothing
+    before each, as idle threads of the last one turn on the cores for a while."""
+    taken = Taken({}, {}, {})
+    left = dict(asked)
+
+    def answers(name: str, groups: Sequence[Sequence]) -> list[tuple[float, Any]]:
+        child, program = asked[name]
+        try:
+            return [child.ask(program, *arguments) for arguments in groups]
+        except Refused as error:
+            taken.refusals[name] = str(error)
+            for kept in (left, taken.seconds, taken.values):
+                kept.pop(name, None)
+            return []
+
+    for name in progress.track([*left], f"{label}: warm"):
+        answers(name, warm)
+    for turn in progress.track(range(rounds), f"{label}: rounds"):
+        for name in [*left]:
+            time.sleep(pause)
+            if found := answers(name, groups):
+                seconds = taken.seconds.setdefault(
+                    name, np.zeros((rounds, len(groups)))
+                )
+                seconds[turn] = [each for each, _ in found]
+                taken.values.setdefault(name, [value for _, value in found])
+    return taken
