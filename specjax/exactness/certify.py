@@ -67,6 +67,14 @@ def pick_law(weights: np.ndarray) -> np.ndarray:
 _pick = jax.jit(probs.pick)
 
 
+@functools.cache
+def pick_gaps(vocab: int) -> np.ndarray:
+    """How far the law [V] of `probs.pick` is from random weights, some of which are 0."""
+    rng = np.random.default_rng(vocab)
+    weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
+    return np.abs(pick_law(weights) - weights / weights.sum())
+
+
 def noise_p_value(
     verifier: Verifier, gamma: int, vocab: int, uniform: Callable = np.asarray
 ) -> float:
@@ -100,6 +108,7 @@ def chi_square(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return special.chdtrc(expected.size - 1, statistic)
 
 
+@functools.cache
 def race_p_value(vocab: int, draws: int = 2**18) -> float:
     """Whether the winners of `probs.race` follow the law: a chi-square test. Against
     float64 probabilities of every size down to 1e-3, by `keys.gumbel` of one position
@@ -218,9 +227,7 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
         closed = "" if narrow.closed is None else f"{narrow.closed:.5f}"
         yield *sizes, *errors, f"{narrow.tokens:.5f}", closed, verdict_of(broken)
     for vocab in (4, BLOCK, 3 * BLOCK - 1):
-        rng = np.random.default_rng(vocab)
-        weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
-        gaps = np.abs(pick_law(weights) - weights / weights.sum())
+        gaps = pick_gaps(vocab)
         broken = set() if gaps.max() <= TOLERANCE["float32"] else {"law"}
         errors = f"{gaps.max():.1e}", "", f"{gaps.sum() / 2:.1e}"
         what = "pick", "random weights", vocab, "", 1
