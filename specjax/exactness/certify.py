@@ -69,7 +69,7 @@ _pick = jax.jit(probs.pick)
 
 @functools.cache
 def pick_gaps(vocab: int) -> np.ndarray:
-    """How far the law [V] of `probs.pick` is from random weights, some of which are 0."""
+    """How far the law [V] of `probs.pick` is from random weights, some of them 0."""
     rng = np.random.default_rng(vocab)
     weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
     return np.abs(pick_law(weights) - weights / weights.sum())
