@@ -22,7 +22,6 @@ from specjax.drafters import (
     random,
     tree,
 )
-from specjax.drafters.rollout import coupled
 from specjax.inputs import bucket, bucketed, check, make_prompt, make_sampling
 from specjax.inputs import make_request as asked
 from specjax.step import Decoder
@@ -247,15 +246,12 @@ BUILDERS = [
     (lambda: trees.check((-1, -2)), "is no tree"),
     (lambda: tree.build(MODEL, (0,)), "is no tree"),
     (lambda: tree.build(MODEL, (-1, 0, -1)), "is not in levels"),
-    (lambda: tree.build(MODEL, (-1,), coupled), "a rule of its own"),
     (lambda: tree.build(MODEL, (-1,), siblings="twins"), "drawn 'with' or 'without'"),
     (lambda: best_first.build(MODEL, 4, 0, 2), "one of each; got 4 nodes, 0 children"),
-    (lambda: best_first.build(MODEL, 4, 2, 2, (), coupled), "a rule of its own"),
     (lambda: forked.build(MODEL, 4, 0), "copy at least one"),
     (lambda: forked.build(MODEL, 4, 3), "no more than are drawn"),
     (lambda: grown.build(MODEL, 4, ()), "a probability from 0 to 1"),
     (lambda: grown.build(MODEL, 4, (1.5,)), "a probability from 0 to 1"),
-    (lambda: grown.build(MODEL, 4, (0.5,), None, coupled), "a rule of its own"),
     (lambda: kary.build(0), "width must be at least 1"),
     (lambda: paths.build(0), "at least one path"),
     (lambda: likeliest.build([1.2]), "probabilities from 0 to 1"),
