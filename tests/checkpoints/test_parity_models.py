@@ -72,6 +72,14 @@ def difference(written: theirs.Written, checkpoint) -> float:
     return float(np.abs(expected - logits).max())
 
 
+def rounding(written: theirs.Written) -> float:
+    """How far their own float32 is from their float64."""
+    tokens = theirs.texts(written.vocab)
+    exact = theirs.logits(written.model.double(), written.called, tokens)
+    rounded = theirs.logits(written.model.float(), written.called, tokens)
+    return float(np.abs(exact - rounded).max())
+
+
 @pytest.mark.parametrize("name", theirs.CASES)
 def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     """One batch of different lengths here and one row at a time there; with a draft,
@@ -80,7 +88,8 @@ def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     called, checkpoint = written.called, checkpoints.load(written.folder)
     around = checkpoint.family, checkpoint.start, checkpoint.ends
     assert around == AROUND.get(called, ("llama", 1, (2, 11)))
-    assert difference(written, checkpoint) <= MOST
+    # Few features that nearly cancel are rounded by much, there as here.
+    assert difference(written, checkpoint) <= max(MOST, rounding(written))
     prompt = make_prompt(theirs.prompts(called))
     prompt = prompt._replace(inputs=theirs.heard(called, written.vocab)[1])
     sampling = make_sampling(theirs.BATCH, 0.0)
