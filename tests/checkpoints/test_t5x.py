@@ -55,6 +55,14 @@ def test_a_bucket_gives_the_chunks_of_a_slice(tmp_path, monkeypatch):
         t5x.open("nowhere://a/b")
 
 
+def test_a_bucket_that_may_not_be_read_says_so(monkeypatch):
+    """Not that it is empty, which is what a listing gives."""
+    private = r"run cannot be read: PERMISSION_DENIED: no; .*CREDENTIALS"
+    with files.in_bucket(None, monkeypatch):
+        with pytest.raises(ValueError, match=private):
+            t5x.open("gs://some-bucket/run")
+
+
 GCS = {"driver": "gcs", "bucket": "t5x-dummy-bucket"}
 
 

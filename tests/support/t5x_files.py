@@ -159,15 +159,18 @@ def in_memory(folder, url):
 
 
 @contextmanager
-def in_bucket(folder: Path, monkeypatch) -> Iterator[list[str]]:
-    """gs://any-bucket has what the folder has. Yields the names of the objects that
-    were asked for."""
+def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
+    """gs://any-bucket has what the folder has, or may not be read, of None. Yields the
+    names of the objects that were asked for."""
     asked = []
 
     class Bucket(BaseHTTPRequestHandler):
         def do_GET(self):
             url = urllib.parse.urlsplit(self.path)
             name = re.fullmatch(r"/storage/v1/b/[^/]+/o/?(.*)", url.path)[1]
+            if folder is None:
+                self.answer(HTTPStatus.FORBIDDEN, b'{"error": {"message": "no"}}')
+                return
             if not name:
                 self.answer(HTTPStatus.OK, listed(url.query))
                 return
