@@ -70,6 +70,16 @@ def test_a_step_is_given_the_bytes_that_are_predicted():
         assert 1 <= taken["argument_bytes"] / held < 1.02, layout
 
 
+def test_a_device_holds_its_share_of_laws_and_scores():
+    """A draft that is whole on every device has whole laws there."""
+    pair = forms.sizes(XXL), forms.sizes(SMALL)
+    alone = forms.device(*pair, Plan(8, 512, 7))
+    part = forms.device(*pair, Plan(8, 512, 7, Layout(2, 4)))
+    assert part["scores"] == alone["scores"] // 8 == (4 + 2) * 4 * 8 * 512 * 64 // 4
+    assert part["laws"] == 4 * 4 * (8 * 32128 // 4 + 7 * 32128)
+    assert alone["laws"] == 4 * 8 * (8 + 7) * 32128
+
+
 def test_local_layers_keep_a_window_and_a_portion():
     near = llama.Config(100, 8, 8, 3, 4, 2, 16, window=64, local=(0, 2))
     kept = forms.cache(forms.sizes(near), Plan(5, 4096, 3), 1)
