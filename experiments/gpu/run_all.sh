@@ -140,7 +140,7 @@ goals=(b1_g5_v32000_f32 b64_g5_v128256_f32 b16_g5_v32000_f32 b32_g8_v128256_f32)
 rows kernels "${goals[@]/#/$k/shapes.gin:}" $(names $k/shapes.gin) -- \
   "DRY = True" "GAMMA = 2" \
   "VOCAB = 600" "ROUNDS = 1" \
-  "LEAST = 2" "CACHE = 1000" \
+  "LENGTH = 3" "CACHE = 1000" \
   "COPIED = 65536" "ACCEPTANCES = (0.7,)" \
   "GRID = ((512,), (2,), (False,))"
 if asked tune; then
