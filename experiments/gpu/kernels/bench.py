@@ -149,7 +149,7 @@ def measure(
         if first:
             ready, wrong = compiled(candidates, given, batch, setting)
             failed += wrong
-        ready, wrong = sound(ready, given, batch)
+        ready, wrong = sound(ready, given, batch, it)
         failed += wrong
         one = Timing(setting, acceptance, speed, tell)
         lines += one.timed(ready, given[COLD], COLD)
@@ -227,10 +227,11 @@ def wanted(program: Program, setting: KernelSetting) -> bool:
 
 
 def sound(
-    ready: Sequence[Ready], given: Given, batch: Inputs
+    ready: Sequence[Ready], given: Given, batch: Inputs, answer: oracle.Answer
 ) -> tuple[list[Ready], list[dict]]:
-    """Those whose chains end with a right verdict; of others name and error."""
-    answers = {}
+    """Those whose chains end with a right verdict; of others name and error. answer:
+    the oracle's, by the exact rule."""
+    answers = {None: answer}
 
     def right(entry: Ready) -> Ready:
         sigmoid = entry.program.sigmoid
