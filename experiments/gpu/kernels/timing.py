@@ -8,6 +8,7 @@ Axes: S sets, R rounds.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,10 @@ from experiments.gpu.aot import hlo
 from experiments.gpu.kernels.inputs import Inputs
 from specjax.measure import timing
 
+MOVED = 2**34  # bytes that a loop of copies or reads is to move
+LENGTHS = 20, 4096  # fewest and most steps of such a loop
+ROUNDS = 7
+COLUMNS = 2**13  # float32 of a row that is read
 NAME = re.compile(r"%([\w.\-]+)")
 
 
@@ -92,9 +97,70 @@ def spread(seconds: np.ndarray) -> dict:
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
 
+def chain(step: Callable, length: int) -> Callable:
+    """Returns a compiled-on-call (fixed, state) -> state of `length` steps in a loop.
+
+    The number of steps is a constant, so that a GPU's loop does not ask the host
+    whether to go on. Each step gets the state of the one before; what it is given
+    beside that comes as an argument, so that no compiler can work ahead with it.
+
+    Args:
+        step: (index, fixed, state) -> state, of the same shapes.
+        length: steps of the loop, at least 1.
+    """
+
+    def run(fixed, state):
+        return jax.lax.fori_loop(0, length, lambda i, it: step(i, fixed, it), state)
+
+    return jax.jit(run)
+
+
+def of_one(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray:
+    """Seconds of one step, (T(n) - T(1)) / (n - 1): a dispatch is in both."""
+    return (long - short) / (length - 1)
+
+
+def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> float:
+    """The median seconds of a step that moves `nbytes`, from loops of enough of them
+    that a clock can tell them from a dispatch."""
+    length = int(np.clip(MOVED // nbytes, *LENGTHS))
+    runs = {count: partial(chain(step, count), fixed, state) for count in (length, 1)}
+    seconds = timing.interleaved(runs, ROUNDS, "memory")
+    each = float(np.median(of_one(seconds[length], seconds[1], length)))
+    if each <= 0:
+        raise RuntimeError(
+            f"{length} steps on {nbytes} bytes took no longer than one: time more bytes"
+        )
+    return each
+
+
+def copy_speed(nbytes: int) -> float:
+    """Returns the bytes a second, read and written, of a looped copy.
+
+    Every step reads an array of `nbytes` and writes as many; neither a dispatch nor a
+    wait of the host is in its time. Twice `nbytes` over a copy's time is what it gives.
+    """
+    array = jnp.zeros(max(1, nbytes // 4), jnp.float32)
+
+    def step(i, more, array):
+        return array + more
+
+    each = _seconds_a_step(step, jnp.float32(1), array, array.nbytes)
+    return 2 * array.nbytes / each
+
+
+def read_speed(nbytes: int) -> float:
+    """Returns the bytes a second of a looped read of `nbytes`, of which nothing is
+    written but a maximum."""
+    rows = max(1, nbytes // (4 * COLUMNS))
+    array = jnp.zeros((rows, COLUMNS), jnp.float32)
+
+    def step(i, array, top):
+        return (array + top).max(1).max()
+
+    each = _seconds_a_step(step, array, jnp.float32(0), array.nbytes)
+    return array.nbytes / each
+
+
 def bandwidth(size: int, rounds: int) -> float:
-    """Bytes a second, read and written, of a compiled copy of `size` bytes."""
-    array = jnp.ones(max(1, size // 4), jnp.float32)
-    copy = jax.jit(jnp.copy)
-    seconds = timing.interleaved({0: lambda: copy(array)}, 3 * rounds, "copy")[0]
-    return float(2 * array.nbytes / np.median(seconds))
+    return copy_speed(size)
