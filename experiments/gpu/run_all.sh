@@ -189,9 +189,12 @@ measure() { # a name of ROWS, then its rows
         mapfile -t -O 1 more < <(small t5_1_1_small $target)
         more+=("TEXTS = 1" "ROUNDS = 1" "LOOPS = 2" "NEW_TOKENS = 8" "INPUT_TOKENS = 4")
         more+=("SECONDS = 600")
+        if [ "$name" = steps ]; then set -- "$1" "${@: -1}"; fi
       fi ;;
     *memory.gin) if [ -n "$dry" ]; then more=("COPIED = 65536" "READ = 65536"); fi ;;
-    "$shapes"*) if [ -n "$dry" ]; then more=("${small_kernels[@]}") && set -- "$1"; fi ;;
+    "$shapes"*)
+      more=("GRID = ((4096,), (4,), (False,))" "ACCEPTANCES = (0.7,)")
+      if [ -n "$dry" ]; then more=("${small_kernels[@]}") && set -- "$1"; fi ;;
   esac
   for one in ${more[@]+"${more[@]}"}; do sets+=(--set "$one"); done
   attempt "$name" "$python" -m experiments.run --out "$results" ${sets[@]+"${sets[@]}"} "$@"

@@ -2,7 +2,7 @@
 
     python -m experiments.report.predicted [FOLDER]
 
-Predictions are those of `experiments/gpu/predictions.json`, written before the rows ran.
+Predictions are those of `experiments/gpu/predictions.json`, written before rows ran.
 """
 
 import argparse

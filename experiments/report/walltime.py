@@ -51,9 +51,7 @@ def of_the_chip(measured: dict) -> dict:
     drafted = decoded[measured["gamma"]]
     whole = measured["texts"] * measured["prefill_ms"][1]
     whole += drafted["expected_calls"] * drafted["step_ms"]
-    older = dict.fromkeys(CHIP, BEFORE) | {
-        "speedup_expected": decoded[0]["ms"] / whole
-    }
+    older = dict.fromkeys(CHIP, BEFORE) | {"speedup_expected": decoded[0]["ms"] / whole}
     return older | measured
 
 

@@ -274,11 +274,15 @@ def test_rows_are_picked_by_name_and_one_that_fails_does_not_stop_the_rest(tmp_p
 def test_what_does_not_fit_into_the_minutes_is_left_for_the_next_run(tmp_path):
     done = run(tmp_path, ECHO, STAGES="", MINUTES="3")
     told = outcomes(done)
-    left = [name for name, it in told.items() if it.startswith("left out: it needs 240")]
+    left = [
+        name for name, it in told.items() if it.startswith("left out: it needs 240")
+    ]
     assert left == ["chip"] and told["steps"].startswith("ok")
     own = {"STAGES": "", "ROWS": "no_graphs", "LIMIT": "1"}
     slow = run(tmp_path, "exec sleep 20", str(tmp_path), str(tmp_path / "b"), **own)
-    assert slow.returncode == 1 and outcomes(slow)["no_graphs"].startswith("stopped after")
+    assert slow.returncode == 1 and outcomes(slow)["no_graphs"].startswith(
+        "stopped after"
+    )
 
 
 def test_a_dry_run_of_ten_minutes_is_tiny(tmp_path):

@@ -304,7 +304,9 @@ def parts_of_a_step(
     ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
 
     def those(part: str, repeated: int) -> dict:
-        return {key: took / repeated for (name, key), took in ms.items() if name == part}
+        return {
+            key: took / repeated for (name, key), took in ms.items() if name == part
+        }
 
     return those("call", loops), those("draft", loops), those("prefill", 1)
 
@@ -326,7 +328,9 @@ def whole_texts(
             programs["prefill", gamma, index] = partial(run, prompt, none)
     parts = "decode", "prefill"
     warm = [programs[part, gamma, 0] for gamma in decoders for part in parts]
-    seconds = timing.interleaved(programs, rounds, "whole texts", warm, again=WARM_AGAIN)
+    seconds = timing.interleaved(
+        programs, rounds, "whole texts", warm, again=WARM_AGAIN
+    )
     timed, each = {}, range(len(texts))
     for gamma in decoders:
         ms = np.array([1e3 * np.median(seconds["decode", gamma, i]) for i in each])

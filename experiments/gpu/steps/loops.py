@@ -11,7 +11,6 @@ import json
 import zlib
 from functools import partial
 
-import jax
 import numpy as np
 
 from experiments.gpu.aot import hlo, inspect

@@ -6,6 +6,7 @@ row runs in one, and a crash under flags is what the row records.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ QUANTITIES = {
 }
 NO_NUMBER = "failed under these flags"
 LENGTH = 400  # characters of an error that are kept
+WRONG = re.compile(r"^\S*(Error|Exception)\b|^[EF]\d{4} |Unknown flag|Check failed")
 
 
 class StepSetting(NamedTuple):
@@ -90,7 +92,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: StepSetting) -> dict:
         except RuntimeError as error:
             if setting.part == "steps" and not setting.flags:
                 raise
-            words = " ".join(str(error).split())[-LENGTH:]
+            words = " ".join(str(error).split())
             found = dict.fromkeys(QUANTITIES[setting.part], NO_NUMBER)
             found["error"] = words
     return record | found
@@ -144,7 +146,7 @@ def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
 
 
 def last_words(text: str) -> str:
-    """Returns the lines of a log that say what was wrong, or its last ones."""
+    """Returns the last lines of a log that say what was wrong, or else its first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [x for x in lines if "Error" in x or "ERROR" in x or "Unknown flag" in x]
-    return " / ".join((telling or lines)[-3:])
+    telling = [line for line in lines if WRONG.search(line)]
+    return " / ".join(telling[-2:] or lines[:2])[:LENGTH]

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+import jax
 import numpy as np
 
 from experiments.gpu.paper_size.row import NO_GRAPHS
@@ -22,6 +23,8 @@ Listed = list[tuple[str, float]]  # (name, milliseconds) of every launch
 
 
 def main(arguments: list[str] | None = None) -> None:
+    if (platform := jax.devices()[0].platform) != "gpu":
+        raise RuntimeError(f"CUPTI lists kernels of GPUs, and here is a {platform}")
     print(json.dumps(measure(pair.given(arguments))))
 
 
@@ -80,7 +83,11 @@ def difference(longer: Listed, shorter: Listed, loops: int) -> list[dict]:
             counts[name] += sign
             spent[name] += sign * 1e3 * ms
     each = [
-        {"name": x[:WIDTH], "count": counts[x] / loops, "us": round(spent[x] / loops, 3)}
+        {
+            "name": x[:WIDTH],
+            "count": counts[x] / loops,
+            "us": round(spent[x] / loops, 3),
+        }
         for x in counts
         if counts[x]
     ]
