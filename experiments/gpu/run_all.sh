@@ -14,7 +14,7 @@
 #   token         the kernels of one drafted token, by CUPTI             0.8
 #   chip          ende_small_t0 at its gamma: c, prefill, the speed      4
 #   updates       what XLA says of its CUDA graphs, counted              0.8
-#   verification  verification, at one text and at 64                    1.5
+#   verification  five programs of verification, of one text and of 64   1.5
 # A row that does not fit into what is left of MINUTES, 10 by default, is left out; one
 # that fails is told, and the rest go on. STAGES=all runs everything there is, stage by
 # stage, for hours; STAGES="kernels tune" picks some of
@@ -152,7 +152,7 @@ places() { # a name of ROWS: tenths of a minute, and the rows that it stands for
       for row in default device_trips while_in_graphs no_graphs skip_temp; do found+=" $s:$row"; done
       echo "24$found" ;;
     chip) echo "40 $chip:ende_small_t0" ;;
-    verification) echo "15 goals" ;;
+    verification) echo 15 verification ;;
     *)
       for row in $(names $s) $(names $chip) $(names $shapes); do
         case $row in
@@ -167,14 +167,12 @@ places() { # a name of ROWS: tenths of a minute, and the rows that it stands for
 measure() { # a name of ROWS, then its rows
   local name=$1 more=() sets=() one target=tiny
   shift
-  if [ "$1" = device ]; then
-    attempt device "$python" -m experiments.gpu.aot.device "$results"
-    return
-  elif [ "$1" = goals ]; then
-    attempt verification "$python" -m experiments.gpu.kernels.goals "$results"
-    return
-  fi
   case $1 in
+    device | verification)
+      one=aot.device
+      if [ "$name" = verification ]; then one=kernels.goals; fi
+      attempt "$name" "$python" -m "experiments.gpu.$one" "$results"
+      return ;;
     "$chip"*)
       more=("GAMMAS = (%GAMMA,)" "KERNELS = '${KERNELS:-auto}'")
       if [ -n "$dry" ]; then
