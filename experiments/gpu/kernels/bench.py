@@ -23,6 +23,7 @@ from experiments.gpu.kernels.programs import EMPTY, Grid, Program
 from experiments.gpu.kernels.timing import Fixed, State
 from experiments.records.words import FAILED, SKIPPED, UNCLEAR, over
 from specjax.measure.row import Measurement
+from specjax.measure.timing import interleaved
 
 # Quantity of a record, and the programs of which the fastest gives it.
 CHOICES = {
@@ -54,8 +55,9 @@ class KernelSetting(NamedTuple):
     acceptances: the first is that at which tiles are chosen. rounds: R. length: steps
     of a chain. cache: bytes of which twice is read before every step that finds caches
     cold. copied: bytes of the array whose copy gives the speed of the memory. grid:
-    tiles that are tried. skip: implementations that are not run, by name. dry: a trial
-    on a CPU, interpreted.
+    tiles that are tried. skip: implementations that are not run, by name; only: those
+    that are, as "implementation/carried", all of them by default. dry: a trial on a
+    CPU, interpreted.
     """
 
     batch: int
@@ -69,6 +71,7 @@ class KernelSetting(NamedTuple):
     copied: int = 2**30
     grid: Grid = Grid()
     skip: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     dry: bool = False
     seed: int = 0
 
@@ -77,12 +80,21 @@ class KernelSetting(NamedTuple):
         return Shape(self.batch, self.gamma, self.vocab, self.dtype)
 
 
-class Ready(NamedTuple):
-    """A program that is compiled into chains, and was right so far."""
+class Pair(NamedTuple):
+    """A program compiled into a chain of many steps, and one of one step."""
 
-    program: Program
     long: Callable
     short: Callable
+
+
+class Ready(NamedTuple):
+    """A program that is compiled, and was right so far. chains: by what caches are.
+    plain: of one call; apart: the same, with every kernel launched by itself."""
+
+    program: Program
+    chains: dict[str, Pair]
+    plain: Callable
+    apart: Callable
 
 
 Tell = Callable[[dict], None]  # what becomes of a line as soon as there is one
@@ -132,29 +144,23 @@ def measure(
         it = inputs.answer(batch)
         means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
         rates.append({"wanted": acceptance, **means})
-        one = Timing(setting, acceptance, speed, tell)
-        operands = timing.operands(batch, setting.cache)
+        given = operands(batch, setting)
         first = ready is None
         if first:
-            ready, wrong = compiled(candidates, operands, setting)
+            ready, wrong = compiled(candidates, given, batch, setting)
             failed += wrong
-        answers = {}
-        ready, wrong = sound(ready, operands, batch, answers)
+        ready, wrong = sound(ready, given, batch, it)
         failed += wrong
-        lines += one.timed(ready, operands, COLD)
+        one = Timing(setting, acceptance, speed, tell)
+        lines += one.timed(ready, given[COLD], COLD)
         if first:  # of each implementation and what is carried, the fastest tiles
             us, best = {line["name"]: line["us"] for line in lines}, {}
             for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
                 best.setdefault(group(entry.program.name), entry)
             ready = list(best.values())
-            operands = timing.operands(batch, None)
-            warm, wrong = compiled([it.program for it in ready], operands, setting)
-            failed += wrong
-            warm, wrong = sound(warm, operands, batch, answers)
-            failed += wrong
-            lines += one.timed(warm, operands, WARM)
-            latency = one.alone([it.program for it in warm], batch)
-        del batch, operands  # before the next are made
+            lines += one.timed(ready, given[WARM], WARM)
+            latency = one.alone(ready, batch)
+        del batch, given  # before the next are made
     right = {group(entry.program.name) for entry in ready}
     return {
         **setting._asdict() | {"grid": setting.grid._asdict()},
@@ -169,60 +175,75 @@ def measure(
     }
 
 
+Given = dict[str, tuple[Fixed, State]]  # what chains are run on, by caches
+
+
+def operands(batch: Inputs, setting: KernelSetting) -> Given:
+    return {
+        COLD: timing.operands(batch, setting.cache),
+        WARM: timing.operands(batch, None),
+    }
+
+
 def compiled(
-    candidates: Sequence[Program],
-    operands: tuple[Fixed, State],
-    setting: KernelSetting,
+    candidates: Sequence[Program], given: Given, batch: Inputs, setting: KernelSetting
 ) -> tuple[list[Ready], list[dict]]:
-    """Chains of calls, and by name and error what is left out or does not compile."""
-    lengths = setting.length, 1
+    """All that is run of each program, and by name and error what is left out or does
+    not compile."""
 
-    def lower(program: Program) -> tuple:
+    def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
+        """Compilers wait for nobody; one after another they would take minutes."""
         step = timing.verifying(program.call)
-        return program, [timing.chain(step, n).lower(*operands) for n in lengths]
+        chains = {}
+        for cache, arguments in given.items():
+            both = (timing.chain(step, n) for n in (setting.length, 1))
+            chains[cache] = [pool.submit(run.lower(*arguments).compile) for run in both]
+        alone = jax.jit(program.call).lower(batch)
+        plain = pool.submit(alone.compile)
+        return program, chains, plain, pool.submit(alone.compile, timing.UNCAPTURED)
 
-    def finish(program: Program, compiling: Sequence[Future]) -> Ready:
-        entry = Ready(program, *(it.result() for it in compiling))
-        timing.check_loop(entry.long, operands[1], setting.length)
-        return entry
+    def end(program: Program, chains: dict, plain: Future, apart: Future) -> Ready:
+        pairs = {
+            cache: Pair(*(it.result() for it in both)) for cache, both in chains.items()
+        }
+        for cache, pair in pairs.items():
+            timing.check_loop(pair.long, given[cache][1], setting.length)
+        return Ready(program, pairs, plain.result(), apart.result())
 
-    skip = setting.skip
-    chosen = [it for it in candidates if it.name.partition("/")[0] not in skip]
-    names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}.skip"
+    chosen = [it for it in candidates if wanted(it, setting)]
+    names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}"
     left_out = [it.name for it in candidates if it.name not in names]
     if REFERENCE in left_out:
         raise RuntimeError(f"the reference itself fails: {error}")
-    # Compilers wait for nobody; one after another they would take minutes.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lowered, failed = tried({it.name: partial(lower, it) for it in chosen})
-        chains = {
-            program.name: partial(
-                finish, program, [pool.submit(it.compile) for it in both]
-            )
-            for program, both in lowered
-        }
-        ready, wrong = tried(chains)
+        begun, failed = tried({it.name: partial(begin, pool, it) for it in chosen})
+        ready, wrong = tried({it[0].name: partial(end, *it) for it in begun})
     return ready, [{"name": name, "error": error} for name in left_out] + failed + wrong
 
 
+def wanted(program: Program, setting: KernelSetting) -> bool:
+    listed = not setting.only or group(program.name) in {EMPTY, *setting.only}
+    return listed and program.name.partition("/")[0] not in setting.skip
+
+
 def sound(
-    ready: Sequence[Ready],
-    operands: tuple[Fixed, State],
-    batch: Inputs,
-    answers: dict,
+    ready: Sequence[Ready], given: Given, batch: Inputs, answer: oracle.Answer
 ) -> tuple[list[Ready], list[dict]]:
-    """Those whose chains end with a right verdict; of others name and error. answers:
-    of the oracle by rule, kept for other chains of the batch."""
+    """Those whose chains end with a right verdict; of others name and error. answer:
+    the oracle's, by the exact rule."""
+    answers = {None: answer}
 
     def right(entry: Ready) -> Ready:
-        end, sigmoid = entry.long(*operands), entry.program.sigmoid
-        verdict = jax.device_get((end.n, end.tokens))
-        if not entry.program.verifies:
-            return entry
-        if sigmoid not in answers:
+        sigmoid = entry.program.sigmoid
+        if entry.program.verifies and sigmoid not in answers:
             answers[sigmoid] = inputs.answer(batch, sigmoid)
-        if fault := oracle.wrong(answers[sigmoid], batch.tokens, *verdict):
-            raise ValueError(f"not timed, as its output is wrong: {fault}")
+        for cache, pair in entry.chains.items():
+            end = pair.long(*given[cache])
+            verdict = jax.device_get((end.n, end.tokens))
+            if entry.program.verifies:
+                fault = oracle.wrong(answers[sigmoid], batch.tokens, *verdict)
+                if fault:
+                    raise ValueError(f"not timed, as its output is wrong: {fault}")
         return entry
 
     return tried({entry.program.name: partial(right, entry) for entry in ready})
@@ -261,8 +282,8 @@ class Timing(NamedTuple):
     ) -> list[dict]:
         """A line of each, the empty chain's among them. cache: COLD or WARM."""
         pairs = {
-            program.name: (partial(long, *operands), partial(short, *operands))
-            for program, long, short in ready
+            it.program.name: [partial(run, *operands) for run in it.chains[cache]]
+            for it in ready
         }
         length, rounds = self.setting.length, self.setting.rounds
         label = f"acceptance {self.acceptance}, {cache}"
@@ -290,22 +311,16 @@ class Timing(NamedTuple):
             "share": share,
         }
 
-    def alone(self, chosen: Sequence[Program], batch: Inputs) -> dict[str, dict]:
+    def alone(self, ready: Sequence[Ready], batch: Inputs) -> dict[str, dict]:
         """By name, microseconds from a call to its result, dispatch and waiting
         included, and those of its kernels by CUPTI."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            calls, apart = {}, {}
-            for it in chosen:
-                lowered = jax.jit(it.call).lower(batch)
-                name = group(it.name)
-                calls[name] = pool.submit(lowered.compile)
-                apart[name] = pool.submit(lowered.compile, timing.UNCAPTURED)
-        runs = {name: partial(it.result(), batch) for name, it in calls.items()}
-        seconds = timing.interleaved(runs, self.setting.rounds, "latency")
+        runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
+        seconds = interleaved(runs, self.setting.rounds, "latency")
         told = {}
-        for name, samples in seconds.items():
-            kernels = timing.of_kernels(apart[name].result(), batch)
-            told[name] = timing.spread(samples) | kernels
+        for entry in ready:
+            name = group(entry.program.name)
+            kernels = timing.of_kernels(entry.apart, batch)
+            told[name] = timing.spread(seconds[name]) | kernels
             self.tell({"name": name, "alone": told[name]})
         return told
 
@@ -324,8 +339,9 @@ def quantities(lines: list[dict], setting: KernelSetting) -> dict:
             best.setdefault(group(line["name"]), line)
 
     def of(name: str, quantity: str) -> float | str:
-        left_out = name.partition("/")[0] in setting.skip
         if name not in best:
+            asked = not setting.only or name in setting.only
+            left_out = name.partition("/")[0] in setting.skip or not asked
             return SKIPPED if left_out else FAILED
         return best[name][quantity] if best[name]["us"] > 0 else UNCLEAR
 
