@@ -46,9 +46,8 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
     return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), **options))(key)
 
 
-def gumbels(key: Array, first: Array | int, count: int, vocab: int) -> Array:
-    """[B, count, V] float32 Gumbel variables of slots `first` on, of keys [B]."""
-    slots = first + jnp.arange(count)
+def gumbels(key: Array, slots: Array, vocab: int) -> Array:
+    """[B, N, V] float32 Gumbel variables of the slots [N], of keys [B]."""
     options = dict(dtype=jnp.float32, mode="high")
 
     def of(key: Array, slot: Array) -> Array:

@@ -72,7 +72,7 @@ ROOMS = {
     "specjax.plans": TEXT,
     "specjax.text": (*TEXT, *ours("plans")),
     "specjax.speech": (*TEXT, *ours("text")),
-    "specjax.measure": TEXT,
+    "specjax.measure": (*TEXT, *ours("jax_flags")),
     "specjax.exactness": (*TEXT, *ours("measure")),
     "specjax.configs": ours("console hosts measure mesh native"),
     "specjax.cli": (*TEXT, *ours("plans text speech measure exactness configs")),

@@ -6,7 +6,7 @@ from functools import partial
 from experiments import catalogue
 from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
-from experiments.report import kernels, spec_bench, trees, walltime
+from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
 from experiments.report.columns import Grid, Item, grid, measured, part, table
 from experiments.report.methods import chen, speech, wagner
@@ -236,6 +236,23 @@ def against_one_gpu(records: Records) -> Iterator[dict]:
             yield {"what": what, "ours": ours, "measured": theirs, "ratio": ratio}
 
 
+def chip_steps(records: Records) -> list[Grid]:
+    """What was predicted and measured; every row's steps, a token's kernels, and what
+    XLA says of its graphs."""
+    rows = measured(records, "chip_steps")
+    steps = [
+        {"error": "", "checksum": None} | it | {"row": row}
+        for row, it in rows.items()
+        if it.get("part") == "steps"
+    ]
+    return [
+        *predicted.details(records),
+        *grid("chip_steps", steps),
+        *grid("token_kernels", rows.get("token", {}).get("listed", [])),
+        *grid("chip_messages", rows.get("updates", {}).get("messages", [])),
+    ]
+
+
 def policies(records: Records) -> list[Grid]:
     """Every fixed length and policy of a row, and what more knowledge would give."""
     lines, grids = catalogue.named("policies").lines, []
@@ -314,6 +331,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "kernels": kernels.details,
     "kernels_aot": compiled,
     "fits": fits,
+    "chip_steps": chip_steps,
     "policies": policies,
     "trees": trees.details,
     "load": load,

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import chunks, keys, probs, trees
+from specjax import chunks, probs, trees
 from specjax.drafters import tree
 from specjax.drafters.autoregressive import after_prompt, catch_up
 from specjax.drafters.best_first import guess, shares
@@ -70,8 +70,8 @@ def build(
 
         def grow(growth: Growth, law: Law, node: Array | int) -> Growth:
             """With node `node`, where the law after row `node` is known now."""
-            gumbel = keys.gumbels(key, node, 1, probs.vocab_of(law.logits))
-            children = probs.several(law, gumbel, len(floors))[:, 0]
+            slot = jnp.asarray(node)[None]
+            children = tree.children(key, law, slot, len(floors))[:, 0]
             known = open_at(growth, node, law, children, floors)
             return added(known, node, longest)
 

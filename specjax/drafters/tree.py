@@ -24,12 +24,15 @@ WITH, WITHOUT = "with", "without"
 
 class Level(NamedTuple):
     """The nodes at one depth. above [n]: of each, its parent's place among the rows
-    that have laws, `rank` [n] of them it is the child, of at most `most`. fed [T]:
+    that have laws, `rank` [n] of them it is the child, of at most `most`. nodes [n],
+    laws: which nodes these are, and whose the rows are, of the whole tree. fed [T]:
     which of them have children. tree: how those follow what was fed, of one row."""
 
     above: np.ndarray
     rank: np.ndarray
     most: int
+    nodes: np.ndarray
+    laws: np.ndarray
     fed: np.ndarray
     tree: Branches
 
@@ -52,10 +55,14 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
         batch = len(features)
         for level in levels:
             law = probs.standardize(model.readout(params, features), request.sampling)
-            drawn = children(key, law, fed, level.most, siblings)
-            tokens.append(drawn[:, level.above, level.rank])
             own = jax.tree.map(lambda x, i=level.above: x[:, i], probs.apart(law))
             laws.append(own)
+            names = slots(level, siblings)
+            if siblings == WITH:
+                tokens.append(independent(key, probs.shared(own, law.logits), names))
+            else:
+                drawn = children(key, law, names, level.most)
+                tokens.append(drawn[:, level.above, level.rank])
             if level.fed.size:
                 tree = jax.tree.map(lambda x: jnp.repeat(x, batch, 0), level.tree)
                 block, start = tokens[-1][:, level.fed], state.length + fed
@@ -71,18 +78,25 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
     return Drafter(after_prompt(model), draft, size, *limits, siblings, len(levels))
 
 
-def children(key: Array, law: Law, first: int, most: int, siblings: str) -> Array:
-    """Draws `most` of each of the laws [B, T], in their order: [B, T, most] ids. first:
-    of the slots that name their noise."""
-    vocab, count = probs.vocab_of(law.logits), law.top.shape[1]
-    if siblings == WITHOUT:
-        return probs.several(law, keys.gumbels(key, first, count, vocab), most)
-    each = keys.gumbels(key, first * most, count * most, vocab)
-    each = each.reshape(len(each), count, most, vocab)
-    alike = jax.tree.map(
-        lambda x: jnp.repeat(x[:, :, None], most, axis=2), probs.apart(law)
-    )
-    return probs.race(probs.shared(alike, law.logits), each)
+def slots(level: Level, siblings: str) -> np.ndarray:
+    """Returns the slots that name the noise of a level's draws: no two of a tree agree.
+
+    Drawn with replacement each node is a draw, whose slot is the node; without it each
+    law is, whose slot is the row of the target's call that it follows.
+    """
+    return level.nodes if siblings == WITH else level.laws + 1
+
+
+def independent(key: Array, law: Law, slots: np.ndarray) -> Array:
+    """Draws from each of the laws [B, N] by the noise of its slot [N]: [B, N] ids."""
+    return probs.race(law, keys.gumbels(key, slots, probs.vocab_of(law.logits)))
+
+
+def children(key: Array, law: Law, slots: np.ndarray, most: int) -> Array:
+    """Draws `most` ids without replacement from each of the laws [B, T], by the noise
+    of its slot [T]: [B, T, most] ids in the order drawn."""
+    noise = keys.gumbels(key, slots, probs.vocab_of(law.logits))
+    return probs.several(law, noise, most)
 
 
 def within(model: Model, state: State, nodes: int, longest: int) -> Array:
@@ -111,10 +125,10 @@ def levels_of(parent: Sequence[int]) -> list[Level]:
         own = [int(nodes[i]) for i in inner]
         fed += own
         place = np.array([laws.index(one) for one in above])
-        sizes = place, np.array(rank), max(rank) + 1, np.array(inner, int)
+        sizes = place, np.array(rank), max(rank) + 1, nodes, np.array(laws)
         sees = np.array([[node in paths[one] for node in fed] for one in own], bool)
         stands = np.array([len(paths[node]) - 1 for node in fed], np.int32)
         tree = Branches(stands[None], sees.reshape(1, len(own), len(fed)))
-        levels.append(Level(*sizes, tree))
+        levels.append(Level(*sizes, np.array(inner, int), tree))
         laws = own
     return levels

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from specjax import native
+from specjax import jax_flags, native
 from specjax.mesh import layout
 from specjax.plugins import is_own
 
@@ -19,12 +19,13 @@ PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
 
 def machine() -> dict:
-    """`device`, `versions` and `products` of a record's provenance, and `mesh` where
-    there was one."""
+    """`device`, `versions`, `products` and `xla_flags` of a record's provenance, and
+    `mesh` where there was one."""
     devices = jax.devices()
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
     told = {"versions": versions(), "device": device, "products": native.in_use()}
+    told["xla_flags"] = jax_flags.xla()
     return told if layout.value is None else told | {"mesh": layout.value._asdict()}
 
 

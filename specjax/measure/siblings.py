@@ -65,7 +65,7 @@ def measure(
         count = written.size
         p, q = (_flat(law, count) for law in (p, q))
         keys = jax.vmap(jax.random.key)(seed + jnp.arange(count))
-        children = tree.children(keys, q, 0, most, tree.WITHOUT)[:, 0]
+        children = tree.children(keys, q, jnp.zeros(1, int), most)[:, 0]
         parent = jnp.full((count, most), -1, jnp.int32)
         same = jax.tree.map(lambda x: jnp.repeat(x, most, 1), probs.apart(q))
         drafts = Draft(

@@ -79,9 +79,16 @@ def law_of(p) -> Law:
 def pair_counts(law: Law, siblings: str, draws: int = 2**16) -> np.ndarray:
     keys = jax.vmap(jax.random.key)(jnp.arange(draws))
     many = jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law)
-    drawn = jax.jit(lambda: tree.children(keys, many, 0, 2, siblings))()[:, 0]
+
+    @jax.jit
+    def drawn():
+        if siblings == "without":
+            return tree.children(keys, many, np.arange(1), 2)[:, 0]
+        both = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, 1), many)
+        return tree.independent(keys, both, np.arange(2))
+
     counts = np.zeros((4, 4))
-    np.add.at(counts, tuple(np.asarray(drawn).T), 1)
+    np.add.at(counts, tuple(np.asarray(drawn()).T), 1)
     return counts
 
 
@@ -104,7 +111,7 @@ def test_more_children_than_the_law_keeps_are_the_next_likely():
     sampling = Sampling(jnp.ones(1), jnp.ones(1, jnp.int32))  # top-k 1
     law = probs.standardize(logits, sampling)
     keys = jax.vmap(jax.random.key)(jnp.arange(1))
-    assert tree.children(keys, law, 0, 3, "without")[0, 0].tolist() == [0, 1, 2]
+    assert tree.children(keys, law, np.arange(1), 3)[0, 0].tolist() == [0, 1, 2]
     gumbel = jnp.zeros((1, 1, 4))
     assert probs.several(law, gumbel, 6)[0, 0].tolist() == [0, 1, 2, 3, 3, 3]
 
@@ -135,3 +142,13 @@ def test_levels_name_rows_and_ranks():
     assert second.tree.depth.tolist() == [[0, 0, 1]]
     assert second.tree.sees.tolist() == [[[True, False, True]]]
     assert trees.depths(PARENT).max() == 3
+
+
+@pytest.mark.parametrize("siblings", ["without", "with"])
+def test_no_two_draws_of_a_tree_have_the_same_slot(siblings):
+    """Where levels narrow and widen: by the tree's rows, not by what was fed so far."""
+    for parent in [PARENT, (-1, -1, 0, 0, 2, 4), (-1, -1, 0, 0, 1, 1, 2), (-1, -1, 1)]:
+        levels = tree.levels_of(parent)
+        slots = [slot for x in levels for slot in tree.slots(x, siblings).tolist()]
+        draws = len(parent) if siblings == "with" else len(set(parent))
+        assert len(slots) == len(set(slots)) == draws
