@@ -248,7 +248,3 @@ def read_speed(nbytes: int) -> float:
 
     each = _seconds_a_step(step, array, jnp.float32(0), array.nbytes)
     return array.nbytes / each
-
-
-def bandwidth(size: int, rounds: int) -> float:
-    return copy_speed(size)
