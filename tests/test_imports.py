@@ -96,6 +96,12 @@ ROOMS = {
     "experiments.canary": (*ROWS, "specjax"),
     "experiments.training": (*ROWS, "specjax.speech"),
     "experiments.gpu": (*ROWS, "pallas_kernels"),
+    "experiments.gpu.kernels.goals": (
+        *RUN,
+        *ROWS,
+        "experiments.gpu",
+        "specjax.configs",
+    ),
     "experiments.catalogue": ("experiments.records",),
     "experiments.launch": ours("measure cli"),
     "experiments.run": (*CATALOGUE, *ours("configs console hosts")),

@@ -3,7 +3,8 @@
 A line of `programs` is of one program: `us` is what a step of its chain takes, less
 what one of the empty chain does. In earlier records one dispatch took many sets, and
 the host's work on their arrays was in every number; it was in that of the chain that
-does nothing too, so that it can be taken away again: `current`.
+does nothing too, so that it can be taken away again: `current`. In records without
+`steps` each step copied the logits as well, in the empty chain too (`notes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,10 +96,18 @@ def without(line: dict, host: float) -> dict:
     return told | net | {"share": line["share"] * faster if faster else UNCLEAR}
 
 
-def note(measured: Mapping, quantity: str) -> str:
-    """What a reader must know of a quantity of `current`, or ""."""
-    host = measured.get("host_us")
-    known = {f"{name}_us" for name in CHOICES} - {"empty_us"} | {"fused_share"}
-    if host is None or quantity not in known:
-        return ""
-    return f"less {host:.1f} us of the host, which a chain of nothing took"
+def notes(measured: Mapping) -> list[str]:
+    """What a reader must know of all times of a record of `current`."""
+    told = []
+    if "host_us" in measured:
+        host = f"{measured['host_us']:.1f} us of the host"
+        told.append(f"less {host}, which a chain of nothing took")
+    elif "programs" in measured and "steps" not in measured:
+        told.append("each step copied the logits too: what a cache holds was warm")
+    return told
+
+
+def note(measured: Mapping, quantity: str) -> list[str]:
+    """`notes`, of a quantity that is a time of a program, or a share."""
+    times = {f"{name}_us" for name in CHOICES} - {"empty_us"} | {"fused_share"}
+    return notes(measured) if quantity in times else []

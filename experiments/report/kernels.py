@@ -105,7 +105,7 @@ def told(goal: dict, rows: Rows, value: float | str) -> str:
     named = {row for row, _ in [*goal.get("of", ()), *goal.get("under", ())]}
     if "every" in goal:
         named = rows.keys() & shapes().keys()
-    less = any(host_in(rows[row]["measured"]) for row in named)
+    less = any("host_us" in rows[row]["measured"] for row in named)
     return ", less the host's time" if less else ""
 
 
@@ -152,7 +152,7 @@ def timed(row: str, it: dict) -> Iterator[dict]:
             "share": percent(line.get("share", "")),
             "chain": number_or_blank(line.get("chain_us")),
             "device": number_or_blank(own.get("device_us", own.get("device"))),
-            "state": host_in(it) or "ok",
+            "state": "; ".join(["ok", *kernel_times.notes(it)]),
         }
     for failure in it.get("failed", []):
         yield {"name": failure["name"], "state": failure["error"]}
@@ -162,11 +162,6 @@ def timed(row: str, it: dict) -> Iterator[dict]:
 
 def percent(share: float | str) -> str:
     return share if isinstance(share, str) else f"{100 * share:.0f} %"
-
-
-def host_in(it: dict) -> str:
-    """Says that a record's numbers are less the host's time; "" if they have none."""
-    return "less the chain of nothing: the host's time" if "host_us" in it else ""
 
 
 def quantity_of(name: str) -> str:

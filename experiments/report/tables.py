@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
-from experiments.records.words import FAILED, SKIPPED
+from experiments.records.words import FAILED, SKIPPED, UNCLEAR
 from experiments.report import details, laws, walltime
 from specjax.measure import jsonl
 
@@ -88,15 +88,15 @@ def state(line: Line, record: dict) -> str:
     """`ok`, with what a reader must know beside; or what is wrong: it failed, or is not
     what the paper printed."""
     why = value(record["measured"], line.quantity)
-    if why in (FAILED, SKIPPED, *walltime.WHY):
+    if why in (FAILED, SKIPPED, UNCLEAR, *walltime.WHY):
         return why
     if line.exact:
         off = abs(value(record["measured"], line.quantity) - line.published)
         if off > 0.5 * 10**-line.decimals + 1e-9:
             return "DIFFERS from the paper's rounding"
     told = "ok, recorded earlier" if "earlier" in record else "ok"
-    notes = kernel_times.note(record["measured"], line.quantity)
-    notes = "; ".join(filter(None, [notes, *records.notes(record)]))
+    own = kernel_times.note(record["measured"], line.quantity)
+    notes = "; ".join([*own, *records.notes(record)])
     return f"{told}, with a note: {notes}" if notes else told
 
 

@@ -28,6 +28,7 @@ from specjax.measure.timing import interleaved
 
 REFERENCE = f"{programs.REF}/{programs.NONE}"
 NEEDED = REFERENCE, EMPTY  # a row is nothing without them
+MOVED = 2**36  # bytes: so long a chain that a dispatch's jitter is little beside it
 NAMED = "kernel_bench.KernelSetting"
 
 
@@ -35,11 +36,11 @@ class KernelSetting(NamedTuple):
     """What a row chooses: B, G, V and the dtype of the logits.
 
     acceptances: the first is that at which tiles are chosen. rounds: R. length: steps
-    of a chain. cache: bytes of which twice is read before every step that finds caches
-    cold. copied: bytes of the array whose copy gives the speed of the memory. grid:
-    tiles that are tried. skip: implementations that are not run, by name; only: those
-    that are, as "implementation/carried", all of them by default. dry: a trial on a
-    CPU, interpreted.
+    of a chain, at most. cache: bytes of which twice is read before every step that
+    finds caches cold. copied: bytes of the array whose copy gives the speed of the
+    memory. grid: tiles that are tried. skip: implementations that are not run, by name;
+    only: those that are, as "implementation/carried", all of them by default. dry: a
+    trial on a CPU, interpreted.
     """
 
     batch: int
@@ -48,7 +49,7 @@ class KernelSetting(NamedTuple):
     dtype: str
     acceptances: tuple[float, ...] = (0.7, 0.3, 0.95)
     rounds: int = 30
-    length: int = 100
+    length: int = 1000
     cache: int = inputs.CACHE
     copied: int = 2**30
     grid: Grid = Grid()
@@ -60,6 +61,12 @@ class KernelSetting(NamedTuple):
     @property
     def shape(self) -> Shape:
         return Shape(self.batch, self.gamma, self.vocab, self.dtype)
+
+    @property
+    def steps(self) -> int:
+        """Of a chain: `length`, or enough to move MOVED bytes."""
+        read = 2 * self.cache + self.shape.row_bytes(2 * self.gamma + 3)
+        return min(self.length, max(MOVED // read, timing.SHORT + 1))
 
 
 class Pair(NamedTuple):
@@ -150,6 +157,7 @@ def measure(
     return {
         **setting._asdict() | {"grid": setting.grid._asdict()},
         "interpreted": place.interpreted,
+        "steps": setting.steps,
         "acceptance": rates,
         "copy_gb_s": speed / 1e9,
         "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
@@ -181,18 +189,20 @@ def compiled(
         step = timing.verifying(program.call)
         chains = {}
         for cache, arguments in given.items():
-            both = (timing.chain(step, n) for n in (setting.length, timing.SHORT))
+            both = (timing.chain(step, n) for n in (setting.steps, timing.SHORT))
             chains[cache] = [pool.submit(run.lower(*arguments).compile) for run in both]
         alone = jax.jit(program.call).lower(batch)
-        plain = pool.submit(alone.compile)
-        return program, chains, plain, pool.submit(alone.compile, timing.UNCAPTURED)
+        plain = apart = pool.submit(alone.compile)
+        if jax.devices()[0].platform == "gpu":
+            apart = pool.submit(alone.compile, timing.UNCAPTURED)
+        return program, chains, plain, apart
 
     def end(program: Program, chains: dict, plain: Future, apart: Future) -> Ready:
         pairs = {
             cache: Pair(*(it.result() for it in both)) for cache, both in chains.items()
         }
         for cache, pair in pairs.items():
-            timing.check_loop(pair.long, given[cache][1], setting.length)
+            timing.check_loop(pair.long, given[cache][1], setting.steps)
         return Ready(program, pairs, plain.result(), apart.result())
 
     chosen = [it for it in candidates if wanted(it, setting)]
@@ -269,7 +279,7 @@ class Timing(NamedTuple):
             it.program.name: [partial(run, *operands) for run in it.chains[cache]]
             for it in ready
         }
-        length, rounds = self.setting.length, self.setting.rounds
+        length, rounds = self.setting.steps, self.setting.rounds
         label = f"acceptance {self.acceptance}, {cache}"
         seconds = timing.measured(pairs, length, rounds, label)
         lines = [self.line(it.program, seconds, cache) for it in ready]

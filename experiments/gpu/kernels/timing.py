@@ -38,11 +38,13 @@ NEVER = -(2**31)  # no sum of tokens, and no logit
 
 
 class Fixed(NamedTuple):
-    """What no step changes. never: NEVER, which a compiler must not know. other
+    """What no step changes. firsts: of the target's logits and of the draft's the
+    first, [1, 1, 1]. never: NEVER, which a compiler must not know. other
     [K, rows, COLUMNS]: zeros, a part of which clears the caches; None leaves them
     warm."""
 
     batch: Inputs
+    firsts: tuple[Array, Array]
     never: Array
     other: Array | None
 
@@ -91,7 +93,8 @@ def verifying(call: Callable) -> Callable:
         zero = waiting(fixed.never, state)
         if fixed.other is not None:
             zero = (fixed.other[i % len(fixed.other)] + zero).max(1).max()
-        target, draft = (first_written(z, zero) for z in (state.target, state.draft))
+        both = zip(fixed.firsts, (state.target, state.draft), strict=True)
+        target, draft = (first_written(first, z, zero) for first, z in both)
         batch = fixed.batch._replace(target=target, draft=draft)
         return State(target, draft, *inner(after(batch, zero)))
 
@@ -105,10 +108,10 @@ def waiting(never: Array, state: State) -> Array:
     return jnp.where((total == never) | (ends == never), 1.0, 0.0)
 
 
-def first_written(logits: Array, zero: Array) -> Array:
-    """The same logits, but the first of them is written, after `zero` is known."""
-    first = logits[:1, :1, :1] + zero.astype(logits.dtype)
-    return lax.dynamic_update_slice(logits, first, (0, 0, 0))
+def first_written(first: Array, logits: Array, zero: Array) -> Array:
+    """The same logits, but the first of them is written, after `zero` is known. It is
+    an argument: were it read where it is written, XLA would copy all logits."""
+    return lax.dynamic_update_slice(logits, first + zero.astype(first.dtype), (0, 0, 0))
 
 
 def after(batch: Inputs, zero: Array) -> Inputs:
@@ -128,7 +131,9 @@ def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
     """
     size, gamma = batch.tokens.shape
     n, tokens = jnp.zeros(size, jnp.int32), jnp.zeros((size, gamma + 1), jnp.int32)
-    fixed = Fixed(batch._replace(target=None, draft=None), jnp.int32(NEVER), None)
+    firsts = batch.target[:1, :1, :1], batch.draft[:1, :1, :1]
+    rest = batch._replace(target=None, draft=None)
+    fixed = Fixed(rest, firsts, jnp.int32(NEVER), None)
     if cache is not None:
         rows = max(1, 2 * cache // (4 * COLUMNS))
         fixed = fixed._replace(other=jnp.zeros((PARTS, rows, COLUMNS), jnp.float32))
@@ -137,21 +142,51 @@ def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
 
 def check_loop(program, state: State, length: int) -> None:
     """Raises ValueError unless a compiled chain reads the logits in a loop of `length`
-    steps alone: what stands before it is not in the time of a step."""
+    steps alone, as what stands before it is not in the time of a step, and unless a
+    step writes the first logit where it lies, as a copy would be in every cache."""
     text = program.as_text()
     found, entry = hlo.computations(text)
     loops = [loop.trips for loop in hlo.loops(hlo.read(text))]
     if length not in loops:
         raise ValueError(f"no loop of {length} steps, but {loops}: it was rewritten")
-    shapes = [f"[{','.join(map(str, z.shape))}]" for z in (state.target, state.draft)]
-    entry = found[entry]
-    logits = {op.name for op in entry if any(size in op.shape for size in shapes)}
+    sizes = [f"[{','.join(map(str, z.shape))}]" for z in (state.target, state.draft)]
+
+    def of_logits(op: hlo.Instruction) -> bool:
+        return any(size in op.shape for size in sizes)
+
+    logits = {op.name for op in found[entry] if of_logits(op)}
     moves = {kernel.name for kernel in hlo.read(text).kernels if kernel.moves}
-    for op in entry:
+    for op in found[entry]:
         moved = op.name in moves or op.opcode.startswith("copy")  # begun and ended too
         ahead = op.opcode not in hlo.FREE and not moved
-        if ahead and logits & {*NAME.findall(op.rest.partition("metadata=")[0])}:
+        if ahead and logits & {*operands_of(op)}:
             raise ValueError(f"{op.name} reads logits before the loop or after it")
+    (loop,) = (op for op in found[entry] if op.opcode == "while")
+    body = found[re.search(r"\bbody=%?([\w.\-]+)", loop.rest)[1]]
+    (root,) = (op for op in body if op.root)
+    for op in body:
+        left = op.name in operands_of(root) and op.opcode not in hlo.FREE
+        if left and of_logits(op) and not in_place(op, found):
+            raise ValueError(f"{op.name} copies the logits in every step")
+
+
+def operands_of(op: hlo.Instruction) -> list[str]:
+    return NAME.findall(op.rest.partition("metadata=")[0])
+
+
+def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bool:
+    """Whether an update writes into its operand: alone, or in a fusion that reads the
+    operand nowhere else."""
+    if op.opcode == "dynamic-update-slice":
+        return True
+    called = hlo.CALLED.search(op.rest)
+    if op.opcode != "fusion" or not called:
+        return False
+    inside = found[called[1]]
+    (root,) = (inner for inner in inside if inner.root)
+    written = operands_of(root)[0]
+    readers = [inner.name for inner in inside if written in operands_of(inner)]
+    return root.opcode == "dynamic-update-slice" and readers == [root.name]
 
 
 def measured(

@@ -117,6 +117,42 @@ def test_what_stands_before_the_loop_is_refused(batch):
             timing.check_loop(compiled(step, given, length), given[1], LENGTH)
 
 
+def test_a_step_that_copies_the_logits_is_refused(batch):
+    given = timing.operands(batch, None)
+    verify = timing.verifying(CALL)
+
+    def step(i, fixed, state):
+        end = verify(i, fixed, state)
+        return end._replace(target=end.target + 1)
+
+    with pytest.raises(ValueError, match="copies the logits in every step"):
+        timing.check_loop(compiled(step, given), given[1], LENGTH)
+
+
+UPDATE = """
+%fused {{
+  %logits = f32[1,6,300]{{2,1,0}} parameter(0)
+  %more = f32[] parameter(1)
+  %first = f32[1,1,1]{{2,1,0}} {first}
+  %zero = s32[] constant(0)
+  ROOT %update = f32[1,6,300]{{2,1,0}} dynamic-update-slice(%logits, %first, %zero)
+}}
+
+ENTRY %main {{
+  ROOT %fusion = f32[1,6,300]{{2,1,0}} fusion(%a, %b), kind=kLoop, calls=%fused
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "wanted"), [("bitcast(%more)", True), ("slice(%logits)", False)]
+)
+def test_an_update_that_reads_what_it_writes_is_a_copy(first, wanted):
+    """XLA for GPUs writes one logit, or launches a thread for each of them."""
+    found, entry = hlo.computations(UPDATE.format(first=first))
+    assert timing.in_place(found[entry][0], found) == wanted
+
+
 def test_a_step_waits_for_all_that_the_one_before_gave(batch):
     """Of 1 where the sum or a logit is what cannot be; else 0."""
     _, state = timing.operands(batch, None)
