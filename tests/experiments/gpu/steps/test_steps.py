@@ -115,4 +115,4 @@ def test_both_ways_to_end_a_draft_make_the_same_texts(trips, tmp_path):
     found = loops.measure(pair.given([asked, str(tmp_path)]))
     known = loops.measure(pair.given([asked.replace(trips, "known"), str(tmp_path)]))
     assert found["checksum"] == known["checksum"] and found["calls"] == known["calls"]
-    assert min(found[name] for name in ("token_ms", "step_ms", "prefill_ms")) > 0
+    assert min(found[name] for name in ("token_ms", "prefill_ms")) > 0
