@@ -164,7 +164,13 @@ def aside(asked: bool) -> AbstractContextManager:
 
 def tell(document: Mapping) -> None:
     """Prints a document as one line of JSON."""
-    print(json.dumps(plain(document), allow_nan=False), flush=True)
+    print(line_of(document), flush=True)
+
+
+def line_of(document: Mapping) -> str:
+    """A document as one line of JSON in ASCII, which is right in every encoding that a
+    console may have."""
+    return json.dumps(plain(document), allow_nan=False)
 
 
 def plain(value: Any) -> Any:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from specjax import configs, console
 from specjax.cli import workers
 from specjax.cli.workers import finished
-from specjax.configs import ConfigError, RowFile, flags
+from specjax.configs import RowFile, flags
 from specjax.configs.run import OUT
-from specjax.measure import jsonl
+from specjax.measure import jsonl, provenance
 
 FOLDER = "sweep"  # in OUT: what workers write until all rows have records
 
@@ -33,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_out(parser, OUT)
     workers.add(parser, "row")
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
-    with parser.refusing(ConfigError):
+    with parser.refusing(ValueError):
+        provenance.check_clean(chosen.out)
         every = configs.every(rows)
         launcher = workers.launched(chosen, chosen.out / FOLDER / "workers")
     failed = []

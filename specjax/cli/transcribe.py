@@ -7,7 +7,6 @@ read or written ends alone, and the exit code is then 1.
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
     if result.windows:
         shown.say(took(result, time.monotonic() - begun), sys.stderr)
     if flags.json:
-        shown.show(json.dumps(document(result), ensure_ascii=False))
+        shown.show(console.line_of(document(result)))
     return int(shown.failed)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specjax import configs, console, hosts, mesh, native
 from specjax.configs import Built, ConfigError, RowFile
-from specjax.measure import jsonl, provenance
+from specjax.measure import baseline, jsonl, provenance
 from specjax.measure.row import versions
 
 OUT = Path("runs/results")
@@ -61,6 +61,7 @@ def measure(
         old = None if again else kept_record(path, built)
     if old := hosts.of_first(old):
         return old, False
+    provenance.check_clean(out)
     inputs = partial(provenance.inputs, measurement.inputs)
     hosts.agree(inputs, f"{built.table}/{built.name}")
     begun = time.monotonic()
@@ -68,6 +69,8 @@ def measure(
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
         seconds = time.monotonic() - begun
         origin = provenance.of(measurement, built.config, seconds, built.typed)
+    if (alone := baseline.token_ms(measured)) is not None:
+        origin["baseline_token_ms"] = alone
     record = {
         "row": built.name,
         "table": built.table,

@@ -110,6 +110,20 @@ def meant(found: dict[str, str], value: str) -> str:
     return found.get(value[1:], value) if value.startswith("%") else value
 
 
+def check_clean(out: Path) -> None:
+    """Checks that what is measured now may enter the folder `out`.
+
+    Raises:
+      ValueError: `out` is the results of this checkout, and files other than results
+        differ from its commit, so that no commit would name what was measured.
+    """
+    if out.resolve() == HOME / "results" and commit()["dirty"]:
+        raise ValueError(
+            "the checkout has changes that no commit holds, and results/ takes records"
+            " of commits alone: commit or stash them, or write elsewhere with --out"
+        )
+
+
 @cache
 def commit() -> dict:
     """The commit, and whether files other than results differ from it; None outside

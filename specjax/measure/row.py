@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 
 from specjax import jax_flags, native
+from specjax.measure import processor
 from specjax.mesh import layout
 from specjax.plugins import is_own
 
@@ -24,6 +25,7 @@ def machine() -> dict:
     devices = jax.devices()
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
+    device |= {"processor": processor.describe()}
     told = {"versions": versions(), "device": device, "products": native.in_use()}
     told["xla_flags"] = jax_flags.xla()
     return told if layout.value is None else told | {"mesh": layout.value._asdict()}

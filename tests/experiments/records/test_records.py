@@ -144,6 +144,16 @@ def test_provenance_names_everything():
     assert {"commit", "dirty", "dtype", "seed", "date", "device"} <= set(origin)
 
 
+def test_results_take_records_of_commits_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": True})
+    provenance.check_clean(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"no commit holds.*--out"):
+        provenance.check_clean(tmp_path / "results" / ".." / "results")
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": False})
+    provenance.check_clean(tmp_path / "results")
+
+
 def test_without_git_there_is_no_commit(monkeypatch):
     def absent(*arguments):
         raise FileNotFoundError("git")
