@@ -29,18 +29,18 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("progress questions prompt_lines streaming serving mesh"))
+TEXT = (*TEXT, *ours("progress questions prompt_lines text_files streaming"))
+TEXT = (*TEXT, *ours("serving mesh"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
 ALONE = "types truncation console plugins jax_flags theory native tokenizers"
-ALONE += " prompt_lines progress"
+ALONE += " prompt_lines progress questions text_files"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
     "specjax.hosts": ours("console"),
-    "specjax.questions": ours("prompt_lines"),
     "specjax.probs": ours("types truncation hosts"),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),
@@ -62,9 +62,9 @@ ROOMS = {
     ),
     "specjax.pretrained": (*ours("types models"), *FILES),
     "specjax.sides": (*LIBRARY, *ours("pretrained")),
-    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins")),
+    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins text_files")),
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins draft_kinds")),
-    "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
+    "specjax.prompts": ours("models pretrained zoo questions prompt_lines text_files"),
     "specjax.fused": (*LIBRARY, *ours("sides mesh"), "pallas_kernels"),
     "specjax.mesh": ours("checkpoints hosts native quantized sides types"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
