@@ -31,7 +31,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax import console, mesh, progress
+from specjax import console, mesh, progress, writing
 from specjax.checkpoints import Config
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
@@ -138,7 +138,7 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
                     each = [float(measure(state.params, rows)) for rows in fixed]
                     point[name] = round(float(np.mean(each)), 4)
                 point["seconds"] = round(time.monotonic() - begun, 1)
-                with curve.open("a") as file:
+                with writing.naming(curve), curve.open("a") as file:
                     file.write(json.dumps(point) + "\n")
             due = state.step % recipe.checkpoint_every == 0 or last or ending
             falls = recipe.decay and state.step == recipe.steps - recipe.decay

@@ -8,14 +8,13 @@ prompts that are changed the other blocks keep theirs.
 import hashlib
 import itertools
 import json
-import os
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from specjax import prompt_lines
 from specjax.prompts import located
+from specjax.writing import whole
 
 PACKED = (".gz", ".xz")
 
@@ -102,17 +101,6 @@ def keep(folder: Path, block: Block, texts: Sequence[dict]) -> None:
     rows = enumerate(texts, block.first)
     written = [json.dumps({"index": i} | text) + "\n" for i, text in rows]
     whole(texts_of(folder, block), written)
-
-
-def whole(path: Path, written: Iterable[str]) -> None:
-    """Writes a file that is there once all of it is on the disk."""
-    part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("w", encoding="utf-8") as file:
-        file.writelines(written)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def part(path: Path, folder: Path, every: Iterable[Block], before: list[str]) -> None:

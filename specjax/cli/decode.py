@@ -18,7 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import console, drafts, native, plans, prompts, streaming, text
+from specjax import (
+    console,
+    drafts,
+    native,
+    plans,
+    prompts,
+    streaming,
+    text,
+    writing,
+)
 from specjax.cli import blocks, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
@@ -176,7 +185,7 @@ def prepare(setting: Setting) -> None:
     of the same prompts: they keep their texts. Raises ValueError for any other."""
     folder, file = setting.folder, setting.prompts
     if not (held := before(folder)):
-        blocks.whole(folder / SETTING, [json.dumps(told(setting))])
+        writing.whole(folder / SETTING, [json.dumps(told(setting))])
         return
     asked_for = told(setting).items()
     differ = [f"{k} {held.get(k)!r}" for k, v in asked_for if held.get(k) != v]
@@ -211,7 +220,7 @@ def finish(setting: Setting) -> int:
     every = [*blocks.cut(setting.prompts, setting.block)]
     count = blocks.join(setting.folder, every, setting.folder / TEXTS)
     joined = {"joined": [block.digest for block in every]}
-    blocks.whole(setting.folder / SETTING, [json.dumps(told(setting) | joined)])
+    writing.whole(setting.folder / SETTING, [json.dumps(told(setting) | joined)])
     for name in ("blocks", "workers"):
         shutil.rmtree(setting.folder / name, ignore_errors=True)
     return count
