@@ -47,6 +47,11 @@ def early_exit(target: Side, layers: int) -> Side:
 COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
 
 
+def counts() -> tuple[Path, ...]:
+    """Returns the files of all bundled counts."""
+    return tuple(zoo.FOLDER / f"{name}.safetensors" for name in COUNTS.values())
+
+
 def counted(target: Side, order: int) -> Side:
     """Counts of the target's vocabulary. Raises ValueError where none are bundled."""
     if target.vocab not in COUNTS:

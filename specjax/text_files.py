@@ -28,6 +28,11 @@ def starts(raw: bytes, table: dict) -> Callable | str | None:
     return next((value for key, value in table.items() if raw.startswith(key)), None)
 
 
+def is_packed(start: bytes) -> bool:
+    """Whether a file that starts so is packed."""
+    return bool(starts(start, UNPACK) or starts(start, PACKED))
+
+
 def content(path: str | Path) -> bytes:
     """Returns a file's bytes, unpacked.
 

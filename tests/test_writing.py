@@ -1,4 +1,4 @@
-"""What was there stays until the new file is whole; a full disk is said with its path."""
+"""What was there stays until a new file is whole; a full disk is one line."""
 
 import errno
 import os

@@ -153,6 +153,14 @@ def test_inputs_are_told_by_their_content(tmp_path, monkeypatch):
     assert provenance.changed_inputs(origin) == []
     weights.write_text("2")
     assert provenance.changed_inputs(origin) == ["weights"]
+    places = [tmp_path.parent / f"{tmp_path.name}_{x}" / "a/model.bin" for x in "pq"]
+    for place, content in zip(places, ("3", "4"), strict=True):  # of one name
+        place.parent.mkdir(parents=True)
+        place.write_text(content)
+    assert [*provenance.inputs([*places, *places])] == [
+        f"{tmp_path.name}_{x}/a/model.bin" for x in "pq"
+    ]
+    assert [*provenance.inputs(places[:1])] == ["model.bin"]
     weights.unlink()  # those of another machine say nothing
     assert provenance.changed_inputs(origin) == []
 
