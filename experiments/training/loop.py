@@ -35,7 +35,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax import console, mesh, progress
+from specjax import console, mesh, progress, writing
 from specjax.checkpoints import Config
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
@@ -144,7 +144,7 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
                     point[name] = round(float(np.mean(each)), 4)
                     check_finite(folder, step, name, point[name])
                 point["seconds"] = round(time.monotonic() - begun, 1)
-                with curve.open("a") as file:
+                with writing.naming(curve), curve.open("a") as file:
                     file.write(json.dumps(point, allow_nan=False) + "\n")
             due = state.step % recipe.checkpoint_every == 0 or last or ending
             falls = recipe.decay and state.step == recipe.steps - recipe.decay

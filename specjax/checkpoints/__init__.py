@@ -123,11 +123,15 @@ def load(
     return Pretrained(called, config, model, params, *read)
 
 
-def check(name: str | Path, dtype: str = "float32") -> None:
-    """Raises ValueError, as `load` and before any weight is read, for what is no
-    checkpoint."""
+def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
+    """Returns the model of a name without its weights: its sizes, the ids around a text
+    and the files that it is read from. Raises ValueError, as `load` and before any
+    weight is read, for what is no checkpoint."""
     jax_flags.check()
-    _open(str(name), int8_weights.activations(dtype))
+    opened = _open(str(name), int8_weights.activations(dtype))
+    called, model = _called(name), build(opened.config)
+    around = opened.files, *opened.ends, None, opened.stored
+    return Pretrained(called, opened.config, model, None, dtype, *around)
 
 
 def save(

@@ -1,7 +1,6 @@
 """What a gin file describes: one row of a table, built but not yet measured."""
 
 import datetime
-import importlib
 import os
 import platform
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import jax
 from specjax import jax_flags, native
 from specjax.measure import processor
 from specjax.mesh import layout
-from specjax.plugins import is_own
+from specjax.plugins import file_of, is_own
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
@@ -84,5 +83,4 @@ def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
 def own_files(*names: str) -> tuple[Path, ...]:
     """The sources of rules and policies that are named as "module:name": inputs of what
     is measured by them, so that a change of theirs is seen."""
-    modules = (name.partition(":")[0] for name in names if is_own(name))
-    return tuple(Path(importlib.import_module(name).__file__) for name in modules)
+    return tuple(file_of(name) for name in names if is_own(name))

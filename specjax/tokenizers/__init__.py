@@ -109,6 +109,18 @@ def beside(place: Path) -> Path | None:
     return config if is_byt5 else None
 
 
+def files(file: Path) -> list[Path]:
+    """Returns all files that a tokenizer and its chat template are read from. file: the
+    one that `beside` gives."""
+    if file.suffix == gguf.SUFFIX:
+        return [file]
+    names = folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL
+    names += (merges.MERGES,) if file.name == "vocab.json" else ()
+    places = [file.with_name(name) for name in names]
+    places += sorted((file.parent / chat.FURTHER).glob("*.jinja"))
+    return [file, *(place for place in places if place.is_file())]
+
+
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:
     """What each of ever longer lists of ids adds to the text before it. A character of
     several tokens is held back until the last of them is there; what stays broken is
