@@ -8,7 +8,7 @@ Only `gumbel` is named by position, for `verifiers.gumbel`, whose verdict on a t
 depends on nothing after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +31,7 @@ def purpose(key: Array, name: int) -> Array:
 
 def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array:
     """`[B, *shape]` float32 uniforms in [0, 1) of one slot, the same for any gamma."""
-    keys = _fold(key, jnp.full(key.shape, slot))
-    return jax.vmap(lambda k: jax.random.uniform(k, shape, jnp.float32))(keys)
+    return draw_uniform(_slot(key, slot), shape)
 
 
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
@@ -40,20 +39,13 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
 
     The same for whoever asks, draft or target, in whichever iteration.
     """
-    key = purpose(iteration(request_key, position), GUMBEL)
-    # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
-    options = dict(dtype=jnp.float32, mode="high")
-    return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), **options))(key)
+    return draw_gumbel(purpose(iteration(request_key, position), GUMBEL), vocab)
 
 
 def gumbels(key: Array, slots: Array, vocab: int) -> Array:
     """[B, N, V] float32 Gumbel variables of the slots [N], of keys [B]."""
-    options = dict(dtype=jnp.float32, mode="high")
-
-    def of(key: Array, slot: Array) -> Array:
-        return jax.random.gumbel(jax.random.fold_in(key, slot), (vocab,), **options)
-
-    return jax.vmap(lambda key: jax.vmap(lambda slot: of(key, slot))(slots))(key)
+    each = jax.vmap(lambda slot: _slot(key, slot), out_axes=1)(jnp.asarray(slots))
+    return draw_gumbel(each, vocab)
 
 
 def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
@@ -63,6 +55,32 @@ def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
     """
 
     def of(name: int, slot: int) -> Array:
-        return uniform(purpose(key, name), slot, (2,))
+        return _slot(purpose(key, name), slot)
 
-    return jax.vmap(of, out_axes=1)(*jnp.array(names, jnp.int32).T)
+    each = jax.vmap(of)(*jnp.array(names, jnp.int32).T)
+    return jnp.moveaxis(draw_uniform(each, (2,)), 0, 1)
+
+
+def _slot(key: Array, slot: Array | int) -> Array:
+    return _fold(key, jnp.full(key.shape, slot))
+
+
+# All noise of a step is drawn by these two, from keys that nothing else is made of.
+
+
+def draw_uniform(key: Array, shape: tuple[int, ...]) -> Array:
+    """Draws float32 uniforms in [0, 1) from each of keys [...]: `[..., *shape]`."""
+    return _each(lambda one: jax.random.uniform(one, shape, jnp.float32), key)
+
+
+def draw_gumbel(key: Array, vocab: int) -> Array:
+    """Draws float32 Gumbel variables from each of keys [...]: [..., V]."""
+    # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
+    options = dict(dtype=jnp.float32, mode="high")
+    return _each(lambda one: jax.random.gumbel(one, (vocab,), **options), key)
+
+
+def _each(draw: Callable[[Array], Array], key: Array) -> Array:
+    for _ in range(key.ndim):
+        draw = jax.vmap(draw)
+    return draw(key)

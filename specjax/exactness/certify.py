@@ -23,7 +23,7 @@ from jax import Array
 from scipy import special
 
 from specjax import console, keys, policies, probs, verifiers
-from specjax.exactness import decoded, enumeration
+from specjax.exactness import decoded, draws, enumeration
 from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
@@ -238,6 +238,13 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
         broken = set() if p_value > 1e-6 else {"noise"}
         what = f"noise, p = {p_value:.2f}"
         yield name, what, 3, 2, *[""] * 6, verdict_of(broken)
+    for name in chosen:
+        steps, problems = draws.of_rule(verifiers.named(name))
+        broken = {"draws"} if problems else set()
+        yield name, f"draws of {steps} steps", 3, *[""] * 7, verdict_of(broken)
+    count, shared = draws.of_shapes(10)
+    broken = {"draws"} if shared else set()
+    yield "tree", f"slots, {count} shapes", "", 10, *[""] * 6, verdict_of(broken)
     p_value = race_p_value(5)
     broken = set() if p_value > 1e-6 else {"law"}
     yield "race", f"winners, p = {p_value:.2f}", 5, *[""] * 7, verdict_of(broken)
