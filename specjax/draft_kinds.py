@@ -123,6 +123,8 @@ def tree(
         model = sides.built(_of_config, Remade, **sizes)
     elif draft == "bigram":
         model = sides.built(ngram.bigram, Remade, vocab=target.vocab)
+    elif other.model is not None:
+        model = sides.built(_as_it_is, Remade, model=other.model)
     else:
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
     listed = {"accept": accept, "floors": floors, "grown": grown}
@@ -167,6 +169,10 @@ def _tree(
     else:
         shape = apart.build(side) if side else kary.build(width)
     return trees.build(model(), shape(gamma), siblings)
+
+
+def _as_it_is(model: Model) -> Model:
+    return model
 
 
 def _of_config(config: Any, vocab: int) -> Model:
