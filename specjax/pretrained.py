@@ -6,7 +6,7 @@ from pathlib import Path
 from specjax import checkpoints, tokenizers, zoo
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.models import rounded, whisper, widened
-from specjax.tokenizers import gguf
+from specjax.tokenizers import gguf_file
 from specjax.tokenizers.folder import special_ids
 
 
@@ -167,7 +167,7 @@ def beside(model: Pretrained) -> Path | None:
     """The tokenizer that lies beside weights, else, for weights in the bundled format,
     the bundled one of this vocabulary."""
     first = model.files[0]
-    if first.suffix == gguf.SUFFIX:
+    if gguf_file.is_gguf(first):
         return first
     folders = [first, first.parent] if first.is_dir() else [first.parent]
     if zoo.FOLDER not in folders:

@@ -125,10 +125,10 @@ BARRED = {
 }
 # Files that may have another: extras of `specjax`, imported where they are asked for.
 ALLOWED = {
-    "specjax.checkpoints.gguf": ("gguf",),
+    "specjax.checkpoints.ggml_types": ("gguf",),
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
     "specjax.checkpoints.openai_whisper": ("torch",),
-    "specjax.tokenizers.gguf": ("gguf",),
+    "specjax.tokenizers.gguf_file": ("gguf",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),
