@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.gpu.aot import compilers, hlo
+from experiments.gpu.aot import compilers, graphs, hlo
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = "here"  # the GPU of this machine, on which the program then runs
@@ -33,7 +33,6 @@ USED = re.compile(
     r".*?Used (\d+) registers([^\n]*)",
     re.S,
 )
-THUNK = re.compile(r"^(\s*)\d+: k(\w+)\s+\[[^\]]*\]\s*(\S*)")
 
 
 class Kernel(NamedTuple):
@@ -115,27 +114,11 @@ def compiled(named: str, device: str) -> hlo.Sequence:
 
 
 def launches(folder: Path) -> tuple[int, int]:
-    """`thunks` of what XLA dumped of the program. Raises RuntimeError if it did not."""
-    for kind in ("thunk_sequence_after*", "thunk_sequence"):
-        files = sorted(folder.glob(f"*jit_inspected*{kind}.txt"))
-        if files:
-            return thunks(files[-1].read_text("utf-8"))
-    raise RuntimeError("XLA dumped no list of thunks")
-
-
-def thunks(text: str) -> tuple[int, int]:
-    """Launches in a thunk sequence, and how many of them lie in a command buffer."""
-    launches = captured = 0
-    inside: int | None = None
-    for match in filter(None, map(THUNK.match, text.splitlines())):
-        depth, kind = len(match[1]), match[2]
-        inside = None if inside is not None and depth <= inside else inside
-        if kind == "CommandBuffer":
-            inside = depth
-        elif kind not in ("While", "Conditional", "Sequential"):
-            launches += 1
-            captured += inside is not None
-    return launches, captured
+    """Launches of the program that XLA dumped, and how many of them lie in a graph.
+    Raises RuntimeError if it did not."""
+    text = compilers.thunk_list(folder, "jit_inspected")
+    inside = [it for _, it in graphs.everything(graphs.read(text))]
+    return len(inside), sum(inside)
 
 
 def read(ptx: str, report: str | None) -> list[Kernel]:
