@@ -9,7 +9,7 @@ one of `policies`; `generate.build` runs it to the end, `stream` shows its every
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from specjax import drafters, generate, policies, theory, verifiers
+from specjax import drafters, generate, jax_flags, policies, theory, verifiers
 from specjax.generate import autoregressive
 from specjax.generate import build_stream as stream
 from specjax.inputs import make_prompt, make_request, make_sampling
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from specjax.speech.transcripts import Transcribed, transcribe
     from specjax.text import Generated, generate_text, stream_text
 
+jax_flags.set_xla()
 __version__ = "0.1.0"
 
 __all__ = [

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from specjax import chunks, keys, probs, trees
@@ -64,7 +65,8 @@ def build_step(
         key = keys.iteration(request.key, state.length)
         # x_1 .. x_gamma from M_q.
         draft_key = keys.purpose(key, keys.DRAFT)
-        asked = draft_key, params.draft, request, state, *hook
+        drafting = whole(state, drafter.gamma) if policy is None else state
+        asked = draft_key, params.draft, request, drafting, *hook
         draft, draft_cache = drafter.draft(*asked)
         carry = draft.policy if hook else state.policy
         draft = draft._replace(policy=None)
@@ -100,6 +102,12 @@ def build_step(
         return state._replace(tokens=tokens, length=length, **caches, **carried), info
 
     return spec_step
+
+
+def whole(state: State, gamma: int) -> State:
+    """The state of a step that drafts gamma tokens in every row, known to a compiler:
+    what no policy does is the same in every step."""
+    return state._replace(budget=np.full(state.budget.shape, gamma, np.int32))
 
 
 def within_draft(drafter: Drafter, policy: Policy | None) -> tuple[tuple, tuple]:

@@ -158,7 +158,8 @@ class State(NamedTuple):
     tokens: [B, L] prompt, then output, stale from `length` on; G + 1 slots to spare.
     length: [B] tokens committed. The target has not been fed the last of them yet.
     target_cache, draft_cache: opaque to the step.
-    budget: [B] tokens that the drafter may draft next, at most G.
+    budget: [B] tokens that the drafter may draft next, at most G. NumPy's where it is
+    known as a program is compiled, as it is in `draft` of a step without a policy.
     context: what a copying drafter may copy from besides `tokens`, or None.
     policy: what an adaptive rule carries, or None.
     """

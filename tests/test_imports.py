@@ -29,18 +29,19 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("progress questions prompt_lines streaming serving mesh"))
+TEXT = (*TEXT, *ours("progress questions prompt_lines text_files streaming"))
+TEXT = (*TEXT, *ours("serving mesh writing"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
-ALONE = "types truncation console plugins jax_flags theory native tokenizers"
-ALONE += " prompt_lines progress"
+ALONE = "types truncation plugins jax_flags theory native tokenizers"
+ALONE += " prompt_lines progress questions text_files writing"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
+    "specjax.console": ours("writing"),
     "specjax.hosts": ours("console"),
-    "specjax.questions": ours("prompt_lines"),
     "specjax.probs": ours("types truncation hosts"),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),
@@ -55,16 +56,19 @@ ROOMS = {
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("jax_flags step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
-    "specjax.zoo": (*PURE, *ours("models drafters.ngram tokenizers quantized")),
+    "specjax.zoo": (
+        *PURE,
+        *ours("models drafters.ngram tokenizers quantized writing"),
+    ),
     "specjax.checkpoints": (
         *PURE,
-        *ours("models tokenizers zoo quantized jax_flags native.cache_folder"),
+        *ours("models tokenizers zoo quantized jax_flags native.cache_folder writing"),
     ),
     "specjax.pretrained": (*ours("types models"), *FILES),
     "specjax.sides": (*LIBRARY, *ours("pretrained")),
-    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins")),
+    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins text_files")),
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins draft_kinds")),
-    "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
+    "specjax.prompts": ours("models pretrained zoo questions prompt_lines text_files"),
     "specjax.fused": (*LIBRARY, *ours("sides mesh"), "pallas_kernels"),
     "specjax.mesh": ours("checkpoints hosts native quantized sides types"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
@@ -72,7 +76,7 @@ ROOMS = {
     "specjax.plans": TEXT,
     "specjax.text": (*TEXT, *ours("plans")),
     "specjax.speech": (*TEXT, *ours("text")),
-    "specjax.measure": TEXT,
+    "specjax.measure": (*TEXT, *ours("jax_flags")),
     "specjax.exactness": (*TEXT, *ours("measure")),
     "specjax.configs": ours("console hosts measure mesh native"),
     "specjax.cli": (*TEXT, *ours("plans text speech measure exactness configs")),
@@ -121,10 +125,10 @@ BARRED = {
 }
 # Files that may have another: extras of `specjax`, imported where they are asked for.
 ALLOWED = {
-    "specjax.checkpoints.gguf": ("gguf",),
+    "specjax.checkpoints.ggml_types": ("gguf",),
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
     "specjax.checkpoints.openai_whisper": ("torch",),
-    "specjax.tokenizers.gguf": ("gguf",),
+    "specjax.tokenizers.gguf_file": ("gguf",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),

@@ -1,6 +1,9 @@
 """What cannot decode is refused before any compute, with what to do instead."""
 
 import functools
+import os
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import checkpoints, generate, keys, policies, trees
+from specjax import checkpoints, generate, jax_flags, keys, policies, trees
 from specjax.drafters import (
     autoregressive,
     best_first,
@@ -176,6 +179,29 @@ def test_flags_of_jax_that_nothing_runs_under_are_named(good, flag, value):
     for run in (good.run, lambda: checkpoints.load("code_small")):
         with context(value), pytest.raises(ValueError, match=f"^{flag} is '{value}', "):
             run()
+
+
+def test_flags_of_xla_are_named_by_one_word_before_jax_computes(monkeypatch):
+    own = "--xla_gpu_graph_min_graph_size=3"
+    told = "import jax, specjax; from specjax.measure.row import machine;"
+    told += "print(jax.numpy.ones(1), *machine()['xla_flags'])"
+    setting = {"SPECJAX_XLA": "graphs", "XLA_FLAGS": own}
+    done = subprocess.run(
+        [sys.executable, "-c", told],
+        env=os.environ | setting,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["[1.]", *jax_flags.SETS["graphs"], own], done.stderr
+    # By default there are none, and what is not in force is refused.
+    jnp.ones(1).block_until_ready()
+    have = jax_flags.xla()
+    for word, message in (("graph", "names no flags"), ("graphs", "JAX's first use")):
+        monkeypatch.setenv("SPECJAX_XLA", word)
+        jax_flags.set_xla()
+        with pytest.raises(ValueError, match=f"^SPECJAX_XLA={word} .*{message}"):
+            jax_flags.check()
+    assert jax_flags.xla() == have
 
 
 def test_noise_is_the_same_in_64_bit_jax():

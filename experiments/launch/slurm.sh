@@ -20,6 +20,7 @@ again() {
 }
 trap again TERM
 set -m # stages get a group of their own, whose every process is told
+export STAGES=${STAGES:-all}
 experiments/gpu/run_all.sh "$@" &
 stages=$!
 wait "$stages"

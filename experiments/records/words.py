@@ -1,6 +1,7 @@
 """Words that stand in a record of kernels where a number would, and their ratios."""
 
 FAILED, SKIPPED = "failed", "skipped"
+UNCLEAR = "no longer than the empty chain"
 NO_PEER = "the other has no time"
 
 

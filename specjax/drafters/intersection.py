@@ -11,7 +11,7 @@ them common, M pieces of a token, P pieces of a call.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -182,8 +182,10 @@ def held(drafter: Drafter, model: Model, stretch: int) -> Drafter:
     """A drafter by `told`, of the draft `model`, which drafts nothing where the text
     and what would be drafted take more of the draft's ids than there is room for."""
 
-    def draft(key: Array, params: Any, request: Any, state: Any) -> tuple[Draft, Told]:
-        draft, cache = drafter.draft(key, params, request, state)
+    def draft(
+        key: Array, params: Any, request: Any, state: Any, *go_on: Callable
+    ) -> tuple[Draft, Told]:
+        draft, cache = drafter.draft(key, params, request, state, *go_on)
         end = jnp.take_along_axis(cache.ends, state.length[:, None], axis=1)[:, 0]
         last = room(model, stretch, cache.ends.shape[1] - 1)
         fits = end + drafter.gamma <= last + 1

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from specjax import keys, probs
@@ -77,9 +78,11 @@ def rollout(
     slot) -> the Proposal for the slot after it. positions: how many the drafter knows,
     None for any: what would follow a token beyond them is not drafted, so that the
     target goes on alone where a text is longer. go_on: see `types.Policy`; a row that
-    it stops keeps the token it was told of. Stops at the batch's longest draft; the
-    shape stays G. Returns the draft and the last carry."""
+    it stops keeps the token it was told of. Stops at the batch's longest draft, or
+    after as many as `known` says; the shape stays G. Returns the draft and the last
+    carry."""
     batch = state.length.shape[0]
+    count = None if go_on else known(state, gamma, positions)
     num = jnp.minimum(state.budget, gamma)
     if positions is not None:
         num = jnp.clip(positions + 1 - state.length, 0, num)
@@ -119,30 +122,50 @@ def rollout(
     def longest(held: tuple) -> Array:
         return jnp.max(held[0]) if held else most
 
-    def body(carried):
-        _, slot, buffers, held, carry = carried
+    def further(slot, drafted: tuple) -> tuple:
+        buffers, held, carry = drafted
         # Read where it was recorded: carried besides, it is a kernel more on a GPU.
-        # So is whether to go on, where it is not computed with the slot.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
         proposal = advance(carry, _unpacked(last, shapes)[0], slot - 1)
-        (buffers, held), after = record(buffers, held, proposal, slot), slot + 1
-        return after < longest(held), after, buffers, held, proposal.carry
+        return *record(buffers, held, proposal, slot), proposal.carry
+
+    def while_longest(carried: tuple) -> tuple:
+        _, slot, *drafted = carried
+        drafted, after = further(slot, drafted), slot + 1
+        # Whether to go on is a kernel more, where it is not computed with the slot.
+        return after < longest(drafted[1]), after, *drafted
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
         jax.eval_shape(packed, first),
     )
-    (buffers, held), carry = record(empty, held, begun, slot=0), begun.carry
-    if gamma > 1:
-        carried = longest(held) > 1, jnp.int32(1), buffers, held, carry
-        carried = jax.lax.while_loop(lambda carried: carried[0], body, carried)
-        *_, buffers, held, carry = carried
+    drafted = *record(empty, held, begun, slot=0), begun.carry
+    if gamma > 1 and count is None:
+        carried = longest(drafted[1]) > 1, jnp.int32(1), *drafted
+        carried = jax.lax.while_loop(lambda it: it[0], while_longest, carried)
+        drafted = carried[2:]
+    elif gamma > 1:
+        drafted = jax.lax.fori_loop(1, count, further, drafted)
+    buffers, held, carry = drafted
     tokens, law = _unpacked(buffers, shapes)
     kind = type(first[1].logits)
     rows = (each for each in (begun.table, begun.logits) if isinstance(each, kind))
     law = probs.shared(law, next(rows, None))
     num, policy = held or (num, None)
     return Draft(tokens, num, law, policy=policy), carry
+
+
+def known(state: State, gamma: int, positions: int | None) -> int | None:
+    """How many tokens are drafted, where the compiler may know: a loop whose end only
+    the device knows makes a GPU's host wait once a token. None where the budget is the
+    device's own, or where a text may outgrow the positions; one that fills them has its
+    last drafts cut, and no fewer are drawn."""
+    outgrown = positions is not None and (
+        state.tokens.shape[1] > positions + gamma + 1  # slots to spare, see `State`
+    )
+    if outgrown or not isinstance(state.budget, np.ndarray):
+        return None
+    return min(int(state.budget.max()), gamma)
 
 
 def _where(rows: Array, x: Array, y: Array) -> Array:

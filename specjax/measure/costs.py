@@ -55,20 +55,33 @@ class Pair(NamedTuple):
         return Params(self.target.params, self.draft.params if gamma else None)
 
 
+def prefill(pair: Pair, gamma: int) -> partial:
+    """Returns what runs before the first step of a text: (prompt) -> `State`.
+
+    A partial of a jitted function, whose `func` and `args` another way to compile it
+    takes.
+    """
+    run = jax.jit(lambda p, x: generate.prefill(pair.decoder(gamma), p, x, pair.slots))
+    return partial(run, pair.params(gamma))
+
+
 def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
     """A state in the middle of its texts, to time single calls from."""
-    run = jax.jit(lambda p, x: generate.prefill(pair.decoder(gamma), p, x, pair.slots))
-    state = run(pair.params(gamma), prompt)
+    return middle(prefill(pair, gamma)(prompt), request)
+
+
+def middle(state: State, request: Request) -> State:
+    """Returns a state whose rows are half way to their limits."""
     return state._replace(length=(request.start + request.limit) // 2)
 
 
-def decode(pair: Pair, gamma: int) -> Callable:
-    """The whole of a text: (prompt, request) -> `generate.Output`."""
+def decode(pair: Pair, gamma: int) -> partial:
+    """The whole of a text: (prompt, request) -> `generate.Output`; see `prefill`."""
     loop = jax.jit(generate.build_loop(pair.decoder(gamma), pair.slots))
-    return lambda prompt, request: loop(pair.params(gamma), prompt, request)
+    return partial(loop, pair.params(gamma))
 
 
-def target_calls(pair: Pair, gamma: int, loops: int) -> Callable:
+def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
     """`loops` target calls on gamma + 1 tokens a row, their laws included."""
     model = pair.target.model
 
@@ -82,20 +95,27 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> Callable:
     return _repeat(call, loops, pair.params(gamma))
 
 
-def drafts(pair: Pair, gamma: int, loops: int) -> Callable:
-    """`loops` drafts of gamma tokens a row, catch-up included."""
+def drafts(pair: Pair, gamma: int, loops: int) -> partial:
+    """`loops` drafts of gamma tokens a row, catch-up included.
+
+    The budget is gamma and known as the program is compiled, as it is in the steps of a
+    decoder without a policy.
+    """
     drafter, vocab = pair.drafter(gamma), pair.target.vocab
 
     def call(params, request: Request, state: State):
-        state = _turn(state, vocab)
-        key = keys.purpose(keys.iteration(request.key, state.tokens[:, 0]), keys.DRAFT)
-        draft, cache = drafter.draft(key, params.draft, request, state)
-        return state._replace(draft_cache=cache), _own(draft)
+        budget = np.full(state.budget.shape, gamma, np.int32)
+        drafting = _turn(state, vocab)._replace(budget=budget)
+        key = keys.iteration(request.key, drafting.tokens[:, 0])
+        key = keys.purpose(key, keys.DRAFT)
+        draft, cache = drafter.draft(key, params.draft, request, drafting)
+        state = state._replace(tokens=drafting.tokens, draft_cache=cache)
+        return state, _own(draft)
 
     return _repeat(call, loops, pair.params(gamma))
 
 
-def _repeat(call: Callable, loops: int, params: Params) -> Callable:
+def _repeat(call: Callable, loops: int, params: Params) -> partial:
     """(request, state) -> what the last of `loops` calls gave; nothing is left out, as
     each call's result is carried and each reads other tokens."""
 
@@ -106,7 +126,7 @@ def _repeat(call: Callable, loops: int, params: Params) -> Callable:
 
         return jax.lax.fori_loop(1, loops, body, call(params, request, state))[1]
 
-    return lambda request, state: run(params, request, state)
+    return partial(run, params)
 
 
 def _turn(state: State, vocab: int) -> State:

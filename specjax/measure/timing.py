@@ -26,12 +26,20 @@ def interleaved(
     label: str = "",
     warm: Iterable[Callable] | None = None,
     after: Callable[[dict[Key, np.ndarray]], None] | None = None,
+    again: int = 0,
 ) -> dict[Key, np.ndarray]:
-    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run."""
+    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run.
+
+    again: unmeasured runs more, once all are compiled. A GPU needs two: XLA throws all
+    CUDA graphs away whenever it compiles, launches one kernel after the other on the
+    run after that, and records anew on the next.
+    """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
     first = list(programs.values() if warm is None else warm)
     for program in progress.track(first, f"{label}: compile"):
+        jax.block_until_ready(program())
+    for program in again * first:
         jax.block_until_ready(program())
     seconds = {name: np.zeros(rounds) for name in programs}
     for i in progress.track(range(rounds), f"{label}: measure"):

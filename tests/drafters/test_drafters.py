@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import probs
+from experiments.gpu.aot import hlo
+from specjax import generate, policies, probs
 from specjax.drafters import (
     anchored,
     autoregressive,
@@ -16,9 +17,9 @@ from specjax.drafters import (
     suffix,
 )
 from specjax.drafters.rollout import independent
-from specjax.inputs import make_prompt
-from specjax.step import Decoder
-from specjax.types import Kept, Params, Request, Sampling, State
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, build_step
+from specjax.types import Drafter, Kept, Params, Policy, Request, Sampling, State
 from tests.support import tiny
 from tests.support.drafted import along
 
@@ -207,3 +208,31 @@ def test_a_rollout_keeps_to_each_rows_budget():
     request = Request(key, Sampling(jnp.ones(2)), *[jnp.zeros(2, int)] * 3)
     draft, _ = jax.jit(random.build(8, gamma=4).draft)(key, None, request, state)
     np.testing.assert_array_equal(draft.num, [1, 3])
+
+
+def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:
+    """How often the loop over drafted tokens runs in a compiled step, None where the
+    device decides; of the loops of random bits and of searches all know their end."""
+    world = tiny.tables()
+    decoder = Decoder(world.target, drafter, policy=policy)
+    params = Params(world.target_weights, world.draft_weights)
+    prompt = make_prompt([[1, 3], [2]])
+    state = jax.eval_shape(lambda: generate.prefill(decoder, params, prompt, 32))
+    request = make_request(jax.random.key(0), prompt, 20, make_sampling(2, 1.0))
+    step = jax.jit(build_step(*decoder)).lower(params, request, state).compile()
+    every = [loop.trips for loop in hlo.loops(hlo.read(step.as_text()))]
+    (count,) = {None, drafter.gamma - 1}.intersection(every)
+    return count
+
+
+def test_a_compiler_knows_how_much_is_drafted_unless_something_may_stop_it():
+    """Else a GPU's host waits for every token: only this test can see it."""
+    model, gamma = tiny.tables().draft, 9
+    chain = autoregressive.build(model, gamma)
+    assert trips(chain) == gamma - 1
+    assert trips(chain, policies.named("adaptive")) is None
+    assert trips(copying.short_else(chain, least=2, short=2)) is None
+    # As many positions as texts have, in 32 slots of which gamma + 1 are to spare.
+    for slots, known in ((32 - gamma - 1, gamma - 1), (32 - gamma - 2, None)):
+        limited = model._replace(slots=slots)
+        assert trips(autoregressive.build(limited, gamma)) == known

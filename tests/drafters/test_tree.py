@@ -13,6 +13,7 @@ import pytest
 
 from specjax import generate, probs, trees
 from specjax.drafters import tree
+from specjax.exactness.goodness import g_test
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import Law, Sampling
@@ -20,7 +21,6 @@ from specjax.verifiers import recursive
 from tests.support import tiny
 from tests.support.drafted import SLOTS, Drafted, along, whole
 from tests.support.drafter_cases import BY_NAME
-from tests.support.goodness import g_test
 
 PARENT = (-1, -1, -1, 0, 0, 1, 3, 3)
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])

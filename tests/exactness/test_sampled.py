@@ -14,6 +14,7 @@ import pytest
 
 from specjax import generate
 from specjax.drafters import best_first, forked, grown, tree
+from specjax.exactness.goodness import bonferroni, neighbours_p_value, text_p_values
 from specjax.step import Decoder
 from specjax.types import Drafter, Verifier
 from specjax.verifiers import named, names
@@ -102,6 +103,6 @@ def test_what_looks_wrong_and_is_exact(mutant):
 def test_only_neighbours_show_that_they_share_their_coins():
     mutant = next(m for m in MUTANTS if m.noise.whose == PAIR)
     rows = texts(mutant, 1)[::2], texts(mutant, 1)[1::2]
-    each = [*map(goodness.text_p_values, rows, LAWS)]
-    assert goodness.bonferroni(each[0] + each[1]) > FINE
-    assert goodness.neighbours_p_value(*rows, LAWS) < NEVER
+    each = [*map(text_p_values, rows, LAWS)]
+    assert bonferroni(each[0] + each[1]) > FINE
+    assert neighbours_p_value(*rows, LAWS) < NEVER

@@ -142,6 +142,7 @@ def run(folder: Path, python: str, *folders: str, **environment: str):
     """python: what a program that stands for it does."""
     programs = {"compute-sanitizer": "", "stand_in": python}
     own = stubs(folder / "bin", **programs) | {"RUNS": str(folder / "runs")}
+    own |= {"STAGES": "all"}
     own |= {"PYTHON": str(folder / "bin/stand_in"), **environment}
     folders = folders or (str(folder), str(folder / "results"))
     command = ["bash", str(SCRIPT), *folders]
@@ -233,6 +234,67 @@ def test_an_implementation_is_left_out_of_the_kernels_and_goals_are_told(tmp_pat
     goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
     assert len(goals) == len(kernels.expectations()["goals"])
     assert goals[4] == "goal 3, time (<= 15): 12, met"
+
+
+TEN = "device memory steps token chip updates verification".split()
+
+
+def test_ten_minutes_are_rows_in_order_and_end_with_the_predictions(tmp_path):
+    done = run(tmp_path, ECHO, STAGES="")
+    assert done.returncode == 0, done.stderr
+    assert list(outcomes(done)) == TEN
+    lines = started(done)
+    assert lines[-1] == f"-m experiments.report.predicted {tmp_path / 'results'}"
+    (steps,) = (line for line in lines if "steps.gin:default" in line)
+    assert steps.count("chip_steps/steps.gin:") == 5
+    (chip,) = (line for line in lines if "chip.gin" in line)
+    assert "chip.gin:ende_small_t0" in chip and "GAMMAS = (%GAMMA,)" in chip
+    again = run(tmp_path, ECHO, STAGES="")
+    assert started(again) == lines[-1:]
+    assert set(outcomes(again).values()) == {"done before"}
+
+
+def test_rows_are_picked_by_name_and_one_that_fails_does_not_stop_the_rest(tmp_path):
+    broken = 'case "$*" in *skip_temp*) exit 3;; esac; echo "$@"'
+    picked = {"STAGES": "", "ROWS": "skip_temp cnndm_base_t1 b8_g5_v128256_f32"}
+    done = run(tmp_path, broken, **picked)
+    assert done.returncode == 1 and len(started(done)) == 3
+    told = outcomes(done)
+    assert told.pop("skip_temp").startswith("FAILED (3)")
+    assert [*told] == ["cnndm_base_t1", "b8_g5_v128256_f32"]
+    again = run(tmp_path, ECHO, **picked)
+    assert again.returncode == 0
+    assert any("skip_temp" in line for line in started(again))
+    assert list(outcomes(again).values()).count("done before") == 2
+    unknown = run(tmp_path, ECHO, STAGES="", ROWS="device chips")
+    assert unknown.returncode == 2 and not started(unknown)
+    assert "no row chips: ROWS may have device" in unknown.stderr
+
+
+def test_what_does_not_fit_into_the_minutes_is_left_for_the_next_run(tmp_path):
+    done = run(tmp_path, ECHO, STAGES="", MINUTES="3")
+    told = outcomes(done)
+    left = [
+        name for name, it in told.items() if it.startswith("left out: it needs 240")
+    ]
+    assert left == ["chip"] and told["steps"].startswith("ok")
+    own = {"STAGES": "", "ROWS": "no_graphs", "LIMIT": "1"}
+    slow = run(tmp_path, "exec sleep 20", str(tmp_path), str(tmp_path / "b"), **own)
+    assert slow.returncode == 1 and outcomes(slow)["no_graphs"].startswith(
+        "stopped after"
+    )
+
+
+def test_a_dry_run_of_ten_minutes_is_tiny(tmp_path):
+    echo = 'echo "-m $JAX_PLATFORMS $*"'
+    own = {"DRY": "1", "TMPDIR": str(tmp_path), "STAGES": ""}
+    done = run(tmp_path, echo, "", "", **own)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in started(done) if "experiments.run" in line]
+    assert len(rows) == len(TEN) - 2 and "--out results" not in done.stdout
+    for line in rows:
+        small = "COPIED = 65536" if "memory" in line else "t5_1_1_small/t5.Config.vocab"
+        assert small in line, line
 
 
 def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):

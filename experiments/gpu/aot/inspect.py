@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,8 @@ USED = re.compile(
     re.S,
 )
 THUNK = re.compile(r"^(\s*)\d+: k(\w+)\s+\[[^\]]*\]\s*(\S*)")
+GRAPH = "CommandBuffer"
+NO_LAUNCH = GRAPH, "While", "Conditional", "Sequential"  # thunks that hold others
 
 
 class Kernel(NamedTuple):
@@ -57,6 +60,15 @@ class Report(NamedTuple):
     counted: int
 
 
+class Thunk(NamedTuple):
+    """One entry of XLA's list of what a program does. name: of its HLO instruction.
+    captured: whether it lies in a CUDA graph."""
+
+    kind: str
+    name: str
+    captured: bool
+
+
 def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Report:
     """Compiles in a process of its own, as what is dumped is a setting of a process.
 
@@ -78,10 +90,9 @@ def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Rep
 
 def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     seen = [os.getcwd(), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
     own = {
         "PYTHONPATH": os.pathsep.join(filter(None, seen)),
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {dumping(folder)}",
         "MOSAIC_GPU_DUMP_TO": str(folder),
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # what is cached is not dumped
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -114,28 +125,41 @@ def compiled(named: str, device: str) -> hlo.Sequence:
     return hlo.read(program.as_text())
 
 
+def dumping(folder: Path) -> str:
+    """Returns the flags of XLA by which a process dumps what it compiles."""
+    return f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
+
+
 def launches(folder: Path) -> tuple[int, int]:
     """`thunks` of what XLA dumped of the program. Raises RuntimeError if it did not."""
+    return thunks(thunk_text(folder, "jit_inspected"))
+
+
+def thunk_text(folder: Path, module: str) -> str:
+    """Returns the last list of thunks that XLA dumped of a module, by its name. Raises
+    RuntimeError if it dumped none."""
     for kind in ("thunk_sequence_after*", "thunk_sequence"):
-        files = sorted(folder.glob(f"*jit_inspected*{kind}.txt"))
+        files = sorted(folder.glob(f"*{module}*{kind}.txt"))
         if files:
-            return thunks(files[-1].read_text("utf-8"))
+            return files[-1].read_text("utf-8")
     raise RuntimeError("XLA dumped no list of thunks")
 
 
 def thunks(text: str) -> tuple[int, int]:
     """Launches in a thunk sequence, and how many of them lie in a command buffer."""
-    launches = captured = 0
+    each = [thunk for thunk in listed(text) if thunk.kind not in NO_LAUNCH]
+    return len(each), sum(thunk.captured for thunk in each)
+
+
+def listed(text: str) -> Iterator[Thunk]:
+    """Yields the entries of a thunk sequence, those inside of others after them."""
     inside: int | None = None
     for match in filter(None, map(THUNK.match, text.splitlines())):
         depth, kind = len(match[1]), match[2]
         inside = None if inside is not None and depth <= inside else inside
-        if kind == "CommandBuffer":
+        yield Thunk(kind, match[3], inside is not None)
+        if kind == GRAPH:
             inside = depth
-        elif kind not in ("While", "Conditional", "Sequential"):
-            launches += 1
-            captured += inside is not None
-    return launches, captured
 
 
 def read(ptx: str, report: str | None) -> list[Kernel]:

@@ -1,10 +1,11 @@
 """A row of the table of kernels: every way to verify one shape, timed side by side.
 
-Each program is compiled, its outputs are compared with a float64 oracle, and only then
-is it timed; one that fails on any input is a line with its error and no number. Times
-are those of `timing`, shares those of the speed of a copy on the bytes
-that a program must read at least.
-Axes: B rows, G = gamma, V vocabulary, S sets, R rounds.
+Each program is compiled into a loop, the verdict that the loop ends with is compared
+with a float64 oracle, and only then is it timed; one that fails on any input is a line
+with its error and no number. A time is that of a step of the loop less that of the
+empty chain, which clears and waits alike and verifies nothing; both are recorded.
+Shares are those of the speed of a copy on the bytes that a program must read at least.
+Axes: B rows, G = gamma, V vocabulary, R rounds.
 """
 
 import os
@@ -14,12 +15,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from experiments.gpu.kernels import inputs, oracle, programs, timing
 from experiments.gpu.kernels.inputs import Inputs, Shape
-from experiments.gpu.kernels.programs import Grid, Program
-from experiments.records.words import FAILED, SKIPPED, over
+from experiments.gpu.kernels.programs import EMPTY, Grid, Program
+from experiments.gpu.kernels.timing import Fixed, State
+from experiments.records.words import FAILED, SKIPPED, UNCLEAR, over
 from specjax.measure.row import Measurement
+from specjax.measure.timing import interleaved
 
 # Quantity of a record, and the programs of which the fastest gives it.
 CHOICES = {
@@ -40,16 +44,20 @@ CHOICES = {
     "four_launches": "four_launches/none",
 }
 REFERENCE = f"{programs.REF}/{programs.NONE}"
+NEEDED = REFERENCE, EMPTY  # a row is nothing without them
+COLD, WARM = "cold", "warm"  # caches before every step
 NAMED = "kernel_bench.KernelSetting"
 
 
 class KernelSetting(NamedTuple):
     """What a row chooses: B, G, V and the dtype of the logits.
 
-    acceptances: the first is that at which tiles are chosen. rounds: R. cache: bytes of
-    which twice is read before anything is read again. least: of S. copied: bytes of the
-    array whose copy gives the speed of the memory. grid: tiles that are tried. skip:
-    implementations that are not run, by name. dry: a trial on a CPU, interpreted.
+    acceptances: the first is that at which tiles are chosen. rounds: R. length: steps
+    of a chain. cache: bytes of which twice is read before every step that finds caches
+    cold. copied: bytes of the array whose copy gives the speed of the memory. grid:
+    tiles that are tried. skip: implementations that are not run, by name; only: those
+    that are, as "implementation/carried", all of them by default. dry: a trial on a
+    CPU, interpreted.
     """
 
     batch: int
@@ -58,11 +66,12 @@ class KernelSetting(NamedTuple):
     dtype: str
     acceptances: tuple[float, ...] = (0.7, 0.3, 0.95)
     rounds: int = 30
+    length: int = 100
     cache: int = inputs.CACHE
-    least: int = 4
     copied: int = 2**30
     grid: Grid = Grid()
     skip: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     dry: bool = False
     seed: int = 0
 
@@ -71,11 +80,24 @@ class KernelSetting(NamedTuple):
         return Shape(self.batch, self.gamma, self.vocab, self.dtype)
 
 
+class Pair(NamedTuple):
+    """A program compiled into a chain of many steps, and one of one step."""
+
+    long: Callable
+    short: Callable
+
+
 class Ready(NamedTuple):
-    """A program that is compiled, and was right so far."""
+    """A program that is compiled, and was right so far. chains: by what caches are.
+    plain: of one call; apart: the same, with every kernel launched by itself."""
 
     program: Program
-    run: Callable
+    chains: dict[str, Pair]
+    plain: Callable
+    apart: Callable
+
+
+Tell = Callable[[dict], None]  # what becomes of a line as soon as there is one
 
 
 def build(setting: KernelSetting) -> Measurement:
@@ -86,8 +108,8 @@ def build(setting: KernelSetting) -> Measurement:
         raise ValueError(
             f"a vocabulary of {setting.vocab}: kernels need {oracle.BLOCK} ids"
         )
-    if setting.least < 2:
-        raise ValueError("least must be at least 2: one set cannot wait for another")
+    if setting.length < 2:
+        raise ValueError("length must be at least 2: a chain is compared with one step")
     if not all(0 < acceptance < 1 for acceptance in setting.acceptances):
         raise ValueError(f"acceptances must be in (0, 1); got {setting.acceptances}")
     if setting.dtype not in ("float32", "bfloat16"):
@@ -98,98 +120,130 @@ def build(setting: KernelSetting) -> Measurement:
 
 
 def measure(
-    setting: KernelSetting, candidates: Sequence[Program] | None = None
+    setting: KernelSetting,
+    candidates: Sequence[Program] | None = None,
+    tell: Tell = lambda line: None,
 ) -> dict:
+    """The numbers of a row.
+
+    Args:
+        setting: what is timed, and how.
+        candidates: programs; all of them by default.
+        tell: gets every line as soon as it is timed.
+    """
     place, shape = programs.here(setting.dry, NAMED), setting.shape
-    count = inputs.cold(shape, setting.cache, setting.least)
     if candidates is None:
         candidates = programs.programs(shape, place, setting.grid)
+    if EMPTY not in {it.name for it in candidates}:
+        candidates = [programs.nothing(), *candidates]
+    speed = timing.copy_speed(setting.copied)
+    tell({"name": "copy", "bytes": setting.copied, "gb_s": speed / 1e9})
     ready, failed, lines, rates, latency = None, [], [], [], {}
     for acceptance in setting.acceptances:
-        sets = inputs.sets(shape, acceptance, count, setting.seed)
-        it = inputs.answer(sets[0])
+        (batch,) = inputs.sets(shape, acceptance, 1, setting.seed)
+        it = inputs.answer(batch)
         means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
         rates.append({"wanted": acceptance, **means})
+        given = operands(batch, setting)
         first = ready is None
         if first:
-            ready, wrong = compiled(candidates, sets, setting.skip)
+            ready, wrong = compiled(candidates, given, batch, setting)
             failed += wrong
-        ready, wrong = sound(ready, sets)
+        ready, wrong = sound(ready, given, batch, it)
         failed += wrong
-        lines += timed(ready, sets, setting, acceptance)
+        one = Timing(setting, acceptance, speed, tell)
+        lines += one.timed(ready, given[COLD], COLD)
         if first:  # of each implementation and what is carried, the fastest tiles
             us, best = {line["name"]: line["us"] for line in lines}, {}
             for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
                 best.setdefault(group(entry.program.name), entry)
             ready = list(best.values())
-            # From a call to its result, dispatch and waiting included.
-            calls = {
-                name: partial(jax.jit(entry.program.call), sets[0])
-                for name, entry in best.items()
-            }
-            latency = timing.measured(calls, 1, setting.rounds, "latency")
-        del sets  # before the next sets are made
+            lines += one.timed(ready, given[WARM], WARM)
+            latency = one.alone(ready, batch)
+        del batch, given  # before the next are made
     right = {group(entry.program.name) for entry in ready}
-    lines = [line for line in lines if group(line["name"]) in right]
-    speed = timing.bandwidth(setting.copied, setting.rounds)
-    for line in lines:
-        line["share"] = line["bytes"] / (1e-6 * line["us"]) / speed
     return {
         **setting._asdict() | {"grid": setting.grid._asdict()},
         "interpreted": place.interpreted,
-        "sets": count,
         "acceptance": rates,
         "copy_gb_s": speed / 1e9,
         "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
-        "programs": lines,
+        "programs": [line for line in lines if group(line["name"]) in right],
         "failed": failed,
         "latency": {name: us for name, us in latency.items() if name in right},
-        **quantities(lines, setting),
+        **quantities([it for it in lines if group(it["name"]) in right], setting),
+    }
+
+
+Given = dict[str, tuple[Fixed, State]]  # what chains are run on, by caches
+
+
+def operands(batch: Inputs, setting: KernelSetting) -> Given:
+    return {
+        COLD: timing.operands(batch, setting.cache),
+        WARM: timing.operands(batch, None),
     }
 
 
 def compiled(
-    candidates: Sequence[Program], sets: list[Inputs], skip: tuple[str, ...]
+    candidates: Sequence[Program], given: Given, batch: Inputs, setting: KernelSetting
 ) -> tuple[list[Ready], list[dict]]:
-    """Chains of calls, and by name and error what is left out or does not compile."""
+    """All that is run of each program, and by name and error what is left out or does
+    not compile."""
 
-    def lower(program: Program) -> tuple:
-        return program, timing.lowered(program.call, sets)
+    def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
+        """Compilers wait for nobody; one after another they would take minutes."""
+        step = timing.verifying(program.call)
+        chains = {}
+        for cache, arguments in given.items():
+            both = (timing.chain(step, n) for n in (setting.length, 1))
+            chains[cache] = [pool.submit(run.lower(*arguments).compile) for run in both]
+        alone = jax.jit(program.call).lower(batch)
+        plain = pool.submit(alone.compile)
+        return program, chains, plain, pool.submit(alone.compile, timing.UNCAPTURED)
 
-    def chain(program: Program, compiling: Future) -> Ready:
-        run = compiling.result()
-        if program.rows:
-            timing.check_chain(run, sets)
-        return Ready(program, run)
+    def end(program: Program, chains: dict, plain: Future, apart: Future) -> Ready:
+        pairs = {
+            cache: Pair(*(it.result() for it in both)) for cache, both in chains.items()
+        }
+        for cache, pair in pairs.items():
+            timing.check_loop(pair.long, given[cache][1], setting.length)
+        return Ready(program, pairs, plain.result(), apart.result())
 
-    chosen = [it for it in candidates if it.name.partition("/")[0] not in skip]
-    names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}.skip"
+    chosen = [it for it in candidates if wanted(it, setting)]
+    names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}"
     left_out = [it.name for it in candidates if it.name not in names]
     if REFERENCE in left_out:
         raise RuntimeError(f"the reference itself fails: {error}")
-    # Compilers wait for nobody; one after another they would take minutes.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lowered, failed = tried({it.name: partial(lower, it) for it in chosen})
-        chains = {
-            program.name: partial(chain, program, pool.submit(it.compile))
-            for program, it in lowered
-        }
-        ready, wrong = tried(chains)
+        begun, failed = tried({it.name: partial(begin, pool, it) for it in chosen})
+        ready, wrong = tried({it[0].name: partial(end, *it) for it in begun})
     return ready, [{"name": name, "error": error} for name in left_out] + failed + wrong
 
 
-def sound(ready: Sequence[Ready], sets: list[Inputs]) -> tuple[list[Ready], list[dict]]:
-    """Those whose first and last verdicts are right; of others name and error."""
-    answers = {}
+def wanted(program: Program, setting: KernelSetting) -> bool:
+    listed = not setting.only or group(program.name) in {EMPTY, *setting.only}
+    return listed and program.name.partition("/")[0] not in setting.skip
+
+
+def sound(
+    ready: Sequence[Ready], given: Given, batch: Inputs, answer: oracle.Answer
+) -> tuple[list[Ready], list[dict]]:
+    """Those whose chains end with a right verdict; of others name and error. answer:
+    the oracle's, by the exact rule."""
+    answers = {None: answer}
 
     def right(entry: Ready) -> Ready:
-        verdicts, sigmoid = jax.device_get(entry.run(sets)), entry.program.sigmoid
-        for at in (0, len(sets) - 1) if entry.program.verifies else ():
-            if (at, sigmoid) not in answers:
-                answers[at, sigmoid] = inputs.answer(sets[at], sigmoid)
-            answer, tokens = answers[at, sigmoid], sets[at].tokens
-            if fault := oracle.wrong(answer, tokens, *verdicts[at]):
-                raise ValueError(f"not timed, as its output is wrong: {fault}")
+        sigmoid = entry.program.sigmoid
+        if entry.program.verifies and sigmoid not in answers:
+            answers[sigmoid] = inputs.answer(batch, sigmoid)
+        for cache, pair in entry.chains.items():
+            end = pair.long(*given[cache])
+            verdict = jax.device_get((end.n, end.tokens))
+            if entry.program.verifies:
+                fault = oracle.wrong(answers[sigmoid], batch.tokens, *verdict)
+                if fault:
+                    raise ValueError(f"not timed, as its output is wrong: {fault}")
         return entry
 
     return tried({entry.program.name: partial(right, entry) for entry in ready})
@@ -197,15 +251,16 @@ def sound(ready: Sequence[Ready], sets: list[Inputs]) -> tuple[list[Ready], list
 
 def tried(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[dict]]:
     """What could be made, and by name and error what could not. Raises RuntimeError for
-    the reference."""
+    the reference and the empty chain."""
     ready, failed = [], []
     for name, make in made.items():
         try:
             ready.append(make())
         except Exception as error:
-            if name == REFERENCE:
-                why = in_words(error)
-                raise RuntimeError(f"the reference itself fails: {why}") from error
+            if name in NEEDED:
+                whose = "reference" if name == REFERENCE else "empty chain"
+                why = f"the {whose} itself fails: {in_words(error)}"
+                raise RuntimeError(why) from error
             failed.append({"name": name, "error": in_words(error)})
     return ready, failed
 
@@ -214,21 +269,60 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def timed(
-    ready: Sequence[Ready], sets: list[Inputs], setting: KernelSetting, rate: float
-) -> list[dict]:
-    runs = {entry.program.name: partial(entry.run, sets) for entry in ready}
-    spreads = timing.measured(runs, len(sets), setting.rounds, f"acceptance {rate}")
-    return [
-        {
+class Timing(NamedTuple):
+    """How programs are timed at one acceptance. speed: bytes a second of a copy."""
+
+    setting: KernelSetting
+    acceptance: float
+    speed: float
+    tell: Tell
+
+    def timed(
+        self, ready: Sequence[Ready], operands: tuple[Fixed, State], cache: str
+    ) -> list[dict]:
+        """A line of each, the empty chain's among them. cache: COLD or WARM."""
+        pairs = {
+            it.program.name: [partial(run, *operands) for run in it.chains[cache]]
+            for it in ready
+        }
+        length, rounds = self.setting.length, self.setting.rounds
+        label = f"acceptance {self.acceptance}, {cache}"
+        seconds = timing.measured(pairs, length, rounds, label)
+        lines = [self.line(it.program, seconds, cache) for it in ready]
+        for line in lines:
+            self.tell(line)
+        return lines
+
+    def line(self, program: Program, seconds: Mapping, cache: str) -> dict:
+        """What a step took without what the empty chain takes, and both."""
+        own, empty = seconds[program.name], seconds[EMPTY]
+        net = timing.spread(own if program.name == EMPTY else own - empty)
+        read = self.setting.shape.row_bytes(program.rows)
+        share = read / (1e-6 * net["us"]) / self.speed if net["us"] > 0 else UNCLEAR
+        return {
             "name": program.name,
             "tiles": program.tiles and list(program.tiles),
-            "acceptance": rate,
-            "bytes": setting.shape.row_bytes(program.rows),
-            **spreads[program.name],
+            "acceptance": self.acceptance,
+            "cache": cache,
+            "bytes": read,
+            **net,
+            "chain_us": 1e6 * float(np.median(own)),
+            "empty_us": 1e6 * float(np.median(empty)),
+            "share": share,
         }
-        for program, _ in ready
-    ]
+
+    def alone(self, ready: Sequence[Ready], batch: Inputs) -> dict[str, dict]:
+        """By name, microseconds from a call to its result, dispatch and waiting
+        included, and those of its kernels by CUPTI."""
+        runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
+        seconds = interleaved(runs, self.setting.rounds, "latency")
+        told = {}
+        for entry in ready:
+            name = group(entry.program.name)
+            kernels = timing.of_kernels(entry.apart, batch)
+            told[name] = timing.spread(seconds[name]) | kernels
+            self.tell({"name": name, "alone": told[name]})
+        return told
 
 
 def group(name: str) -> str:
@@ -237,15 +331,19 @@ def group(name: str) -> str:
 
 
 def quantities(lines: list[dict], setting: KernelSetting) -> dict:
-    """Microseconds of the fastest by name and ratios, or the word for why not."""
-    best, first = {}, setting.acceptances[0]
+    """Microseconds of the fastest by name where caches are cold, and ratios, or the
+    word for why not."""
+    best, first = {}, (setting.acceptances[0], COLD)
     for line in sorted(lines, key=lambda line: line["us"]):
-        if line["acceptance"] == first:
+        if (line["acceptance"], line["cache"]) == first:
             best.setdefault(group(line["name"]), line)
 
     def of(name: str, quantity: str) -> float | str:
-        left_out = name.partition("/")[0] in setting.skip
-        return best[name][quantity] if name in best else SKIPPED if left_out else FAILED
+        if name not in best:
+            asked = not setting.only or name in setting.only
+            left_out = name.partition("/")[0] in setting.skip or not asked
+            return SKIPPED if left_out else FAILED
+        return best[name][quantity] if best[name]["us"] > 0 else UNCLEAR
 
     values = {f"{name}_us": of(key, "us") for name, key in CHOICES.items()}
     values["fused_share"] = of(CHOICES["fused"], "share")

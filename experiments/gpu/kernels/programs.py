@@ -76,7 +76,7 @@ def here(dry: bool, how: str) -> Place:
 def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
     """All of them, by unique names; the tiles of a kernel are part of its name."""
     listed = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
-    listed.append(Program(EMPTY, empty, 0, verifies=False))
+    listed.append(nothing())
     for carried in CARRIED:
         names = [REF, TRITON] if carried == BOTH else [REF, ONEPASS, TRITON]
         each = [(name, None) for name in names]  # nothing is left to read of both
@@ -86,6 +86,10 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
         listed += [program(name, carried, shape, place, tiles) for name, tiles in each]
     rows = rows_of(shape, NONE)
     return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
+
+
+def nothing() -> Program:
+    return Program(EMPTY, empty, 0, verifies=False)
 
 
 def rows_of(shape: Shape, carried: str) -> int:
@@ -148,9 +152,9 @@ def read(inputs: Inputs) -> tuple[Array, Array]:
 
 
 def empty(inputs: Inputs) -> tuple[Array, Array]:
-    """What a chain of calls takes where a call does next to nothing; not subtracted."""
+    """What a chain of calls takes where a call does next to nothing."""
     n = (inputs.temperature + inputs.accept[:, 0]).astype(jnp.int32)
-    return n, inputs.tokens + n[:, None]
+    return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
 
 def four(interpret: bool) -> Callable:

@@ -1,29 +1,112 @@
-"""Honest times of calls that are shorter than a dispatch, and proof that they ran.
+"""Times of calls that are shorter than a dispatch, and proof that they ran.
 
-A program verifies S sets of inputs one after another inside one compilation, so that
-neither a dispatch nor a warm cache is in its time; each verification waits for the one
-before, and the compiled code is searched for that.
-Axes: S sets, R rounds.
+A program verifies one batch again and again in a loop whose number of steps is a
+constant, so that no dispatch and no wait of the host is in its time. Its first logit is
+written anew by every step, which waits for the tokens of the one before: a compiler can
+neither leave a step out nor work ahead, and `check_loop` reads in the compiled code
+that it did not. Caches are cold where every step first reads more bytes than they hold.
+Batches are not stacked and sliced, as XLA copies a slice that a kernel of Pallas reads,
+into the cache.
+Axes: B rows, G = gamma, V vocabulary, K parts, R rounds.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from experiments.gpu.aot import hlo
 from experiments.gpu.kernels.inputs import Inputs
-from specjax.measure import timing
+from specjax.measure.timing import interleaved
 
+MOVED = 2**34  # bytes that a loop of copies or reads is to move
+LENGTHS = 20, 4096  # fewest and most steps of such a loop
+ROUNDS = 7
+COLUMNS = 2**13  # float32 of a row that is read
+PARTS = 4  # of what clears a cache: a part is not read again before three others were
 NAME = re.compile(r"%([\w.\-]+)")
+RUNS = 20  # that CUPTI times
+# It is told of kernels that are launched one by one.
+UNCAPTURED = {"xla_gpu_graph_min_graph_size": 10**6}
+NEVER = -(2**31)  # no sum of tokens, and no logit
 
 
-def waiting(n: Array, tokens: Array) -> Array:
-    """0 that nobody but a run can know: no number of tokens and no id is below 0."""
-    return jnp.where((n[0] < 0) | (tokens[0, 0] < 0), 1.0, 0.0)
+class Fixed(NamedTuple):
+    """What no step changes. never: NEVER, which a compiler must not know. other
+    [K, rows, COLUMNS]: zeros, a part of which clears the caches; None leaves them
+    warm."""
+
+    batch: Inputs
+    never: Array
+    other: Array | None
+
+
+class State(NamedTuple):
+    """What a step leaves: logits, and the verdict n [B], tokens [B, G + 1]."""
+
+    target: Array
+    draft: Array
+    n: Array
+    tokens: Array
+
+
+def chain(step: Callable, length: int) -> Callable:
+    """Returns a jitted (fixed, state) -> state of `length` steps in a loop.
+
+    The number of steps is a constant, so that a GPU's loop does not ask the host
+    whether to go on. Each step gets the state of the one before; what it is given
+    beside that comes as an argument, so that no compiler can work ahead with it.
+
+    Args:
+        step: (index, fixed, state) -> state, of the same shapes.
+        length: steps of the loop, at least 1.
+    """
+
+    def run(fixed, state):
+        return lax.fori_loop(0, length, lambda i, it: step(i, fixed, it), state)
+
+    return jax.jit(run)
+
+
+def of_one(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray:
+    """Seconds of one step, (T(n) - T(1)) / (n - 1): a dispatch is in both."""
+    return (long - short) / (length - 1)
+
+
+def verifying(call: Callable) -> Callable:
+    """Returns the step that verifies: (index, Fixed, State) -> State.
+
+    `programs.empty` makes the empty chain of it: the same loop, clearing and waiting.
+    """
+    inner = jax.jit(call)
+
+    def step(i: Array, fixed: Fixed, state: State) -> State:
+        zero = waiting(fixed.never, state)
+        if fixed.other is not None:
+            zero = (fixed.other[i % len(fixed.other)] + zero).max(1).max()
+        target, draft = (first_written(z, zero) for z in (state.target, state.draft))
+        batch = fixed.batch._replace(target=target, draft=draft)
+        return State(target, draft, *inner(after(batch, zero)))
+
+    return step
+
+
+def waiting(never: Array, state: State) -> Array:
+    """0 that nobody but a run can know: it takes all that the step before gave."""
+    total = state.n.sum() + state.tokens.sum()
+    ends = (state.target[0, 0, 0] + state.draft[0, 0, 0]).astype(jnp.float32)
+    return jnp.where((total == never) | (ends == never), 1.0, 0.0)
+
+
+def first_written(logits: Array, zero: Array) -> Array:
+    """The same logits, but the first of them is written, after `zero` is known."""
+    first = logits[:1, :1, :1] + zero.astype(logits.dtype)
+    return lax.dynamic_update_slice(logits, first, (0, 0, 0))
 
 
 def after(batch: Inputs, zero: Array) -> Inputs:
@@ -33,68 +116,135 @@ def after(batch: Inputs, zero: Array) -> Inputs:
     return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
-def lowered(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
-    """A program that is not compiled yet, (sets) -> the outputs of each, one after
-    another."""
-    inner = jax.jit(call)
+def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
+    """What a chain of `verifying` is run on.
 
-    def run(sets: Sequence[Inputs]) -> list[tuple[Array, Array]]:
-        zero, out = jnp.float32(0), []
-        for batch in sets:
-            out.append(inner(after(batch, zero)))
-            zero = wait(*out[-1])
-        return out
-
-    return jax.jit(run).lower(sets)
-
-
-def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
-    return lowered(call, sets, wait).compile()
+    Args:
+        batch: what every step verifies.
+        cache: bytes of a cache, of which twice is read before every step; None leaves
+            caches warm.
+    """
+    size, gamma = batch.tokens.shape
+    n, tokens = jnp.zeros(size, jnp.int32), jnp.zeros((size, gamma + 1), jnp.int32)
+    fixed = Fixed(batch._replace(target=None, draft=None), jnp.int32(NEVER), None)
+    if cache is not None:
+        rows = max(1, 2 * cache // (4 * COLUMNS))
+        fixed = fixed._replace(other=jnp.zeros((PARTS, rows, COLUMNS), jnp.float32))
+    return fixed, State(batch.target, batch.draft, n, tokens)
 
 
-def check_chain(program, sets: Sequence[Inputs]) -> None:
-    """Raises ValueError if the last of calls that read the target's logits does not
-    wait for all: not all of them are parameters that its result needs."""
-    computations, entry = hlo.computations(program.as_text())
-    by_name = {op.name: op for op in computations[entry]}
-
-    def needs(op: hlo.Instruction) -> list[str]:
-        return NAME.findall(op.rest.partition("metadata=")[0])
-
-    (root,) = (op for op in by_name.values() if op.root)
-    wanted, seen = [needs(root)[-1]], set()
-    while wanted:
-        name = wanted.pop()
-        if name in by_name and name not in seen:
-            seen.add(name)
-            wanted += needs(by_name[name])
-    found = (by_name[name] for name in seen if by_name[name].opcode == "parameter")
-    sizes = f"[{','.join(map(str, sets[0].target.shape))}]"
-    count = sum(sizes in op.shape for op in found)
-    if count != len(sets):
-        raise ValueError(
-            f"the last of {len(sets)} calls waits for {count} of them: the others could"
-            " run beside it, or not at all"
-        )
+def check_loop(program, state: State, length: int) -> None:
+    """Raises ValueError unless a compiled chain reads the logits in a loop of `length`
+    steps alone: what stands before it is not in the time of a step."""
+    text = program.as_text()
+    found, entry = hlo.computations(text)
+    loops = [loop.trips for loop in hlo.loops(hlo.read(text))]
+    if length not in loops:
+        raise ValueError(f"no loop of {length} steps, but {loops}: it was rewritten")
+    shapes = [f"[{','.join(map(str, z.shape))}]" for z in (state.target, state.draft)]
+    entry = found[entry]
+    logits = {op.name for op in entry if any(size in op.shape for size in shapes)}
+    moves = {kernel.name for kernel in hlo.read(text).kernels if kernel.moves}
+    for op in entry:
+        ahead = op.opcode not in hlo.FREE and op.name not in moves
+        if ahead and logits & {*NAME.findall(op.rest.partition("metadata=")[0])}:
+            raise ValueError(f"{op.name} reads logits before the loop or after it")
 
 
 def measured(
-    programs: Mapping[str, Callable], calls: int, rounds: int, label: str
-) -> dict[str, dict]:
-    """Microseconds of each of `calls` calls of a program, in turns: median, and the
-    tenth and ninetieth percentiles of R rounds."""
-    seconds = timing.interleaved(programs, rounds, label)
-    return {name: spread(samples / calls) for name, samples in seconds.items()}
+    programs: Mapping[Hashable, tuple[Callable, Callable]],
+    length: int,
+    rounds: int,
+    label: str,
+) -> dict[Hashable, np.ndarray]:
+    """Seconds [R] of a step of each program, taken in turns.
+
+    Args:
+        programs: by name, what runs `length` steps and what runs one.
+        length: steps of the longer chain, at least 2.
+        rounds: R.
+        label: for the progress bar.
+    """
+    runs = {
+        (name, i): run for name, pair in programs.items() for i, run in enumerate(pair)
+    }
+    seconds = interleaved(runs, rounds, label)
+    return {
+        name: of_one(seconds[name, 0], seconds[name, 1], length) for name in programs
+    }
 
 
 def spread(seconds: np.ndarray) -> dict:
+    """Microseconds: the median, and the tenth and ninetieth percentiles."""
     low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90])
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
 
+def of_kernels(program, *arguments) -> dict:
+    """Microseconds that the kernels of a compiled program run on an NVIDIA GPU, by
+    CUPTI: what they take themselves, without gaps.
+
+    Returns:
+        "device_us", the median of RUNS runs, and "kernels", how many were launched; or
+        "device" alone, a line that says why there is no number.
+    """
+    platform = jax.devices()[0].platform
+    if platform != "gpu":
+        return {"device": f"not measured: CUPTI is of GPUs, and this is a {platform}"}
+    try:
+        from jax.experimental.mosaic.gpu import profiler
+
+        one = profiler.measure(program, aggregate=False, iterations=RUNS)
+        _, runs = one(*arguments)
+    except Exception as error:  # how CUPTI fails differs by driver and permission
+        return {"device": f"not measured: {type(error).__name__}: {error}"}
+    if not runs:
+        return {"device": "not measured: CUPTI told of no kernel"}
+    each = [sum(ms for _, ms in run) for run in runs]
+    return {"device_us": 1e3 * float(np.median(each)), "kernels": len(runs[0])}
+
+
+def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> float:
+    """The median seconds of a step that moves `nbytes`, from loops of enough of them
+    that a clock can tell them from a dispatch."""
+    length = int(np.clip(MOVED // nbytes, *LENGTHS))
+    runs = {count: partial(chain(step, count), fixed, state) for count in (length, 1)}
+    seconds = interleaved(runs, ROUNDS, "memory")
+    each = float(np.median(of_one(seconds[length], seconds[1], length)))
+    if each <= 0:
+        raise RuntimeError(
+            f"{length} steps on {nbytes} bytes took no longer than one: time more bytes"
+        )
+    return each
+
+
+def copy_speed(nbytes: int) -> float:
+    """Returns the bytes a second, read and written, of a looped copy.
+
+    Every step reads an array of `nbytes` and writes as many; neither a dispatch nor a
+    wait of the host is in its time. Twice `nbytes` over a copy's time is what it gives.
+    """
+    array = jnp.zeros(max(1, nbytes // 4), jnp.float32)
+
+    def step(i, more, array):
+        return array + more
+
+    each = _seconds_a_step(step, jnp.float32(1), array, array.nbytes)
+    return 2 * array.nbytes / each
+
+
+def read_speed(nbytes: int) -> float:
+    """Returns the bytes a second of a looped read of `nbytes`, of which nothing is
+    written but a maximum."""
+    rows = max(1, nbytes // (4 * COLUMNS))
+    array = jnp.zeros((rows, COLUMNS), jnp.float32)
+
+    def step(i, array, top):
+        return (array + top).max(1).max()
+
+    each = _seconds_a_step(step, array, jnp.float32(0), array.nbytes)
+    return array.nbytes / each
+
+
 def bandwidth(size: int, rounds: int) -> float:
-    """Bytes a second, read and written, of a compiled copy of `size` bytes."""
-    array = jnp.ones(max(1, size // 4), jnp.float32)
-    copy = jax.jit(jnp.copy)
-    seconds = timing.interleaved({0: lambda: copy(array)}, 3 * rounds, "copy")[0]
-    return float(2 * array.nbytes / np.median(seconds))
+    return copy_speed(size)

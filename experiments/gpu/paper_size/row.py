@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.gpu.aot.launches import check_vocabularies
-from experiments.gpu.kernels.timing import bandwidth
+from experiments.gpu.kernels.timing import copy_speed, read_speed
 from experiments.gpu.paper_size import stand_ins
 from specjax import fused, sides
 from specjax.inputs import make_request, make_sampling
@@ -34,14 +34,20 @@ LABELS = {
 }
 
 
+# Of XLA: graphs of so many kernels at least are none.
+NO_GRAPHS = {"xla_gpu_graph_min_graph_size": 1_000_000}
+WARM_AGAIN = 2  # runs once everything is compiled, see `timing.interleaved`
+
+
 class PaperSizeSetting(NamedTuple):
     """What a row chooses.
 
     alpha: published, at which coins are drawn; gamma: published, one of `gammas`.
     input_tokens: what the encoder reads. Each text has `new_tokens`; `texts` of them
     are predicted and measured, `others` give the rest of a step. loops: calls in a
-    program that times one call. copied: bytes of the array whose copy gives the speed
-    of the memory. kernels: what reads logits, see `specjax.fused`.
+    program that times one call. copied, read: bytes of the arrays whose copy and whose
+    read, each in a loop, give the speeds of the memory. kernels: what reads logits, see
+    `specjax.fused`.
     """
 
     temperature: float
@@ -55,6 +61,7 @@ class PaperSizeSetting(NamedTuple):
     rounds: int = 3
     loops: int = 64
     copied: int = 2**30
+    read: int = 8 * 10**9
     seed: int = 0
     kernels: str = "auto"
 
@@ -110,13 +117,12 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     texts, others = every[: setting.texts], every[setting.texts :]
     check_memory(target, draft, setting, texts[0].prompt)
     kernels = choose(target, setting)
-    speed = bandwidth(setting.copied, setting.rounds)
+    copy, reading = copy_speed(setting.copied), read_speed(setting.read)
     models = map(stand_ins.model, (target, draft))
     weights = stand_ins.make(target), stand_ins.make(draft, seed=1)
     both = map(sides.of_model, ("target", "draft"), models, weights)
     pair = costs.Pair(*both, slots(setting), kernels)
-    sizes = setting.gammas, setting.loops, setting.rounds
-    call, drafted = parts_of_a_step(pair, *sizes, others[0])
+    call, drafted, before = parts_of_a_step(pair, setting, others[0])
     decoders = {g: costs.decode(pair, g) for g in (0, setting.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)
     columns = by_gamma(setting, call, drafted, rest)
@@ -125,8 +131,9 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         decoders[best] = costs.decode(pair, best)
     whole = whole_texts(decoders, texts, setting.rounds)
     read = stand_ins.step_bytes(target, texts[0].prompt, pair.slots)
-    floor = {"step_bytes": read, "bandwidth_gb_s": speed / stand_ins.GB}
-    floor |= {"floor_ms": 1e3 * read / speed, "token_ms": rest[0].step()}
+    floor = {"step_bytes": read, "bandwidth_gb_s": copy / stand_ins.GB}
+    floor |= {"read_gb_s": reading / stand_ins.GB, "floor_ms": 1e3 * read / copy}
+    floor |= {"read_floor_ms": 1e3 * read / reading, "token_ms": rest[0].step()}
     return {
         **LABELS,
         **setting._asdict(),
@@ -140,6 +147,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         **floor,
         "floor_share": floor["floor_ms"] / floor["token_ms"],
         "prefill_ms": [rest[gamma].prefill for gamma in (0, setting.gamma)],
+        **before,
         "by_gamma": columns,
         "decoded": [decoded(setting, gamma, whole) for gamma in sorted(decoders)],
         **chosen("", setting, setting.gamma, columns, whole),
@@ -177,8 +185,8 @@ def check_memory(
     target: t5.Config, draft: t5.Config, setting: PaperSizeSetting, prompt: Prompt
 ) -> None:
     """Raises ValueError, by what the device reports, if weights, caches and the arrays
-    that are copied do not fit."""
-    needed = 2 * setting.copied
+    that are copied or read do not fit."""
+    needed = max(2 * setting.copied, setting.read)
     for config in (target, draft):
         needed += stand_ins.weight_bytes(config)
         caches = stand_ins.cache_shapes(config, prompt, slots(setting))
@@ -242,7 +250,8 @@ def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> d
 
 def chosen(prefix: str, setting: PaperSizeSetting, gamma: int, columns, whole) -> dict:
     """The numbers of one gamma. The interval and the standard error of the speedup are
-    over texts, so that the luck of the coins is in them."""
+    over texts, so that the luck of the coins is in them; `speedup_expected` is without
+    luck: by the calls that coins should give, at what a step took."""
     at = setting.gammas.index(gamma)
     values = {key: columns[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
 
@@ -253,32 +262,53 @@ def chosen(prefix: str, setting: PaperSizeSetting, gamma: int, columns, whole) -
     low, high = timing.interval(ratio, samples)
     values |= {"speedup": ratio(*samples), "speedup_ci": (low, high)}
     values |= {"speedup_se": (high - low) / (2 * 1.96)}
+    values["speedup_expected"] = expected_speedup(setting, gamma, columns, whole)
     values["residual"] = values["predicted"] / values["speedup"] - 1
     return {prefix + key: value for key, value in values.items()}
 
 
+def expected_speedup(
+    setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, Timed]
+) -> float:
+    """Returns the speedup of texts that take as many calls as coins give on average."""
+    calls = columns["expected_calls"][setting.gammas.index(gamma)]
+    text = whole[gamma].prefill + calls * whole[gamma].step()
+    return float(whole[0].ms.mean() / text)
+
+
 def parts_of_a_step(
-    pair: costs.Pair, gammas: Sequence[int], loops: int, rounds: int, text: Text
-) -> tuple[dict[int, float], dict[int, float]]:
-    """Milliseconds of a target call by gamma, 0 among them, and of gamma drafts."""
-    most = max(gammas)
-    state = costs.begin(pair, 0, *text)
+    pair: costs.Pair, setting: PaperSizeSetting, text: Text
+) -> tuple[dict[int, float], dict[int, float], dict[str, float]]:
+    """Returns milliseconds of a target call by gamma, 0 among them, of gamma drafts,
+    and of the target's prefill, alone, with CUDA graphs and without."""
+    loops, prompt, request = setting.loops, text.prompt, text.request
+    begin = costs.prefill(pair, 0)
+    every = *begin.args, prompt
+    plain = begin.func.lower(*every).compile(compiler_options=NO_GRAPHS)
+    programs = {
+        ("prefill", "prefill_alone_ms"): partial(begin, prompt),
+        ("prefill", "prefill_without_graphs_ms"): partial(plain, *every),
+    }
+    state = costs.middle(begin(prompt), request)
     # A drafter does not read the target's cache: its own saves a compilation.
     alone = pair._replace(target=pair.draft)
-    drafting, drafts = costs.begin(alone, most, *text), costs.drafts(alone, most, loops)
-    programs = {}
-    for gamma in (0, *gammas):
+    drafting = costs.begin(alone, max(setting.gammas), prompt, request)
+    for gamma in (0, *setting.gammas):
         calls = costs.target_calls(pair, gamma, loops)
-        programs["call", gamma] = partial(calls, text.request, state)
-        if gamma:  # one drafter for all: it stops at the budget
-            short = drafting._replace(budget=jnp.full(1, gamma, jnp.int32))
-            programs["draft", gamma] = partial(drafts, text.request, short)
-    seconds = timing.interleaved(programs, rounds, "parts of a step")
-    ms = {name: 1e3 * float(np.median(s)) / loops for name, s in seconds.items()}
-    return tuple(
-        {gamma: took for (name, gamma), took in ms.items() if name == part}
-        for part in ("call", "draft")
-    )
+        programs["call", gamma] = partial(calls, request, state)
+        if gamma:
+            drafts = costs.drafts(alone, gamma, loops)
+            programs["draft", gamma] = partial(drafts, request, drafting)
+    label, again = "parts of a step", WARM_AGAIN
+    seconds = timing.interleaved(programs, setting.rounds, label, again=again)
+    ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
+
+    def those(part: str, repeated: int) -> dict:
+        return {
+            key: took / repeated for (name, key), took in ms.items() if name == part
+        }
+
+    return those("call", loops), those("draft", loops), those("prefill", 1)
 
 
 def whole_texts(
@@ -296,8 +326,11 @@ def whole_texts(
         for gamma, run in decoders.items():
             programs["decode", gamma, index] = partial(whole, gamma, index)
             programs["prefill", gamma, index] = partial(run, prompt, none)
-    warm = [programs["decode", gamma, 0] for gamma in decoders]
-    seconds = timing.interleaved(programs, rounds, "whole texts", warm)
+    parts = "decode", "prefill"
+    warm = [programs[part, gamma, 0] for gamma in decoders for part in parts]
+    seconds = timing.interleaved(
+        programs, rounds, "whole texts", warm, again=WARM_AGAIN
+    )
     timed, each = {}, range(len(texts))
     for gamma in decoders:
         ms = np.array([1e3 * np.median(seconds["decode", gamma, i]) for i in each])

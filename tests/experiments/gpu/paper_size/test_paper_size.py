@@ -27,7 +27,7 @@ from tests.support import tiny
 ROWS = records.rows("chip")
 TINY = t5.Config(64, 16, 32, 1, 2, 2, 8, pieces=60)
 HALF = TINY._replace(dtype="bfloat16")
-SETTING = chip.PaperSizeSetting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024)
+SETTING = chip.PaperSizeSetting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024, 64)
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
@@ -152,6 +152,8 @@ def test_the_parts_of_a_step_by_hand():
         np.testing.assert_allclose(columns[name], values, err_msg=name)
     best = chip.chosen("best_", setting, 3, columns, whole)
     np.testing.assert_allclose(best["best_speedup"], 60 / (12 + 40))
+    # Without a coin that comes up heads every token takes a call.
+    np.testing.assert_allclose(best["best_speedup_expected"], 30 / (6 + 10 * 4.0))
     assert best["best_speedup_ci"] == pytest.approx((30 / 30, 30 / 22))
 
 
@@ -184,6 +186,7 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
     ]
     small += ["TEXTS = 3", "OTHERS = 2", "ROUNDS = 3", "LOOPS = 2"]
     own = {"gammas": (1, 3), "new_tokens": 32, "copied": 2**20, "input_tokens": 4}
+    own["read"] = 2**20
     small += [f"chip.PaperSizeSetting.{name} = {value}" for name, value in own.items()]
     run.measure([records.row("chip", "ende_large_t1", small)], tmp_path)
     (record,) = jsonl.read(tmp_path / "chip.jsonl")
@@ -197,7 +200,7 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
     assert it["speedup"] == pytest.approx(ms[0] / ms[3])
     assert it["exp"] == pytest.approx(closed_forms.walltime_factor(0.71, 3, it["c"]))
     own = [it for it in catalogue.named("chip").lines if it.row == "ende_large_t1"]
-    assert len(own) == 8
+    assert len(own) == 12
     for line in own:
         assert it[line.quantity] is not None
         assert line.error is None or it[line.error] >= 0

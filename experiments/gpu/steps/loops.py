@@ -1,0 +1,91 @@
+"""How long a drafted token, a step and a prefill take, and how often the host waits.
+
+    python -m experiments.gpu.steps.loops [TARGET, DRAFT, SETTING] FOLDER
+
+The last line that it prints is JSON. A loop whose number of iterations is not known as
+it is compiled, and that is not inside a CUDA graph, copies its condition to the host
+each time, and the host waits for that.
+"""
+
+import json
+import zlib
+from functools import partial
+
+import jax
+import numpy as np
+
+from experiments.gpu.aot import hlo, inspect
+from experiments.gpu.steps import pair
+from specjax.measure import costs, timing
+
+
+def main(arguments: list[str] | None = None) -> None:
+    print(json.dumps(measure(pair.given(arguments))))
+
+
+def measure(it: pair.Given) -> dict:
+    """Returns milliseconds of a drafted token, of a step and of a prefill; waits of the
+    host a step; launches of the program and those in CUDA graphs; and a checksum of all
+    texts, by which two rows can be told to have made the same."""
+    setting, (prompt, request) = it.setting, it.texts[0]
+    gamma = setting.gamma
+    decode = costs.decode(it.pair, gamma)
+    whole = pair.compiled(decode, prompt, request).func
+    run = partial(whole, *decode.args)
+    none = request._replace(limit=request.start)  # no step at all
+    programs = {("text", i): partial(run, *text) for i, text in enumerate(it.texts)}
+    programs["prefill"] = partial(run, prompt, none)
+    programs["drafts"] = pair.drafts(it, gamma, setting.loops)
+    seconds = timing.interleaved(programs, setting.rounds, "steps", again=2)
+    ms = {name: 1e3 * float(np.median(each)) for name, each in seconds.items()}
+    outputs = [run(*text) for text in it.texts]
+    calls = sum(int(output.counts.calls[0]) for output in outputs)
+    texts = sum(ms["text", i] - ms["prefill"] for i in range(len(outputs)))
+    tokens = np.concatenate([np.asarray(x.tokens[0]) for x in outputs])
+    return {
+        "token_ms": ms["drafts"] / setting.loops / gamma,
+        "step_ms": texts / calls,
+        "prefill_ms": ms["prefill"],
+        "calls": calls,
+        "checksum": zlib.crc32(tokens.astype(np.int32).tobytes()),
+        "kernels": it.pair.kernels.record,
+        **graphs(it, whole),
+    }
+
+
+def graphs(it: pair.Given, program: jax.stages.Compiled) -> dict:
+    """Returns what became of the program's launches and loops, or why that is not
+    known: what was timed stands without it."""
+    try:
+        listed = list(inspect.listed(inspect.thunk_text(it.folder, "jit_loop")))
+        inside = {thunk.name for thunk in listed if thunk.captured}
+        syncs = waits(hlo.read(program.as_text()), inside, it.setting.gamma)
+    except Exception as error:  # of a dump or a text that another XLA writes
+        unknown = f"not known: {' '.join(str(error).split())[:200]}"
+        return {"syncs": unknown, "captured": unknown}
+    launches = [thunk for thunk in listed if thunk.kind not in inspect.NO_LAUNCH]
+    captured = sum(thunk.captured for thunk in launches)
+    return {
+        "syncs": syncs,
+        "captured": f"{captured} of {len(launches)} launches",
+        "graphs": sum(thunk.kind == inspect.GRAPH for thunk in listed),
+    }
+
+
+def waits(program: hlo.Sequence, inside: set[str], gamma: int) -> int:
+    """Returns how often a step waits on the host: once for its own end, and gamma times
+    for that of its draft's loop, which asks before each token but the first and once
+    more. inside: names of loops in CUDA graphs."""
+
+    def asks(loop: hlo.Loop) -> bool:
+        return loop.trips is None and loop.name not in inside
+
+    total = 0
+    for steps in program.loops:
+        if steps.body.loops:  # that of the steps has the draft's in it
+            total += asks(steps) + gamma * sum(map(asks, hlo.loops(steps.body)))
+    return total
+
+
+if __name__ == "__main__":
+    main()

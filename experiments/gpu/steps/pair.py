@@ -1,0 +1,99 @@
+"""A pair with random weights, ready to draft and to decode, in a process of its own."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.gpu.paper_size import row, stand_ins
+from experiments.gpu.steps.row import StepSetting
+from specjax import sides
+from specjax.drafters.rollout import independent
+from specjax.measure import costs
+from specjax.models import t5
+from specjax.sides import Side
+from specjax.types import Drafter, State
+
+
+class Given(NamedTuple):
+    """What a process is to measure. folder: where XLA dumps."""
+
+    setting: StepSetting
+    texts: list[row.Text]
+    pair: costs.Pair
+    folder: Path
+
+
+def given(arguments: list[str] | None = None) -> Given:
+    """Returns what the command line asks for: configurations and setting as JSON, and
+    the folder of dumps. Weights are made."""
+    asked, folder = sys.argv[1:] if arguments is None else arguments
+    configs, setting = json.loads(asked)[:2], StepSetting(**json.loads(asked)[2])
+    target, draft = (t5.Config(**config) for config in configs)
+    sized = row.PaperSizeSetting(
+        temperature=setting.temperature,
+        alpha=setting.alpha,
+        gamma=setting.gamma,
+        input_tokens=setting.input_tokens,
+        gammas=(setting.gamma,),
+        new_tokens=setting.new_tokens,
+        kernels=setting.kernels,
+        seed=setting.seed,
+    )
+    both = [
+        sides.of_model(name, stand_ins.model(config), stand_ins.make(config, seed))
+        for name, config, seed in (("target", target, 0), ("draft", draft, 1))
+    ]
+    both[1] = with_trips(both[1], setting.trips)
+    pair = costs.Pair(*both, row.slots(sized), row.choose(target, sized))
+    texts = [row.text(target, sized, i) for i in range(setting.texts)]
+    return Given(setting, texts, pair, Path(folder))
+
+
+def with_trips(side: Side, trips: str) -> Side:
+    """Returns the side, whose drafts are always of gamma tokens: a number that is known
+    as a program is compiled, or one that only the device knows."""
+
+    def budget(rows: int, gamma: int):
+        known = np.full(rows, gamma, np.int32)
+        if trips == "known":
+            return known
+        return jax.lax.optimization_barrier(jnp.asarray(known))
+
+    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
+        made = side.drafter(gamma, draw)
+
+        def draft(key, params, request, state: State, *go_on: Callable):
+            drafting = state._replace(budget=budget(state.length.shape[0], gamma))
+            return made.draft(key, params, request, drafting, *go_on)
+
+        return made._replace(draft=draft)
+
+    return side._replace(drafter=drafter)
+
+
+def drafts(it: Given, gamma: int, loops: int, options: dict | None = None) -> partial:
+    """Returns `loops` drafts of gamma tokens, compiled: () -> what the last one gave.
+
+    The caches hold zeros, which cost what others do.
+    """
+    prompt, request = it.texts[0]
+    begin = partial(costs.prefill, it.pair)
+    shapes = jax.eval_shape(lambda: begin(gamma)(prompt))
+    state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    program = costs.drafts(it.pair, gamma, loops)
+    return compiled(program, request, costs.middle(state, request), options=options)
+
+
+def compiled(program: partial, *arguments, options: dict | None = None) -> partial:
+    """Returns the program compiled for its arguments, and bound to them. options: of
+    the compiler, by their names in XLA."""
+    every = *program.args, *arguments
+    made = program.func.lower(*every).compile(compiler_options=options)
+    return partial(made, *every)

@@ -1,0 +1,147 @@
+"""A step of a small pair under flags of XLA, in a process of its own.
+
+Flags are read when a process first uses JAX, and what crashes ends a process: so each
+row runs in one, and a crash is what the row records; `--again` measures it anew.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from experiments.gpu.aot import inspect
+from experiments.gpu.aot.launches import check_vocabularies
+from experiments.gpu.steps import log
+from specjax.measure.row import Measurement
+from specjax.models import t5
+
+PARTS = {"steps": "experiments.gpu.steps.loops", "token": "experiments.gpu.steps.token"}
+TRIPS = "known", "device"
+QUANTITIES = {
+    "steps": ("token_ms", "step_ms", "prefill_ms", "syncs", "captured"),
+    "token": ("kernels", "kernels_us", "token_us", "gaps_us"),
+}
+NO_NUMBER = "failed"
+LENGTH = 400  # characters of an error that are kept
+WRONG = re.compile(r"^\S*(Error|Exception)\b|^[EF]\d{4} |Unknown flag|Check failed")
+
+
+class StepSetting(NamedTuple):
+    """What a row chooses.
+
+    part: one of PARTS, what is measured. flags: XLA_FLAGS of the process. trips: of the
+    draft's loop, "known" as the program is compiled, or told by the "device" after each
+    token. logged: a source file of XLA whose messages (VLOG 3) are counted, or "";
+    writing them takes time. alpha: of the coins that accept. input_tokens: of the
+    encoder. texts of `new_tokens` are decoded. loops: drafts in a program that times
+    one. seconds: that the process may take.
+    """
+
+    part: str = "steps"
+    flags: str = ""
+    trips: str = "known"
+    logged: str = ""
+    gamma: int = 7
+    alpha: float = 0.75
+    temperature: float = 0.0
+    input_tokens: int = 64
+    new_tokens: int = 64
+    texts: int = 4
+    loops: int = 32
+    rounds: int = 5
+    seconds: int = 120
+    kernels: str = "auto"
+    seed: int = 0
+
+
+def build(target: t5.Config, draft: t5.Config, setting: StepSetting) -> Measurement:
+    """Returns the measurement of a row. Raises ValueError for a setting that means
+    nothing, or a pair of two vocabularies."""
+    check_vocabularies(target, draft)
+    for name, known in (("part", tuple(PARTS)), ("trips", TRIPS)):
+        if getattr(setting, name) not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}")
+    if setting.gamma < 2:
+        raise ValueError(f"gamma must be at least 2, for a loop; got {setting.gamma}")
+    if not 0 <= setting.alpha <= 1:
+        raise ValueError(f"alpha must be in [0, 1]; got {setting.alpha}")
+    for name in ("input_tokens", "new_tokens", "texts", "loops", "rounds", "seconds"):
+        if getattr(setting, name) < 1:
+            raise ValueError(f"{name} must be at least 1")
+    run = partial(measure, target, draft, setting)
+    return Measurement(run, __name__, (), draft.dtype, setting.seed)
+
+
+def measure(target: t5.Config, draft: t5.Config, setting: StepSetting) -> dict:
+    """Returns what the process measured, or its error in words, so that the rows after
+    it go on."""
+    record = setting._asdict() | {"draft": draft._asdict(), "target": target._asdict()}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = run(target, draft, setting, Path(folder))
+        except RuntimeError as error:
+            words = " ".join(str(error).split())
+            found = dict.fromkeys(QUANTITIES[setting.part], NO_NUMBER)
+            found["error"] = words
+    return record | found
+
+
+def run(
+    target: t5.Config, draft: t5.Config, setting: StepSetting, folder: Path
+) -> dict:
+    """Returns what the process prints as its last line, and its messages counted.
+
+    Raises RuntimeError, with its last words, if it fails or takes too long.
+    """
+    asked = json.dumps([target._asdict(), draft._asdict(), setting._asdict()])
+    command = [sys.executable, "-m", PARTS[setting.part], asked, str(folder)]
+    errors = folder / "stderr"
+    try:
+        with errors.open("w") as written:
+            done = subprocess.run(
+                command,
+                env=os.environ | environment(setting, folder),
+                stdout=subprocess.PIPE,
+                stderr=written,
+                text=True,
+                timeout=setting.seconds,
+            )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"took longer than {setting.seconds} s") from None
+    said = errors.read_text("utf-8", "replace")
+    if done.returncode:
+        raise RuntimeError(f"exit {done.returncode}: {last_words(said)}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found | ({"messages": log.counted(said)} if setting.logged else {})
+
+
+def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
+    """Returns the variables that the process has beside those of this one."""
+    seen = [str(inspect.ROOT), os.environ.get("PYTHONPATH", "")]
+    flags = [os.environ.get("XLA_FLAGS", ""), setting.flags]
+    if setting.part == "steps" and jax.devices()[0].platform == "gpu":
+        flags += [inspect.dumping(folder)]  # a CPU's compiler may crash by it
+    own = {
+        "PYTHONPATH": os.pathsep.join(filter(None, seen)),
+        "XLA_FLAGS": " ".join(filter(None, flags)),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # what is cached is not dumped
+    }
+    # Beside this process, which has the device too.
+    own |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    if setting.logged:
+        own |= {"TF_CPP_VMODULE": f"{setting.logged}=3", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    return own
+
+
+def last_words(text: str) -> str:
+    """Returns the last lines of a log that say what was wrong, or else its first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if WRONG.search(line)]
+    return " / ".join(telling[-2:] or lines[:2])[:LENGTH]

@@ -1,0 +1,98 @@
+"""The kernels of one drafted token, by CUPTI, beside the time that it takes.
+
+    python -m experiments.gpu.steps.token [TARGET, DRAFT, SETTING] FOLDER
+
+The last line that it prints is JSON. A draft of gamma tokens less one of gamma - 1 is a
+token. Kernels are listed of programs without CUDA graphs, as CUPTI need not see into
+graphs that were made before it came; the token's time is that with graphs.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+import jax
+import numpy as np
+
+from experiments.gpu.paper_size.row import NO_GRAPHS
+from experiments.gpu.steps import pair
+from specjax.measure import timing
+
+MOST, WIDTH = 60, 80  # of a list: kernels, and characters of a name
+Listed = list[tuple[str, float]]  # (name, milliseconds) of every launch
+
+
+def main(arguments: list[str] | None = None) -> None:
+    if (platform := jax.devices()[0].platform) != "gpu":
+        raise RuntimeError(f"CUPTI lists kernels of GPUs, and here is a {platform}")
+    print(json.dumps(measure(pair.given(arguments))))
+
+
+def measure(it: pair.Given) -> dict:
+    """Returns microseconds of a token with and without graphs, of its kernels, and what
+    is left between them with graphs; and the list of kernels."""
+    gamma, loops = it.setting.gamma, it.setting.loops
+    ways = {"graphs": None, "launches": NO_GRAPHS}
+    programs = {
+        (way, count): pair.drafts(it, count, loops, options)
+        for way, options in ways.items()
+        for count in (gamma, gamma - 1)
+    }
+    seconds = timing.interleaved(programs, it.setting.rounds, "token", again=2)
+    us = {name: 1e6 * float(np.median(each)) for name, each in seconds.items()}
+    took = {way: (us[way, gamma] - us[way, gamma - 1]) / loops for way in ways}
+    longer, shorter = (
+        listed(programs["launches", count]) for count in (gamma, gamma - 1)
+    )
+    kernels = difference(longer, shorter, loops)
+    busy = (total(longer) - total(shorter)) / loops
+    return {
+        "kernels": (len(longer) - len(shorter)) / loops,
+        "kernels_us": busy,
+        "token_us": took["graphs"],
+        "token_without_graphs_us": took["launches"],
+        "gaps_us": took["graphs"] - busy,
+        "listed": kernels[:MOST],
+    }
+
+
+def listed(program) -> Listed:
+    """Returns every kernel that one run launches. Raises RuntimeError where CUPTI sees
+    none."""
+    from jax.experimental.mosaic.gpu import profiler
+
+    seen = profiler.measure(program.func, aggregate=False)(*program.args)[1]
+    if not seen:
+        raise RuntimeError("CUPTI saw no kernel")
+    return seen
+
+
+def total(kernels: Iterable[tuple[str, float]]) -> float:
+    """Returns the microseconds of kernels that are listed with milliseconds."""
+    return 1e3 * sum(ms for _, ms in kernels)
+
+
+def difference(longer: Listed, shorter: Listed, loops: int) -> list[dict]:
+    """Returns the kernels that `longer` has beyond `shorter`, in one of `loops` drafts:
+    how often each is launched and the microseconds of all its launches, the longest
+    first."""
+    counts: Counter = Counter()
+    spent: Counter = Counter()
+    for kernels, sign in ((longer, 1), (shorter, -1)):
+        for name, ms in kernels:
+            counts[name] += sign
+            spent[name] += sign * 1e3 * ms
+    each = [
+        {
+            "name": x[:WIDTH],
+            "count": counts[x] / loops,
+            "us": round(spent[x] / loops, 3),
+        }
+        for x in counts
+        if counts[x]
+    ]
+    return sorted(each, key=lambda it: -it["us"])
+
+
+if __name__ == "__main__":
+    main()
