@@ -30,7 +30,7 @@ FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
 TEXT = (*TEXT, *ours("progress questions prompt_lines text_files streaming"))
-TEXT = (*TEXT, *ours("serving mesh writing"))
+TEXT = (*TEXT, *ours("serving mesh writing guarantees"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
@@ -53,6 +53,7 @@ ROOMS = {
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("plugins trees")),
     "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
+    "specjax.guarantees": ours("plugins verifiers native"),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("jax_flags step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),

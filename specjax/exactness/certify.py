@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 from scipy import special
 
-from specjax import console, keys, policies, probs, verifiers
+from specjax import console, guarantees, keys, policies, probs, verifiers
 from specjax.exactness import decoded, draws, enumeration, of_draft
 from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
@@ -329,7 +329,11 @@ def tabled(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
             check(name, verifiers.named(name), CLAIMS.get(name, UNKNOWN))
     with console.stops(lambda: "the lines above are whole"):
         checks = show(chosen, policy)
-    passed = all(check["verdict"] == "exact" for check in checks)
+    wrong = {check["rule"] for check in checks if check["verdict"] != "exact"}
+    for name in chosen:
+        guarantees.keep(name, name not in wrong)
+    passed = not wrong
+    guarantees.keep(policy, passed)
     return {"passed": passed, "policy": policy, "checks": checks}
 
 
@@ -349,6 +353,8 @@ def drafted(
             found[rule] = it
             print(f"{name} with {rule}: {of_draft.line(it)}", flush=True)
     passed &= all(it.passed for it in found.values())
+    if not rules:  # else others than those of one's choice may fail
+        guarantees.keep(name, passed)
     seconds = time.perf_counter() - began
     print(f"{'exact' if passed else 'WRONG'} ({seconds:.0f} s)")
     texts = [{"rule": rule, **it._asdict()} for rule, it in found.items()]

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import finite, generate, hosts, progress, questions, sides
+from specjax import finite, generate, guarantees, hosts, progress, questions, sides
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import take, truncation
@@ -176,7 +176,7 @@ def rows(
     for group, chosen in groups.items():
         found[group] = {
             **sides.names(pair.target, pair.draft),
-            "exactness": pair.kernels.verifier.guarantee,
+            "exactness": guarantees.of(setting.rule, pair.draft.name, setting.policy),
             **{k: v for k, v in setting._asdict().items() if k not in drop},
             "kernels": pair.kernels.record,
             "by": by,

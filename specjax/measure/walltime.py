@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import hosts, mesh, policies, probs, progress, sides, verifiers
+from specjax import guarantees, hosts, mesh, policies, probs, progress, sides, verifiers
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
@@ -156,7 +156,7 @@ def describe(
     row = {
         **sides.names(target, draft),
         "encodes": target.encodes,
-        "exactness": kernels.verifier.guarantee,
+        "exactness": guarantees.of(setting.rule, draft.name, setting.policy),
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},
         "kernels": kernels.record,
         "slots": slots,
