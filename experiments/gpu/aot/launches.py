@@ -19,6 +19,7 @@ from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
 from specjax import drafts, fused, generate, probs, sides, verifiers
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
@@ -170,7 +171,7 @@ def begun(
             whole = tokens, jnp.full(batch, read, jnp.int32)
         prompt = make_prompt([[0]] * batch)._replace(inputs=whole)
         sampling = make_sampling(batch, temperature)
-        request = make_request(jax.random.key(0), prompt, 1, sampling)
+        request = make_request(root_key(0), prompt, 1, sampling)
         return request, generate.prefill(decoder, params, prompt, pair.slots)
 
     return Given(decoder, params, *jax.eval_shape(begin, params))
