@@ -34,8 +34,8 @@ def draft_of(made: Any, batch: int, gamma: int) -> tuple[Draft, Any]:
 
 
 def check_law(law: Any, shape: tuple[int, int]) -> None:
-    """Raises ValueError for what is no law of this shape [B, G]. A rule of one's own may
-    read several laws, in any tree."""
+    """Raises ValueError for what is no law of this shape [B, G]. A custom rule may read
+    several, in any tree."""
     if not isinstance(law, Law):
         raise ValueError(
             f"the draft's law is of class {type(law).__name__}: give"
