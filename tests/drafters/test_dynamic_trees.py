@@ -14,7 +14,7 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
-from tests.support.drafted import SLOTS, along, whole
+from tests.support.drafted import SLOTS, Drafted, along, whole
 from tests.support.drafter_cases import BY_NAME
 
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
@@ -23,14 +23,19 @@ WORLD = tiny.transformers()
 LOGITS = whole(WORLD.draft)
 
 
-def drafted(drafter, temperature: float):
-    """Tokens and parents after two steps, and the text, of each row, some of which kept
-    a whole path in the last step, as the draft is its own target."""
+def drafted(drafter, temperature: float) -> Drafted:
+    """A draft after two steps, in the last of which some rows kept a whole path, as the
+    draft is its own target."""
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
     params = Params(WORLD.draft_weights, WORLD.draft_weights)
     sampling = make_sampling(BATCH, temperature)
     *_, before, now = along(decoder, params, PROMPT, 2, sampling)
     assert (now.state.length - before.state.length).max() == LONGEST + 1
+    return now
+
+
+def rows_of(now: Drafted):
+    """Tokens, parents and the text of each row."""
     rows = now.draft.tokens.tolist(), now.draft.parent.tolist(), now.texts()
     return zip(*rows, strict=True)
 
@@ -51,7 +56,7 @@ def kept(shares: list) -> list:
 def test_the_best_of_what_a_beam_extends(floors):
     """With no floor the probability of a path alone."""
     drafter = best_first.build(WORLD.draft, NODES, 2, LONGEST, floors)
-    for tokens, parents, text in drafted(drafter, 0.0):
+    for tokens, parents, text in rows_of(drafted(drafter, 0.0)):
         beam, every = [((), 1.0)], []
         for _ in range(LONGEST):
             level = []
@@ -110,14 +115,16 @@ def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
 
 
 def test_a_place_is_chosen_by_what_was_drawn_before():
-    shapes = set()
-    drafter = grown.build(WORLD.draft, NODES, FLOORS, LONGEST)
-    for tokens, parents, text in drafted(drafter, 1.0):
+    """And each node carries the draft's own law after its parent's path."""
+    shapes, now = set(), drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST), 1.0)
+    laws = np.asarray(jax.jit(probs.dense)(now.draft.law))
+    for law, (tokens, parents, text) in zip(laws, rows_of(now), strict=True):
         places, paths = {-1: [1.0, [], after(text, [])]}, {-1: []}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
             values = {row: hope(*places[row], paths[row]) for row in places}
             assert values[parent] == pytest.approx(max(values.values()), rel=1e-3)
             reach, drawn, q = places[parent]
+            np.testing.assert_allclose(law[node], q, atol=2e-5)
             share, floor = q[token] / np.delete(q, drawn).sum(), FLOORS[len(drawn)]
             chance = floor + (1 - floor) * share
             places[parent] = [reach * (1 - chance), [*drawn, token], q]
