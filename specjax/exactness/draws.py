@@ -143,7 +143,7 @@ def side_by_side(gamma: int, vocab: int, requests: int = 2) -> tuple[Prompt, Arr
     SHORTEST to that at which a step that keeps gamma tokens ends."""
     lengths = range(SHORTEST, SHORTEST + gamma + 2)
     texts = [[i % vocab for i in range(length)] for length in lengths]
-    keys_of = jax.random.split(jax.random.key(0), requests)
+    keys_of = keys.split(keys.root_key(0), requests)
     return make_prompt(texts * requests), jnp.repeat(keys_of, len(texts))
 
 

@@ -69,7 +69,7 @@ def read(
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
-        ends in .model, a tokenizer.json if in .json, a model with its own if it is GGUF.
+        ends in .model, a tokenizer.json if in .json, a model with its own if GGUF.
       start: id that a text of the model starts with.
       ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.

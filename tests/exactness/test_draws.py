@@ -13,18 +13,17 @@ import numpy as np
 import pytest
 
 from specjax import generate, keys, policies, verifiers
-from specjax.drafters import autoregressive, rollout, tree
+from specjax.drafters import tree
 from specjax.exactness import draws
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.topologies import kary, likeliest, paths
-from specjax.types import Params, Verifier
-from specjax.verifiers import gumbel, match, token
+from specjax.types import Params
 from tests.support import tiny, tiny_whisper
 from tests.support.drafter_cases import BY_NAME
+from tests.support.key_mistakes import MISTAKES, branches, chain
 
 SLOW = pytest.mark.slow
-BLANK = draws.blank()
 LOGITS = jnp.log(jnp.array([0.5, 0.3, 0.2]))
 BOTH = Params(LOGITS, LOGITS)
 GAMMAS = range(1, 9)
@@ -36,18 +35,6 @@ def wrong(decoder: Decoder, params: Params = BOTH) -> list[str]:
     gamma, vocab = decoder.drafter.gamma, decoder.target.vocab
     prompt, key = draws.side_by_side(gamma, vocab)
     return draws.problems(draws.of_step(decoder, params, prompt, key))
-
-
-def chain(gamma: int, rule: str = "token", policy: str = "none") -> Decoder:
-    verifier = verifiers.named(rule)
-    drafter = autoregressive.build(BLANK, gamma, rollout.for_rule(verifier))
-    return Decoder(BLANK, drafter, verifier, policies.named(policy))
-
-
-def branches(parent: tuple[int, ...], siblings: str = "without") -> Decoder:
-    rule = "recursive" if siblings == "without" else "recursive_replaced"
-    drafter = tree.build(BLANK, parent, siblings)
-    return Decoder(BLANK, drafter, verifiers.named(rule))
 
 
 @pytest.mark.parametrize(
@@ -167,137 +154,6 @@ def test_nor_do_the_steps_of_a_whole_text():
     assert draws.problems(recorder) == []
     calls = sum(draw.who == draws.RULE for draw in recorder.draws)
     assert calls == out.counts.calls[0] > 5
-
-
-# Mistakes.
-
-
-def of_one_slot(monkeypatch):
-    """The slot is forgotten in the loop."""
-    right = keys.uniform
-    monkeypatch.setattr(keys, "uniform", lambda key, slot, *of: right(key, 0, *of))
-    return chain(3)
-
-
-def of_one_iteration(monkeypatch):
-    """The iteration is not named by its length."""
-    right = keys.iteration
-    monkeypatch.setattr(keys, "iteration", lambda key, length: right(key, 0 * length))
-    return chain(1)
-
-
-def of_the_next_length(monkeypatch):
-    """A draft is named by where it would end."""
-    right = keys.iteration
-    monkeypatch.setattr(keys, "iteration", lambda key, at: right(key, at - at % 2))
-    return chain(1)
-
-
-def of_the_first_row(monkeypatch):
-    """All rows have the key of the first."""
-    right = keys.iteration
-    monkeypatch.setattr(
-        keys, "iteration", lambda key, length: right(key[0 * length], length)
-    )
-    return chain(1)
-
-
-def of_the_drafts_purpose(monkeypatch):
-    """Draft and rule have one purpose."""
-    monkeypatch.setattr(keys, "ACCEPT", keys.DRAFT)
-    return chain(2)
-
-
-def of_no_purpose(monkeypatch):
-    """The purpose is not folded in."""
-    monkeypatch.setattr(keys, "purpose", lambda key, name: key)
-    return chain(2, "match")
-
-
-def of_nodes_that_were_fed(monkeypatch):
-    """Two nodes share noise: slots are counted by what was fed so far."""
-    monkeypatch.setattr(tree, "slots", lambda level, siblings: level.laws // 2 + 1)
-    return branches((-1, -1, 0, 1, 2))
-
-
-def of_each_parent(monkeypatch):
-    """Siblings drawn with replacement share the noise of their parent."""
-    monkeypatch.setattr(
-        tree, "slots", lambda level, siblings: level.laws[level.above] + 1
-    )
-    return branches((-1, -1, 0), tree.WITH)
-
-
-def of_the_place_ahead(monkeypatch):
-    """A coupled draft races with the noise of the place after its own."""
-    drafter = autoregressive.build(BLANK, 2, ahead)
-    return Decoder(BLANK, drafter, gumbel.verifier)
-
-
-def ahead(key, request, state):
-    return rollout.coupled(key, request, state._replace(length=state.length + 1))
-
-
-def of_a_key_of_keys(monkeypatch):
-    """Races draw from what the keys of drafts are made of."""
-    monkeypatch.setattr(keys, "GUMBEL", keys.DRAFT)
-    return Decoder(BLANK, autoregressive.build(BLANK, 2), gumbel.verifier)
-
-
-def of_a_race_for_a_draw(monkeypatch):
-    """A draft draws by the uniforms of the race's key."""
-
-    def noise(key, start, gamma, vocab):
-        own = keys.purpose(keys.iteration(key, start), keys.GUMBEL)
-        keys.draw_uniform(own, ())
-        return gumbel.noise(key, start, gamma, vocab)
-
-    return chain(2, "gumbel")._replace(verifier=gumbel.verifier._replace(noise=noise))
-
-
-def of_one_race(monkeypatch):
-    """Races are not named by their position."""
-    right = keys.iteration
-    monkeypatch.setattr(keys, "iteration", lambda key, at: right(key, at // 2))
-    return chain(2, "gumbel")
-
-
-def of_the_verdict(monkeypatch):
-    """A rule draws while it decides, and not by its noise."""
-
-    def verify(target, draft, noise, keep_residual=False):
-        keys.uniform(jax.random.split(jax.random.key(0), draft.num.size), 0)
-        return token.verify(target, draft, noise, keep_residual)
-
-    return chain(2)._replace(verifier=Verifier(token.noise, verify))
-
-
-def of_jax(monkeypatch):
-    """A rule draws by JAX, where no name is seen."""
-
-    def noise(key, start, gamma, vocab):
-        draw = jax.vmap(lambda one: jax.random.uniform(one, (gamma + 1, 2)))
-        return match.Noise(draw(key))
-
-    return chain(2)._replace(verifier=Verifier(noise, match.verify))
-
-
-MISTAKES = {
-    of_one_slot: "keys serve several draws of the draft",
-    of_one_iteration: "serve several draws of the draft$",
-    of_the_next_length: "serve several draws of the draft$",
-    of_the_first_row: "serve several draws of the draft$",
-    of_the_drafts_purpose: "several draws of the draft and the rule$",
-    of_no_purpose: "several draws of the draft and the rule$",
-    of_nodes_that_were_fed: "several draws of the draft$",
-    of_each_parent: "several draws of the draft$",
-    of_the_place_ahead: "coupled to other positions",
-    of_a_key_of_keys: "made of one that is drawn from",
-    of_a_race_for_a_draw: "shares its key with an independent one",
-    of_one_race: "not named by their request and position",
-    of_the_verdict: "neither draft nor rule draws",
-    of_jax: "the rule draws nothing by specjax.keys",
-}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
