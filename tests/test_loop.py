@@ -7,7 +7,7 @@ import pytest
 
 from specjax import generate
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import commit
+from specjax.step import build_step, commit
 from specjax.types import Request, State, Verdict
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME
@@ -31,6 +31,20 @@ def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
     tokens, length = commit(request, state, verdict)
     assert length.tolist() == [3, 4, 6, 6, 4]
     assert tokens[:, 2:6].tolist() == verdicts
+
+
+def test_what_a_drafter_observes_is_the_last_token_its_draft_and_the_laws_after():
+    world, case = tiny.tables(), BY_NAME["autoregressive"]
+    decoder, params = case.decoder(world, GAMMA), case.params(world)
+    noting = decoder.drafter._replace(observe=lambda params, cache, kept: kept)
+    step = build_step(*decoder._replace(drafter=noting))
+    state = generate.prefill(decoder, params, PROMPT, SLOTS)
+    after, info = jax.jit(step)(params, request_of(), state)
+    tokens, law, num, count = after.draft_cache
+    assert tokens[:, 0].tolist() == [3, 0] and num.tolist() == [GAMMA] * 2
+    np.testing.assert_array_equal(tokens[:, 1:], info.tokens)
+    np.testing.assert_array_equal(count, info.accepted)
+    np.testing.assert_allclose(law.logits, params.target[tokens], rtol=1e-6)
 
 
 def test_one_trace_a_shape():

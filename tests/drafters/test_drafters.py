@@ -161,6 +161,9 @@ def test_a_store_is_searched_for_the_longest_match():
     # 5 twice; 4 after one token more; unknown; at an end; as long in the text itself.
     expected = [[5], [4], [], [], [1, 1, 3], [8, 4, 1]]
     assert drafted(drafter, state_of(texts), store)[0] == expected
+    unknown = datastore.last_tokens(jnp.array([6]), jnp.int32(1))
+    _, num, matched = jax.jit(datastore.stored, static_argnums=2)(store, unknown, 3)
+    assert (int(num), int(matched)) == (0, 0)
 
 
 def test_bisection_finds_what_a_search_of_every_place_does():

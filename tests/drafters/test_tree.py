@@ -112,7 +112,7 @@ def test_more_children_than_the_law_keeps_are_the_next_likely():
     law = probs.standardize(logits, sampling)
     keys = jax.vmap(jax.random.key)(jnp.arange(1))
     assert tree.children(keys, law, np.arange(1), 3)[0, 0].tolist() == [0, 1, 2]
-    gumbel = jnp.zeros((1, 1, 4))
+    gumbel = jnp.array([[[-30.0, 0.0, 0.0, 0.0]]])  # what is kept comes first, however
     assert probs.several(law, gumbel, 6)[0, 0].tolist() == [0, 1, 2, 3, 3, 3]
 
 
