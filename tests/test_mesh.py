@@ -84,6 +84,15 @@ def test_no_law_crosses_devices(draft, family):
 
 
 @SLOW
+@pytest.mark.parametrize(
+    ("family", "keys"), [("gpt", 4 * 4 * (2 + 3)), ("trees", 4 * 7 * (3 + 6))]
+)
+def test_no_key_serves_two_draws_on_a_mesh(family, keys):
+    """Of 4 requests at each length: of the draft, and of the rule one more than G."""
+    assert told("drawn", "data=4,model=2,draft=2", family) == [[], keys]
+
+
+@SLOW
 def test_generated_texts_are_those_of_one_device():
     one, other = told("texts", "", "data=2,model=2")
     assert one == other and 0 < one[1] < 1

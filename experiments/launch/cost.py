@@ -19,7 +19,7 @@ from pathlib import Path
 
 import cloudpickle
 
-from specjax.cli import blocks, decode, sweep, workers
+from specjax.cli import decode, sweep, workers
 from specjax.cli.blocks import Block
 from specjax.cli.decode import Setting
 from specjax.measure.row import Measurement
@@ -85,7 +85,7 @@ def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, 
     path.write_text("".join(rows))
     argv = [str(path), "--out", str(out), "--block", str(block)]
     setting = decode.asked(decode.make_parser().parse_args(argv))
-    launcher, every = started(folder), [*blocks.cut(path, block)]
+    launcher, every = started(folder), [*decode.blocks_of(setting)]
     with contextlib.redirect_stdout(io.StringIO()) as said:
         begin = lambda block: launcher.submit(dying, setting, block)  # noqa: E731
         ends = [*workers.finished(begin, every, at_once, 3, str)]

@@ -237,7 +237,7 @@ def fits(records: Records) -> list[Grid]:
 def against_one_gpu(records: Records) -> Iterator[dict]:
     """T5-XXL with T5-small on one H100, which was measured (`chip`)."""
     plan = measured(records, "fits").get("h100_one_t5")
-    ran = measured(records, "chip").get("ende_small_t0")
+    ran = measured(records, "chip").get("ende_small_t0_h100")
     if plan and ran:
         told, gamma = plan["cells"][0]["predicted"], ran["gamma"]
         drafted = ran["c"] * ran["target_ms"] * gamma

@@ -12,9 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from specjax.checkpoints import ggml_types
 from specjax.checkpoints.archive import Archive, Index
 from specjax.checkpoints.fields import Fields
-from specjax.tokenizers.gguf import AT, Contents
+from specjax.tokenizers.gguf import AT
+from specjax.tokenizers.gguf_file import Contents
 
 # Architectures of llama.cpp, by the model_type that transformers has for them.
 KINDS = {
@@ -115,7 +117,7 @@ def fields_of(held: Contents) -> Fields:
     fields |= {"model_type": KINDS[kind], "hidden_act": "silu"}
     fields |= {"tie_word_embeddings": "output.weight" not in held.tensors}
     if "token_embd.weight" in held.tensors:
-        fields["vocab_size"] = int(held.tensors["token_embd.weight"].shape[-1])
+        fields["vocab_size"] = held.tensors["token_embd.weight"].shape[0]
     heads = fields["num_attention_heads"]
     width = fields.get("head_dim") or fields["hidden_size"] // heads
     _check(held.path, at, stated, width)
@@ -157,7 +159,7 @@ def _check(path: Path, at: str, stated: Fields, width: int) -> None:
 def _scaling(held: Contents, stated: Fields, fields: Fields, width: int) -> Fields:
     """Rotary positions that are stretched."""
     if FREQUENCIES in held.tensors:
-        kept = np.asarray(held.tensors[FREQUENCIES].data, np.float64)
+        kept = _vector(held, FREQUENCIES)
         base = fields.get("rope_theta", 10_000.0)
         factor = float(kept.max())
         turns = ORIGINAL / (2 * np.pi) * base ** (-np.arange(0, width, 2) / width)
@@ -188,6 +190,12 @@ def _scaling(held: Contents, stated: Fields, fields: Fields, width: int) -> Fiel
     return {"rope_scaling": linear}
 
 
+def _vector(held: Contents, name: str) -> np.ndarray:
+    tensor, stored = held.tensors[name], ggml_types.stored_bytes(held.path)
+    stored = stored[tensor.at : tensor.at + tensor.size]
+    return ggml_types.numbers(stored[None], tensor.kind)[0].astype(np.float64)
+
+
 def _ids(metadata: Fields) -> Fields:
     """The ids that a text starts and ends with."""
     ends = (metadata.get(f"{AT}{x}_token_id") for x in ("eos", "eot", "eom"))
@@ -201,8 +209,7 @@ def arrays(held: Contents, fields: Fields) -> Archive:
     Of Llama's queries and keys llama.cpp keeps the rows in another order, and to the
     scales of Gemma's norms it adds 1.
     """
-    from gguf import quants
-
+    ggml_types.check(held)
     kind = held.fields["general.architecture"]
     layer = LAYER | (AFTER if kind in WIDE else {})
     called = {_name(name, layer): x for name, x in held.tensors.items()}
@@ -214,25 +221,31 @@ def arrays(held: Contents, fields: Fields) -> Archive:
         for name, tensor in called.items():
             part = name.split(".")[-2]
             if part in of:
-                size = int(tensor.shape[-1])
+                size = tensor.shape[0]
                 order = np.arange(size).reshape(of[part], -1, 2)
                 rows[name] = order.swapaxes(1, 2).reshape(size)
     raised = {x for x in called if kind.startswith("gemma") and "norm" in x}
     shapes = {
-        name: jax.ShapeDtypeStruct(tuple(map(int, x.shape[::-1])), np.dtype("float32"))
+        name: jax.ShapeDtypeStruct(x.shape, ggml_types.dtype(x.kind))
         for name, x in called.items()
     }
 
-    def read(name: str, index: Index) -> np.ndarray:
-        tensor, first = called[name], index[0]
-        kept = tensor.data[rows[name][first] if name in rows else first]
-        if len(index) == 1:
-            values = np.asarray(kept, np.float32)
-            return values - 1 if name in raised else values
-        values = quants.dequantize(kept, tensor.tensor_type)
-        return values.reshape(-1, shapes[name].shape[1])[:, index[1]]
+    held_bytes = ggml_types.stored_bytes(held.path)
 
-    return Archive(shapes, read, str(held.path))
+    def read(name: str, index: Index) -> np.ndarray:
+        tensor = called[name]
+        stored = held_bytes[tensor.at : tensor.at + tensor.size]
+        if len(tensor.shape) == 2:
+            stored = stored.reshape(tensor.shape[0], -1)
+            stored = stored[rows[name][index[0]] if name in rows else index[0]]
+            values = ggml_types.numbers(stored, tensor.kind)[:, index[1]]
+        else:
+            values = ggml_types.numbers(stored[None], tensor.kind)
+            values = values.reshape(tensor.shape)
+            values = (values[rows[name]] if name in rows else values)[index]
+        return values - 1 if name in raised else values
+
+    return Archive(shapes, read, str(held.path), by_rows=True)
 
 
 def _name(name: str, layer: dict[str, str]) -> str:
@@ -247,5 +260,5 @@ def _name(name: str, layer: dict[str, str]) -> str:
 
 def quantization(held: Contents) -> str:
     """How the weights are stored, by how many tensors are: "Q4_1 210, F32 61"."""
-    kinds = Counter(x.tensor_type.name for x in held.tensors.values())
+    kinds = Counter(x.kind for x in held.tensors.values())
     return ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())

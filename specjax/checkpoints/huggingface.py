@@ -15,6 +15,7 @@ from flax.traverse_util import flatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from specjax import writing
 from specjax.checkpoints import (
     archive,
     names_gpt2,
@@ -187,11 +188,9 @@ def save(
         temporary.rename(folder)
     except BaseException as error:
         shutil.rmtree(temporary)
-        if not isinstance(error, SafetensorError):
+        if not isinstance(error, SafetensorError | OSError):
             raise
-        raise OSError(
-            f"{folder} cannot be written: {error}: free some space there"
-        ) from None
+        raise writing.unwritten(folder, error) from None
 
 
 def _check(table: Any, config: Any, flat: dict[str, jax.Array]) -> None:

@@ -2,7 +2,6 @@
 texts, c, v and the overhead that explain them, and alpha by four estimators."""
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -66,7 +65,7 @@ def measure(
     whole = made(row)
     saved = saving.append_all(flags, [whole])
     if flags.json:
-        print(json.dumps(whole | verdict.summary(row)))
+        console.tell(whole | verdict.summary(row))
     else:
         report(row)
     saving.tell_where(flags, saved)

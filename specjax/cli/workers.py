@@ -9,19 +9,22 @@ import contextlib
 import glob
 import os
 import shutil
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from specjax import console
+from specjax.cli import worlds
 
 LAUNCHERS = ("local", "slurm", "ray")
 KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM
 GPUS = "/dev/nvidia[0-9]*", "/dev/dxg"  # the latter in Windows
 POLL = 0.2  # seconds
+LOG = "launcher.log"  # in the folder of what workers write
 Task = TypeVar("Task")
 
 
@@ -80,7 +83,33 @@ def launched(chosen: argparse.Namespace, logs: Path) -> Any:
     wanted = {"timeout_min": chosen.minutes, "gpus_per_node": chosen.gpus}
     wanted |= {"cpus_per_task": chosen.cpus, "slurm_partition": chosen.partition}
     executor.update_parameters(**{k: v for k, v in wanted.items() if v is not None})
-    return executor
+    return Local(executor, logs / LOG) if chosen.on == "local" else executor
+
+
+class Local(NamedTuple):
+    """A launcher of processes here. log: takes what those say that watch over workers:
+    their last words are of no use to a person who has stopped them."""
+
+    executor: Any
+    log: Path
+
+    def submit(self, function: Callable, *arguments: Any) -> Any:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log, errors_to(log.fileno()):
+            return self.executor.submit(function, *arguments)
+
+
+@contextlib.contextmanager
+def errors_to(descriptor: int) -> Iterator[None]:
+    """Standard error of processes that are begun meanwhile is an open file."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def cluster(address: str | None, cpus: int | None, gpus: int | None) -> "Cluster":
@@ -107,6 +136,7 @@ class Cluster(NamedTuple):
         # Who begins again what died is `finished`. A worker's process ends with
         # its task, so that the next finds all memory free.
         options = {**self.options, "max_retries": 0, "max_calls": 1}
+        options["runtime_env"] = {"env_vars": worlds.settings()}
         task = self.ray.remote(**options)(function)
         return Job(self.ray, task.remote(*arguments))
 
@@ -125,18 +155,23 @@ class Job(NamedTuple):
         self.ray.cancel(self.answer, force=True)
 
 
+def submit(launcher: Any, function: Callable, *arguments: Any) -> Any:
+    """The job of a function's call, in a process that stands where this one does."""
+    return launcher.submit(worlds.within, worlds.here(), function, *arguments)
+
+
 @contextlib.contextmanager
-def safe_path() -> Iterator[None]:
-    """For processes that are begun meanwhile: where they begin, another `specjax` may
-    lie, such as the folder of a checkout, and is not to be imported."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
+def variables(added: Mapping[str, str]) -> Iterator[None]:
+    """For processes that are begun meanwhile: this environment and what is added."""
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
     try:
         yield
     finally:
-        del os.environ["PYTHONSAFEPATH"]
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def ended(job: Any) -> Ended:
@@ -168,7 +203,7 @@ def finished(
                 task, attempt = again.popleft() if again else (next(fresh, None), 1)
                 if task is None:
                     break
-                with safe_path():
+                with variables(worlds.variables()):
                     running.append((begin(task), task, attempt))
             if not running:
                 return

@@ -23,7 +23,7 @@ from jax import Array
 from scipy import special
 
 from specjax import console, guarantees, keys, policies, probs, verifiers
-from specjax.exactness import decoded, enumeration, of_draft
+from specjax.exactness import decoded, draws, enumeration, of_draft
 from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
@@ -83,7 +83,7 @@ def noise_p_value(
     most 1; 0 if any is outside [0, 1) or takes few values. The keys are fixed. uniform:
     a leaf of the noise -> in [0, 1). The steps have no position in common."""
     draws, bins, columns = 2**14, 8, []
-    requests = jax.vmap(jax.random.key)(jnp.arange(draws))
+    requests = jax.vmap(keys.root_key)(jnp.arange(draws))
     for length in (1, gamma + 2):
         start = jnp.full(draws, length)
         key = keys.iteration(requests, start)
@@ -121,7 +121,7 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
 
     @jax.jit
     def winners() -> Array:
-        requests = jax.vmap(jax.random.key)(jnp.arange(draws))
+        requests = jax.vmap(keys.root_key)(jnp.arange(draws))
         gumbel = keys.gumbel(requests, jnp.full(draws, 7), p.size)
         each = jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law)
         return probs.race(each, gumbel)
@@ -238,6 +238,13 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
         broken = set() if p_value > 1e-6 else {"noise"}
         what = f"noise, p = {p_value:.2f}"
         yield name, what, 3, 2, *[""] * 6, verdict_of(broken)
+    for name in chosen:
+        steps, problems = draws.of_rule(verifiers.named(name))
+        broken = {"draws"} if problems else set()
+        yield name, f"draws of {steps} steps", 3, *[""] * 7, verdict_of(broken)
+    count, shared = draws.of_shapes(10)
+    broken = {"draws"} if shared else set()
+    yield "tree", f"slots, {count} shapes", "", 10, *[""] * 6, verdict_of(broken)
     p_value = race_p_value(5)
     broken = set() if p_value > 1e-6 else {"law"}
     yield "race", f"winners, p = {p_value:.2f}", 5, *[""] * 7, verdict_of(broken)
@@ -255,7 +262,7 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
     its verdict has no residual, or nothing is claimed of it and its noise is not that
     of `verifiers.token`."""
     gamma, vocab = 2, 3
-    key, start = jax.random.split(jax.random.key(0), 1), jnp.ones(1, jnp.int32)
+    key, start = jax.random.split(keys.root_key(0), 1), jnp.ones(1, jnp.int32)
     sampling = make_sampling(1, 1.0)
 
     def noise(of: Verifier):

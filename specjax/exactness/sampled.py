@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, sides, step
+from specjax import generate, keys, sides, step
 from specjax.exactness import goodness, tables
 from specjax.inputs import make_request
 from specjax.sides import Side
@@ -162,10 +162,10 @@ def certify(
     prompt = Prompt(tokens, jnp.full(ROWS, len(PROMPT), jnp.int32))
     how = number, fault, params, prompt
     heats += [] if fault else OTHERS
-    keys = jax.random.split(jax.random.key(seed), len(heats))
+    each_key = keys.split(keys.root_key(seed), len(heats))
     told = [
         jax.device_get(texts(*how, jnp.full(ROWS, heat), key))
-        for heat, key in zip(heats, keys, strict=True)
+        for heat, key in zip(heats, each_key, strict=True)
     ]
     written = np.concatenate([ids for ids, _ in told[:calls]])
     wanted, counts = law(1.0), goodness.count(written, VOCAB)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import fused, guarantees
+from specjax import compilation_cache, fused, guarantees
 from specjax.pretrained import Pretrained
 from specjax.speech import audio, decoding, logmel, rules, sequential, voice
 from specjax.speech import chunked as overlapping
@@ -129,6 +129,7 @@ def transcribe(
         file is read. A file that cannot be read is none: its transcript says why.
       FloatingPointError: logits are no law; see `specjax.finite`.
     """
+    compilation_cache.turn_on()
     pair = target if isinstance(target, Listeners) else opened(target, draft)
     check(timestamps, words, clips, vad, chunked)
     pair = placed(pair)

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax.tokenizers import byt5, chat, folder, gguf, huggingface, merges, pieces
+from specjax.tokenizers import (
+    byt5,
+    chat,
+    folder,
+    gguf,
+    gguf_file,
+    huggingface,
+    merges,
+    pieces,
+)
 from specjax.tokenizers.folder import Special
 
 # The files that a tokenizer is read from, in this order where a folder has several:
@@ -60,7 +69,7 @@ def read(
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
-        ends in .model, a tokenizer.json if in .json, a model with its own if in .gguf.
+        ends in .model, a tokenizer.json if in .json, a model with its own if GGUF.
       start: id that a text of the model starts with.
       ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.
@@ -74,11 +83,11 @@ def read(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
-    special, within = Special(start, ends, encodes), path.suffix == gguf.SUFFIX
+    special, within = Special(start, ends, encodes), gguf_file.is_gguf(path)
     config = gguf.config(path) if within else folder.read(path.parent)
-    other = {".json": huggingface.read, gguf.SUFFIX: gguf.read}
-    other = other.get(path.suffix, pieces.read)
+    other = huggingface.read if path.suffix == ".json" else pieces.read
     reader = (FILES | {folder.CONFIG: byt5.read}).get(path.name, other)
+    reader = gguf.read if within else reader
     coder = reader(path, special, config)
 
     def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
@@ -107,6 +116,18 @@ def beside(place: Path) -> Path | None:
     config = place / folder.CONFIG  # ByT5's folders have no other
     is_byt5 = config.is_file() and folder.read(place).kind == byt5.KIND
     return config if is_byt5 else None
+
+
+def files(file: Path) -> list[Path]:
+    """Returns all files that a tokenizer and its chat template are read from. file: the
+    one that `beside` gives."""
+    if file.suffix == gguf.SUFFIX:
+        return [file]
+    names = folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL
+    names += (merges.MERGES,) if file.name == "vocab.json" else ()
+    places = [file.with_name(name) for name in names]
+    places += sorted((file.parent / chat.FURTHER).glob("*.jinja"))
+    return [file, *(place for place in places if place.is_file())]
 
 
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:

@@ -4,15 +4,13 @@ Byte-level pairs are cut as the file's `tokenizer.ggml.pre` says; pieces of
 SentencePiece are merged by their scores. Both run in the tokenizers library.
 """
 
-import functools
 import reprlib
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from specjax.tokenizers import converted, huggingface, merges
 from specjax.tokenizers.folder import GENERIC, Coder, Special, TokenizerConfig, token
+from specjax.tokenizers.gguf_file import open_file
 
-SUFFIX = ".gguf"
 AT = "tokenizer.ggml."
 TEMPLATE = "tokenizer.chat_template"
 UNKNOWN, CONTROL, OWN, BYTE = 2, 3, 4, 6  # kinds of tokens
@@ -24,50 +22,6 @@ CUTS = {
     "llama-bpe": merges.LLAMA3,
     "qwen2": merges.QWEN2,
 }
-
-
-class Contents(NamedTuple):
-    """What a GGUF file holds. fields: metadata by key. tensors: by name, as the library
-    has them: `data`, `tensor_type`, `shape` with the inputs first."""
-
-    path: Path
-    fields: dict[str, Any]
-    tensors: dict[str, Any]
-
-
-def open_file(path: Path) -> Contents:
-    """Reads what a file says of itself, and no weight.
-
-    Raises ValueError without the library, for a file that is cut short or of another
-    kind, and for one part of several.
-    """
-    state = path.stat()
-    return _opened(path, state.st_mtime_ns, state.st_size)
-
-
-@functools.lru_cache(maxsize=2)  # a vocabulary takes a second to read
-def _opened(path: Path, *version: int) -> Contents:
-    del version
-    try:
-        import gguf
-    except ImportError:
-        raise ValueError(
-            f"{path} needs the gguf library: pip install 'specjax[gguf]'"
-        ) from None
-    try:
-        reader = gguf.GGUFReader(path)
-        fields = {name: of.contents() for name, of in reader.fields.items()}
-    except Exception as error:  # the library raises whatever its bytes lead to
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"{path} is no whole GGUF file ({reason}): copy or download it again"
-        ) from None
-    if fields.get("split.count", 1) > 1:
-        raise ValueError(
-            f"{path} is one of {fields['split.count']} parts: join them by"
-            " `llama-gguf-split --merge FIRST WHOLE`, and name the whole"
-        )
-    return Contents(path, fields, {x.name: x for x in reader.tensors})
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
