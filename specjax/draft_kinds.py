@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import checkpoints, generate, pretrained, sides, text_files, zoo
+from specjax import checkpoints, contracts, generate, pretrained, sides, text_files, zoo
 from specjax.drafters import (
     best_first,
     copying,
@@ -26,6 +26,7 @@ from specjax.drafters import grown as grows
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.models import widened
 from specjax.plugins import attribute, built, of
 from specjax.pretrained import Pretrained
@@ -324,11 +325,12 @@ def carried(target: Side, drafter: Drafter, params: Any) -> str:
     for kind in target.model.reads[:1]:
         inputs = type(kind)(*(jnp.zeros((1, *shape)) for shape in kind))
     prompt, decoder = Prompt(tokens, length, inputs), Decoder(target.model, drafter)
-    request = make_request(jax.random.key(0), prompt, 1, make_sampling(1, 1.0))
+    request = make_request(root_key(0), prompt, 1, make_sampling(1, 1.0))
 
     def draft(both: Params):
         state = generate.prefill(decoder, both, prompt, drafter.gamma + 2)
-        return drafter.draft(request.key, both.draft, request, state)[0]
+        made = drafter.draft(request.key, both.draft, request, state)
+        return contracts.draft_of(made, 1, drafter.gamma)[0]
 
     law = jax.eval_shape(draft, Params(target.params, params)).law
     if law is None:

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["SPECJAX_COMPILATION_CACHE"] = "off"  # of processes that tests start
 
 import jax
 import pytest

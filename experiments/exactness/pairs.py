@@ -7,6 +7,7 @@ to them.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -22,15 +23,16 @@ from specjax.exactness import sampled, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_sampling
 from specjax.measure.row import Measurement
-from specjax.sides import Side
+from specjax.sides import CERTAIN, Side
 from specjax.types import Draft, Drafter, Policy, Request, State, Verifier
-from specjax.verifiers import match, token
+from specjax.verifiers import match, rejection, token
 
-SHARED, ARGMAX, REUSED = 1, 2, 3
+SHARED, ARGMAX, REUSED, STALE = 1, 2, 3, 4
 FAULTS = {
     SHARED: ("shared", "every draw of a draft has the noise of its first"),
     ARGMAX: ("argmax", "the first token is the likeliest; its law says it was drawn"),
     REUSED: ("reused", "every slot has the first one's coin, which also draws"),
+    STALE: ("stale", "the rule has the same noise in every call"),
 }
 
 
@@ -70,6 +72,7 @@ def measure(
     }
 
 
+@functools.cache
 def of_chains() -> tuple[list[str], dict[str, str]]:
     """Returns the rules with a program of their own for chains, and of each other rule
     whose program it has. Raises RuntimeError for one that has another."""
@@ -125,7 +128,7 @@ def judged(
             faults = [
                 dict(zip(("name", "says"), FAULTS[fault], strict=True))
                 | plain(how(fault=fault, calls=1))
-                for fault in faults_of(drafter, side, each[number])
+                for fault in faults_of(side, each[number])
             ]
             right = plain(how(calls=calls))
             found.append({"rule": name} | right | {"faults": faults})
@@ -136,12 +139,17 @@ def plain(found: sampled.Found) -> dict:
     return found._asdict() | {"passed": found.passed}
 
 
-def faults_of(drafter: Drafter, side: Side, rule: Verifier) -> list[int]:
-    """Which faults texts show: those of a draft only where the rule reads its law."""
-    reads = rule.noise is token.noise and side.regime != "certain"
-    if not reads:
-        return [REUSED]
-    return [*([SHARED] if drafter.gamma > 1 else []), ARGMAX, REUSED]
+def faults_of(side: Side, rule: Verifier) -> list[int]:
+    """Returns which faults texts show.
+
+    Those of a draft only where the rule reads its law. `rejection` never keeps a
+    certain token, so that no coin of a slot counts.
+    """
+    certain = side.regime == CERTAIN
+    if rule is rejection.verifier and certain:
+        return [STALE]
+    reads = rule.noise is token.noise and not certain
+    return [*([SHARED, ARGMAX] if reads else []), REUSED, STALE]
 
 
 # A decoder with a fault of a number, which may be traced.
@@ -186,6 +194,7 @@ def one_slot(on: Array) -> Iterator[None]:
 
 def rule_of(rule: Verifier, fault: Array) -> Verifier:
     def noise(key: Array, start: Array, gamma: int, vocab: int) -> Any:
+        start = jnp.where(fault == STALE, 0, start)
         right = rule.noise(key, start, gamma, vocab)
 
         def of_first(leaf: Array) -> Array:

@@ -156,7 +156,7 @@ def pairs(records: Records) -> list[Grid]:
     for row in measured(records, "pairs").values():
         setting = {key: row[key] for key in ("draft", "gamma", "policy")}
         for pair in row["pairs"]:
-            faults = dict.fromkeys(("shared", "argmax", "reused"), "")
+            faults = dict.fromkeys(("shared", "argmax", "reused", "stale"), "")
             faults |= {it["name"]: number(it["tv"]) for it in pair["faults"]}
             p_values += [it["p_value"] for it in pair["faults"]]
             items.append(setting | pair | faults)

@@ -37,6 +37,7 @@ from experiments.training.states import TrainState
 from experiments.training.storage import replace
 from specjax import console, mesh, progress, writing
 from specjax.checkpoints import Config
+from specjax.keys import root_key
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -196,7 +197,7 @@ def resume(
     there = states.last(folder / "checkpoint")
     done = there.step if there else 0
     check_same(folder / "recipe.json", task.sizes, recipe, done)
-    params = task.init(jax.random.key(recipe.seed))
+    params = task.init(root_key(recipe.seed))
     state = placed(TrainState(params, rule.init(params), 0), task, rule)
     return there.read(state) if there else state
 
@@ -205,7 +206,7 @@ def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
     """Raises ValueError for a run that the mesh in use does not divide."""
     mesh.check_rows(recipe.batch)
     if mesh.layout.value is not None and mesh.layout.value.model > 1:
-        shapes = jax.eval_shape(task.init, jax.random.key(0))
+        shapes = jax.eval_shape(task.init, root_key(0))
         if task.config is None or not mesh.fits(shapes, task.config):
             raise ValueError(f"{name} trains no whole model: leave model out of --mesh")
         mesh.check_sizes(name, task.config, mesh.layout.value.model)

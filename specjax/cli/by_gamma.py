@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite
+from specjax import console, finite, guarantees
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving, record, tell
 from specjax.console import Parser
@@ -181,7 +181,9 @@ def table(row: dict) -> list[str]:
 def same_text(row: dict) -> str:
     """Whether a draft changes what is written, for who does not know the names."""
     guarantee, texts = row["exactness"], row["texts"]
-    exact = guarantee in ("exact law", "pathwise")
+    exact = guarantee in guarantees.EXACT
+    if guarantee.startswith(guarantees.UNKNOWN):
+        return f"nobody knows ({guarantee}): `specjax certify` finds out"
     if row["temperature"] > 0 and not exact:
         return f"no: this rule writes other texts on purpose ({guarantee})"
     if row["temperature"] > 0 and guarantee == "pathwise":

@@ -19,6 +19,7 @@ import numpy as np
 from specjax import generate
 from specjax.exactness import sampled
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Params, Request, State
@@ -118,7 +119,7 @@ def compiled(decoder: Decoder, params: Params) -> Callable:
 
 def request_of(batch: int) -> Request:
     prompt = make_prompt([[0]] * batch)
-    asked = make_request(jax.random.key(0), prompt, 2**20, make_sampling(batch, 1.0))
+    asked = make_request(root_key(0), prompt, 2**20, make_sampling(batch, 1.0))
     return jax.tree.map(jnp.asarray, asked)
 
 

@@ -1,11 +1,11 @@
 """Which noise a step draws: no key serves two draws, in one step or in the next.
 
 A step runs with every key recorded that noise is drawn from. Its batch has two requests
-at each length at which the next step may begin, so that the draws of two rows
-and of two steps in a row lie side by side. What is judged is the keys themselves,
-however they were named: of independent draws no two may agree. Draws that a rule
-couples, which are named by position (`keys.gumbel`), must be those of the same
-positions, of draft and rule.
+at each length at which the next step may begin, so that the draws of two rows and of
+two steps in a row lie side by side. What is judged is the keys themselves, however they
+were named: of independent draws no two may agree. Draws that a rule couples, which are
+named by position (`keys.gumbel`), must be those of the same positions, of draft and
+rule.
 Axes: B rows, N draws, W words of a key, G = gamma.
 """
 
@@ -35,10 +35,8 @@ SHORTEST = 3
 MAKERS = "iteration", "purpose", "uniform", "gumbels", "several"
 DRAWERS = "draw_uniform", "draw_gumbel"
 # Of jax.random: by what else a part of one's own may draw.
-SAMPLERS = (
-    "uniform gumbel categorical bits bernoulli normal exponential randint".split()
-)
-SAMPLERS += "choice permutation truncated_normal gamma beta dirichlet laplace".split()
+SAMPLERS = "uniform gumbel categorical bits bernoulli normal exponential".split()
+SAMPLERS += "randint choice permutation truncated_normal gamma beta laplace".split()
 QUICKLY = {"xla_backend_optimization_level": 0}  # to compile, as each runs once
 
 
@@ -159,7 +157,7 @@ def side_by_side(gamma: int, vocab: int, requests: int = 2) -> tuple[Prompt, Arr
     SHORTEST to that at which a step that keeps gamma tokens ends."""
     lengths = range(SHORTEST, SHORTEST + gamma + 2)
     texts = [[i % vocab for i in range(length)] for length in lengths]
-    keys_of = jax.random.split(jax.random.key(0), requests)
+    keys_of = keys.split(keys.root_key(0), requests)
     return make_prompt(texts * requests), jnp.repeat(keys_of, len(texts))
 
 

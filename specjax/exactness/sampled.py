@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, sides, step
+from specjax import generate, keys, sides, step
 from specjax.exactness import goodness, tables
 from specjax.inputs import make_request
 from specjax.sides import Side
@@ -126,20 +126,17 @@ def build(
 ) -> Callable:
     """Returns the compiled loop of one of several rules.
 
-    (number of the rule, number of a fault, Params, temperature [N], key) -> (texts [N,
-    n], tokens of a call). broken: (drafter, rules, fault) -> both, with that fault; 0
-    is none.
+    (number of the rule, number of a fault, Params, Prompt [N], temperature [N], key) ->
+    (texts [N, n], tokens of a call). broken: (drafter, rules, fault) -> both, with that
+    fault; 0 is none.
     """
     slots = len(PROMPT) + TOKENS + drafter.gamma + 1
 
-    def texts(number, fault, params: Params, temperature: Array, key: Array) -> tuple:
+    def texts(number, fault, params: Params, prompt: Prompt, temperature, key) -> tuple:
         drafting, deciding = broken(drafter, rules, fault)
         rule = any_of(deciding, number)
         decoder = step.Decoder(target().model, drafting, rule, policy)
         loop = generate.build_loop(decoder, slots)
-        length = jnp.full(temperature.size, len(PROMPT), jnp.int32)
-        tokens = jnp.tile(jnp.array(PROMPT, jnp.int32), (temperature.size, 1))
-        prompt = Prompt(tokens, length)
         asked = make_request(key, prompt, TOKENS, Sampling(temperature))
         output = loop(params, prompt, asked)
         calls = output.counts.calls.sum()
@@ -161,11 +158,14 @@ def certify(
     where nothing is broken on purpose, one at each of OTHERS. draft: the drafter's
     parameters."""
     params, heats = Params(target().params, draft), [1.0] * calls
+    tokens = jnp.tile(jnp.array(PROMPT, jnp.int32), (ROWS, 1))
+    prompt = Prompt(tokens, jnp.full(ROWS, len(PROMPT), jnp.int32))
+    how = number, fault, params, prompt
     heats += [] if fault else OTHERS
-    keys = jax.random.split(jax.random.key(seed), len(heats))
+    each_key = keys.split(keys.root_key(seed), len(heats))
     told = [
-        jax.device_get(texts(number, fault, params, jnp.full(ROWS, heat), key))
-        for heat, key in zip(heats, keys, strict=True)
+        jax.device_get(texts(*how, jnp.full(ROWS, heat), key))
+        for heat, key in zip(heats, each_key, strict=True)
     ]
     written = np.concatenate([ids for ids, _ in told[:calls]])
     wanted, counts = law(1.0), goodness.count(written, VOCAB)

@@ -32,6 +32,7 @@ from specjax.exactness.nasty import (
     Variant,
     make,
 )
+from specjax.keys import root_key
 from specjax.types import Draft, Verdict, Verifier
 
 ROUNDS = 128  # draws of each problem of a chunk
@@ -112,7 +113,7 @@ def variant_of(chunk: int) -> Variant:
 
 @functools.lru_cache(maxsize=1)  # every rule in turn is put before the same
 def _problem(seed: int, chunk: int) -> Problem:
-    return _make(jax.random.key(seed), chunk, variant_of(chunk))
+    return _make(root_key(seed), chunk, variant_of(chunk))
 
 
 @functools.cache

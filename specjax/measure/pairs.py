@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import drafts, fused, mesh, native, policies, probs, sides, verifiers
+from specjax import (
+    drafts,
+    fused,
+    guarantees,
+    mesh,
+    native,
+    policies,
+    probs,
+    sides,
+    verifiers,
+)
 from specjax.measure import categories, provenance, scoring, texts
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
@@ -251,7 +261,7 @@ def measure_alpha(
         "target_calls": int(calls.calls.sum()),
         "tokens_per_call": float(calls.tokens.sum() / calls.calls.sum()),
         **names(pair, protocol),
-        "exactness": verifiers.named(protocol.rule).guarantee,
+        "exactness": guarantees.of(protocol.rule, pair[1].name, protocol.policy),
         "kernels": chosen.record,
     }
     if scores is not None:

@@ -69,7 +69,7 @@ def read(
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
-        ends in .model, a tokenizer.json if in .json, a model with its own if it is GGUF.
+        ends in .model, a tokenizer.json if in .json, a model with its own if GGUF.
       start: id that a text of the model starts with.
       ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.
@@ -121,7 +121,7 @@ def beside(place: Path) -> Path | None:
 def files(file: Path) -> list[Path]:
     """Returns all files that a tokenizer and its chat template are read from. file: the
     one that `beside` gives."""
-    if file.suffix == gguf.SUFFIX:
+    if gguf_file.is_gguf(file):
         return [file]
     names = folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL
     names += (merges.MERGES,) if file.name == "vocab.json" else ()

@@ -12,7 +12,14 @@ import pytest
 import scipy.stats
 
 from specjax import generate
-from specjax.exactness.goodness import count, g_test, neighbours_p_value
+from specjax.exactness.goodness import (
+    by_chance,
+    count,
+    g_test,
+    neighbours_p_value,
+    total_variation,
+    visible,
+)
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import goodness, tiny
@@ -85,6 +92,25 @@ def test_a_law_that_is_off_is_rejected(mass, rows, below):
         assert wrong.min() >= 0
     assert goodness.p_value(texts, tuple(LAWS)) > FINE
     assert goodness.p_value(texts, off) < below
+
+
+def test_what_is_visible_is_found_as_often_as_is_said():
+    """A law that is off by that much in the way that is hardest to see: half of the
+    mass of the right one moved evenly to the other half."""
+    rng, level, total = np.random.default_rng(0), 1e-4, 40_000
+    law = rng.dirichlet(np.ones(60))
+    order = np.argsort(law)
+    half = np.isin(np.arange(60), order[np.cumsum(law[order]) < 0.5])
+    share = law[half].sum()
+    off = np.where(half, law / share, -law / (1 - share)) * visible(law, total, level)
+    assert np.abs(off).sum() / 2 == pytest.approx(visible(law, total, level))
+    draws = rng.multinomial(total, law + off, size=400)
+    found = np.mean([g_test(each, law) < level for each in draws])
+    assert 0.975 < found < 1
+    right = rng.multinomial(total, law, size=400)
+    assert min(g_test(each, law) for each in right) > level
+    mean = np.mean([total_variation(each, law) for each in right])
+    assert mean == pytest.approx(by_chance(law, total), rel=0.02)
 
 
 def test_an_impossible_token_and_rows_that_know_of_each_other_are_seen():

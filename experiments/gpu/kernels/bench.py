@@ -81,7 +81,7 @@ class KernelSetting(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A program compiled into a chain of many steps, and one of one step."""
+    """A program compiled into a chain of many steps, and one of few."""
 
     long: Callable
     short: Callable
@@ -108,8 +108,10 @@ def build(setting: KernelSetting) -> Measurement:
         raise ValueError(
             f"a vocabulary of {setting.vocab}: kernels need {oracle.BLOCK} ids"
         )
-    if setting.length < 2:
-        raise ValueError("length must be at least 2: a chain is compared with one step")
+    if setting.length <= timing.SHORT:
+        raise ValueError(
+            f"length must be more than {timing.SHORT}, the steps of the shorter chain"
+        )
     if not all(0 < acceptance < 1 for acceptance in setting.acceptances):
         raise ValueError(f"acceptances must be in (0, 1); got {setting.acceptances}")
     if setting.dtype not in ("float32", "bfloat16"):
@@ -196,7 +198,7 @@ def compiled(
         step = timing.verifying(program.call)
         chains = {}
         for cache, arguments in given.items():
-            both = (timing.chain(step, n) for n in (setting.length, 1))
+            both = (timing.chain(step, n) for n in (setting.length, timing.SHORT))
             chains[cache] = [pool.submit(run.lower(*arguments).compile) for run in both]
         alone = jax.jit(program.call).lower(batch)
         plain = pool.submit(alone.compile)

@@ -35,7 +35,7 @@ TILES = {
     "b64_g5_v128256_f32": "GRID = ((4096,), (4,), (True,))",
 }
 TRIAL = ["DRY = True", "BATCH = 1", "GAMMA = 1", "VOCAB = 300", "ROUNDS = 1"]
-TRIAL += ["LENGTH = 2", "CACHE = 1000", "COPIED = 65536"]
+TRIAL += ["LENGTH = 3", "CACHE = 1000", "COPIED = 65536"]
 TRIAL += ["GRID = ((256,), (2,), (False,))"]
 TRIAL += ["ONLY = ('ref_jnp/none', 'triton/none')"]
 READ = 8 * 10**9, 65536  # bytes: of an H100's memory, of a trial

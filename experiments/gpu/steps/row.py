@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.gpu.aot import inspect
+from experiments import catalogue
+from experiments.gpu.aot import compilers
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.steps import log
 from specjax.measure.row import Measurement
@@ -124,10 +125,10 @@ def run(
 
 def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
     """Returns the variables that the process has beside those of this one."""
-    seen = [str(inspect.ROOT), os.environ.get("PYTHONPATH", "")]
+    seen = [str(catalogue.ROOT), os.environ.get("PYTHONPATH", "")]
     flags = [os.environ.get("XLA_FLAGS", ""), setting.flags]
     if setting.part == "steps" and jax.devices()[0].platform == "gpu":
-        flags += [inspect.dumping(folder)]  # a CPU's compiler may crash by it
+        flags += [compilers.dumping(folder)]  # a CPU's compiler may crash by it
     own = {
         "PYTHONPATH": os.pathsep.join(filter(None, seen)),
         "XLA_FLAGS": " ".join(filter(None, flags)),
