@@ -112,6 +112,8 @@ def scored(
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
     with console.announced("Estimating alpha from the scores"):
+        if setting.rule not in scoring.BY_RATIO:
+            return text, None
         return text, scoring.score(*both, text, heat, **filters)
 
 
