@@ -14,7 +14,7 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, along, whole
+from tests.support.drafted import SLOTS, Drafted, along, anew, whole
 from tests.support.drafter_cases import BY_NAME
 
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
@@ -26,17 +26,9 @@ LOGITS = whole(WORLD.draft)
 
 
 def drafted(drafter) -> Drafted:
-    """The second of two drafts, after as many more tokens as a step may commit: others
-    than the first draft's, so that nothing of it serves."""
+    """A draft after as many tokens as a step may commit."""
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
-    request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(BATCH, 1.0))
-    draft = jax.jit(lambda s: drafter.draft(request.key, PARAMS.draft, request, s))
-    state = jax.jit(lambda: generate.prefill(decoder, PARAMS, PROMPT, SLOTS))()
-    at = state.length[:, None] + np.arange(LONGEST + 1)
-    tokens = state.tokens.at[np.arange(BATCH)[:, None], at].set(np.array(WRITTEN))
-    more = dict(tokens=tokens, length=state.length + len(WRITTEN))
-    state = state._replace(draft_cache=draft(state)[1], **more)
-    return Drafted(state, *draft(state))
+    return anew(decoder, PARAMS, PROMPT, WRITTEN)[1]
 
 
 def rows_of(now: Drafted):
