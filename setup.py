@@ -60,6 +60,7 @@ setup(
         "sentencepiece>=0.2",
         "rich>=13",
         "tensorstore>=0.1.60",
+        "filelock>=3.12",  # by which JAX bounds its cache of compiled programs
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10"],

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 
-from specjax import __version__, console
+from specjax import __version__, compilation_cache, console
 
 # A command, the package that its module of the same name is in, and what it does.
 COMMANDS = {
@@ -44,6 +44,7 @@ def run() -> int | None:
     sys.argv = [f"specjax {command}", *sys.argv[2:]]
     if os.getcwd() not in sys.path:  # for "my_module:my_verifier", as `python -m` does
         sys.path.insert(0, os.getcwd())
+    compilation_cache.turn_on()
     # Imported only now: the other command need not load.
     module = f"specjax.{COMMANDS[command][0]}.{command}"
     # One line for each, as of everything that is said here.

@@ -1,7 +1,7 @@
 """A command at its edges: one line for each mistake and each row, and how it may end.
 
 By Ctrl-C, for want of memory, and where what it prints can no longer be written. For
-every command of the package, wherever its module is; it imports nothing else.
+every command of the package, wherever its module is.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TextIO
+
+from specjax.writing import FULL, unwritten
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
 TERMINATED = 143  # of one that SIGTERM did, so that a scheduler begins it again
@@ -164,7 +166,13 @@ def aside(asked: bool) -> AbstractContextManager:
 
 def tell(document: Mapping) -> None:
     """Prints a document as one line of JSON."""
-    print(json.dumps(plain(document), allow_nan=False), flush=True)
+    print(line_of(document), flush=True)
+
+
+def line_of(document: Mapping) -> str:
+    """A document as one line of JSON in ASCII, which is right in every encoding that a
+    console may have."""
+    return json.dumps(plain(document), allow_nan=False)
 
 
 def plain(value: Any) -> Any:
@@ -260,7 +268,8 @@ def command(main: Callable[[], int | None]) -> int | None:
 def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
     """Ends the process with one line at Ctrl-C, by exit code 130, at SIGTERM, which a
     scheduler sends before it takes a machine away, by `terminated`, and where memory is
-    too little, by 1. left: what to say of the work that was done."""
+    too little or a disk is full, by 1; where JAX has no such device as it is told to
+    take, by 2. left: what to say of the work that was done."""
 
     def end(*_) -> NoReturn:
         raise Terminated
@@ -274,8 +283,11 @@ def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[Non
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
         print(f"{begin}stopped; {left()}", file=sys.stderr)
         leave(terminated() if isinstance(error, Terminated) else STOPPED)
-    except (MemoryError, RuntimeError) as error:
-        if (why := exhausted(error)) is None:
+    except Exception as error:
+        if why := no_backend(error):
+            print(why, file=sys.stderr)
+            leave(2)
+        if (why := exhausted(error) or full(error)) is None:
             raise
         print(f"stopped; {why}; {left()}", file=sys.stderr)
         leave(1)
@@ -313,6 +325,37 @@ def exhausted(error: BaseException | None) -> str | None:
         return None
     lacked = first.partition("RESOURCE_EXHAUSTED: ")[2].rstrip(".") or "out of memory"
     return f"{lacked}: take a smaller batch, shorter texts, or a smaller model"
+
+
+def full(error: BaseException) -> str | None:
+    """Returns what an error says of a disk that is full, and of which file; None for
+    any other error."""
+    if getattr(error, "errno", None) not in FULL:
+        return None
+    if error.filename is None:  # it names its path by itself, or nobody knows it
+        return f"{error}" if error.strerror is None else error.strerror
+    return str(unwritten(error.filename, error))
+
+
+def no_backend(error: BaseException | None) -> str | None:
+    """Returns what to do where an error is that JAX has no such backend as
+    JAX_PLATFORMS names; None for any other error, whatever caused it."""
+    wanted, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
+    while error is not None and not isinstance(error, RuntimeError | AssertionError):
+        error = error.__cause__ or error.__context__
+    if not wanted or jax is None or error is None:
+        return None
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as failed:  # the latter without a GPU
+        first = str(failed).partition(" (set JAX_PLATFORMS")[0].rstrip(".")
+        why = first or "it finds none"
+        return (
+            f"JAX_PLATFORMS={wanted}: JAX has no such backend here ({why}): name"
+            " another, such as cpu, unset it, or install what it needs, such as"
+            " specjax[cuda]"
+        )
+    return None
 
 
 def leave(code: int) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import checkpoints, generate, pretrained, sides, zoo
+from specjax import checkpoints, contracts, generate, pretrained, sides, text_files, zoo
 from specjax.drafters import (
     best_first,
     copying,
@@ -26,6 +26,7 @@ from specjax.drafters import grown as grows
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.models import widened
 from specjax.plugins import attribute, built, of
 from specjax.pretrained import Pretrained
@@ -45,6 +46,11 @@ def early_exit(target: Side, layers: int) -> Side:
 
 # What is bundled, by the vocabulary.
 COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
+
+
+def counts() -> tuple[Path, ...]:
+    """Returns the files of all bundled counts."""
+    return tuple(zoo.FOLDER / f"{name}.safetensors" for name in COUNTS.values())
 
 
 def counted(target: Side, order: int) -> Side:
@@ -118,6 +124,8 @@ def tree(
         model = sides.built(_of_config, Remade, **sizes)
     elif draft == "bigram":
         model = sides.built(ngram.bigram, Remade, vocab=target.vocab)
+    elif other.model is not None:
+        model = sides.built(_as_it_is, Remade, model=other.model)
     else:
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
     listed = {"accept": accept, "floors": floors, "grown": grown}
@@ -164,6 +172,10 @@ def _tree(
     return trees.build(model(), shape(gamma), siblings)
 
 
+def _as_it_is(model: Model) -> Model:
+    return model
+
+
 def _of_config(config: Any, vocab: int) -> Model:
     return widened.widened(checkpoints.build(config), vocab)
 
@@ -198,16 +210,17 @@ def _recycled(gamma: int, vocab: int, accept: tuple[float, ...]) -> Drafter:
 def stored(target: Side, file: str, longest: int = 4) -> Side:
     """What followed the same tokens in a file of texts, or in the text itself
     (`drafters.datastore`). file: text, or by its name .jsonl, lines of {"text": text}
-    or {"tokens": ids}. Raises ValueError for a file that is absent or holds no text,
-    and for a target without a tokenizer."""
+    or {"tokens": ids}; packed by gzip or xz, or not. Raises ValueError for a file that
+    is absent or holds no text, and for a target without a tokenizer."""
     path, read = Path(file), sides.reader(target, None)
     if not path.is_file():
         raise ValueError(f"no file {file}: name one of texts, FILE.txt or FILE.jsonl")
-    text = path.read_text("utf-8")
-    if path.suffix != ".jsonl":
-        each = [read.tokenizer.encode(text)] if text else []
+    if ".jsonl" in path.suffixes[-2:]:
+        lines = text_files.numbered(path)
+        each = [ids_of(line, f"{file}, line {number}", read) for number, line in lines]
     else:
-        each = [ids_of(line, file, read) for line in text.splitlines() if line.strip()]
+        text = text_files.text(path)
+        each = [read.tokenizer.encode(text)] if text else []
     try:
         store = datastore.index(each)
     except ValueError as error:
@@ -219,16 +232,18 @@ def stored(target: Side, file: str, longest: int = 4) -> Side:
     return side._replace(files=(path,))
 
 
-def ids_of(line: str, file: str, read: Pretrained) -> list[int]:
-    """Of a line of JSON. Raises ValueError for one that is no text."""
+def ids_of(line: bytes, where: str, read: Pretrained) -> list[int]:
+    """Returns the ids of a line of JSON. where: its file and number. Raises ValueError
+    for a line that is no text."""
     try:
         fields = json.loads(line)
-        if "tokens" in fields:
+        if fields.get("tokens") is not None:
             return [int(token) for token in fields["tokens"]]
         return read.tokenizer.encode(fields["text"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        shown = ascii(line[:40].decode("utf-8", "replace"))
         raise ValueError(
-            f'{file}: {line[:40]!r} is no text: write {{"text": "..."}} a line'
+            f'{where}: {shown} is no text: write {{"text": "..."}} a line'
         ) from None
 
 
@@ -310,11 +325,12 @@ def carried(target: Side, drafter: Drafter, params: Any) -> str:
     for kind in target.model.reads[:1]:
         inputs = type(kind)(*(jnp.zeros((1, *shape)) for shape in kind))
     prompt, decoder = Prompt(tokens, length, inputs), Decoder(target.model, drafter)
-    request = make_request(jax.random.key(0), prompt, 1, make_sampling(1, 1.0))
+    request = make_request(root_key(0), prompt, 1, make_sampling(1, 1.0))
 
     def draft(both: Params):
         state = generate.prefill(decoder, both, prompt, drafter.gamma + 2)
-        return drafter.draft(request.key, both.draft, request, state)[0]
+        made = drafter.draft(request.key, both.draft, request, state)
+        return contracts.draft_of(made, 1, drafter.gamma)[0]
 
     law = jax.eval_shape(draft, Params(target.params, params)).law
     if law is None:

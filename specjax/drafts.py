@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specjax import checkpoints, draft_kinds, sides
+from specjax import draft_kinds, pretrained, sides
 from specjax.checkpoints import reduced
 from specjax.draft_kinds import own
-from specjax.plugins import attribute, built, is_module, is_own, usage
+from specjax.plugins import attribute, built, file_of, is_module, is_own, usage
 from specjax.pretrained import Pretrained
 from specjax.sides import Side
 
@@ -118,27 +118,34 @@ def paired(target: Side, draft: Side | str) -> tuple[Side, Side]:
 # What is seen of names before weights are read.
 
 
-def check(target: str, draft: str, dtype: str) -> None:
-    """Raises ValueError for names of a pair that `target` and `named` would refuse."""
+def check(target: str, draft: str, dtype: str) -> tuple[Pretrained, tuple[Path, ...]]:
+    """Returns the target without its weights, and the files that the draft is made of.
+    Raises ValueError for names of a pair that `target` and `named` would refuse."""
     check_target(target)
-    checkpoints.check(target, dtype)
-    check_draft(draft, dtype)
+    return pretrained.describe(target, dtype), check_draft(draft, dtype)
 
 
-def check_draft(name: str, dtype: str) -> None:
+def check_draft(name: str, dtype: str) -> tuple[Path, ...]:
+    """Returns the files that a draft is made of. Raises ValueError for a name that
+    `named` would refuse."""
     bare, _, options = name.partition(":")
     if bare in DRAFTS:
 
         @functools.wraps(DRAFTS[bare])
-        def named_in(draft: str | None = None, **_) -> None:
-            if draft is not None:
-                check_draft(draft, dtype)
+        def named_in(
+            draft: str | None = None, file: str | None = None, **_
+        ) -> tuple[Path, ...]:
+            inner = () if draft is None else check_draft(draft, dtype)
+            return inner if file is None else (*inner, Path(file))
 
-        built(name, named_in, options, dict.fromkeys(TOLD))
-    elif is_own(name):
+        counts = draft_kinds.counts() if bare in ("unigram", "bigram") else ()
+        return (*counts, *built(name, named_in, options, dict.fromkeys(TOLD)))
+    if is_own(name):
         attribute(name)
-    elif reduced.find(name) is None:
-        of_model(name, checkpoints.check, dtype)
+        return (file_of(name),)
+    if (path := reduced.find(name)) is not None:
+        return (path,)
+    return pretrained.files_of(of_model(name, pretrained.describe, dtype))
 
 
 def check_target(name: str) -> None:

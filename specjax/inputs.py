@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
-from specjax import hosts, jax_flags, probs
+from specjax import hosts, jax_flags, keys, probs
 from specjax.step import Decoder, within_draft
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 
@@ -72,15 +73,22 @@ def bucketed(prompt: Prompt, most: int | None = None) -> Prompt:
 def make_request(
     key: Array,
     prompt: Prompt,
-    new_tokens: int,
+    new_tokens: int | Array,
     sampling: Sampling,
     eos: int | Sequence[int] = -1,
 ) -> Request:
-    """The same limits for every row. key: one key, split over the rows, or [B] keys.
-    eos: the id that ends a text, or ids that each do; -1 or empty for none."""
+    """A request for each row of the prompt.
+
+    Args:
+      key: one typed key of any implementation, split over the rows, or [B] keys.
+      prompt: of B rows.
+      new_tokens: at most so many are written, of every row or [B] of each.
+      sampling: settings [B].
+      eos: the id that ends a text, or ids that each do; -1 or empty for none.
+    """
     batch = prompt.length.shape[0]
-    each = key if key.ndim else jax.random.split(key, batch)
-    limit = prompt.length + new_tokens
+    each = keys.safe(key) if key.ndim else keys.split(key, batch)
+    limit = prompt.length + jnp.asarray(new_tokens, jnp.int32)
     ids = [eos] if isinstance(eos, int | np.integer) else list(eos) or [-1]
     if len(ids) == 1:
         end = jnp.full(batch, ids[0], jnp.int32)
@@ -90,17 +98,25 @@ def make_request(
 
 
 def make_sampling(
-    batch: int, temperature: float, **truncation: float | None
+    batch: int,
+    temperature: float | ArrayLike,
+    **truncation: float | ArrayLike | None,
 ) -> Sampling:
-    """The same setting for every row: temperature, and any of top_k, top_p, min_p, of
-    which None is left out."""
-    dtype = {"top_k": jnp.int32}
-    settings = {
-        name: jnp.full(batch, value, dtype.get(name, jnp.float32))
-        for name, value in truncation.items()
-        if value is not None
-    }
-    return Sampling(jnp.full(batch, temperature, jnp.float32), **settings)
+    """The settings of a batch: temperature, and any of top_k, top_p, min_p, of which
+    None is left out. Each is one value for every row, or [B] of each row its own."""
+
+    def per_row(name: str, value: float | ArrayLike) -> Array:
+        dtype = jnp.int32 if name == "top_k" else jnp.float32
+        if np.ndim(value) and np.shape(value) != (batch,):
+            raise ValueError(
+                f"{name} has shape {np.shape(value)} for {batch} rows: give one value,"
+                " or one a row"
+            )
+        return jnp.broadcast_to(jnp.asarray(value, dtype), (batch,))
+
+    settings = {"temperature": temperature} | truncation
+    given = {name: value for name, value in settings.items() if value is not None}
+    return Sampling(**{name: per_row(name, value) for name, value in given.items()})
 
 
 def check(
@@ -245,8 +261,7 @@ def check_limits(
             f"the request must have one key, start, limit and eos for each of {batch}"
             " rows; inputs.make_request builds it"
         )
-    if not jnp.issubdtype(request.key.dtype, jax.dtypes.prng_key):
-        raise ValueError("request.key must be typed keys: use jax.random.key(seed)")
+    keys.check(request.key)
     if (start != hosts.read(prompt.length)).any() or (limit < start).any():
         raise ValueError(
             "each row must start at its prompt's length and end there or later; got"

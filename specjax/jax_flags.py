@@ -1,17 +1,21 @@
 """Which of JAX's flags this library runs under, and the one place that sets XLA's.
 
-`jax_enable_x64` and `jax_disable_jit` change no text, and the flags that debug none.
-Types and ranks are promoted as NumPy does, which the two flags here forbid. XLA's are
-those of XLA_FLAGS and of a word in SPECJAX_XLA; every record says which were set.
+`jax_enable_x64` and `jax_disable_jit` change no text, and the flags that debug none;
+nor do those that change what JAX draws, as `specjax.keys` makes every key. Types and
+ranks are promoted as NumPy does, which two flags here forbid, and JAX's own check for
+NaN within programs fails under vmap. XLA's flags are those of XLA_FLAGS and of a word
+in SPECJAX_XLA; every record says which were set.
 """
 
 import os
 
 import jax
 
+PROMOTES, UNDER_VMAP = "promotes as NumPy does", "works by row, where JAX cannot check"
 REFUSED = {
-    "jax_numpy_dtype_promotion": ("strict", "standard"),
-    "jax_numpy_rank_promotion": ("raise", "allow"),
+    "jax_numpy_dtype_promotion": ("strict", "standard", PROMOTES),
+    "jax_numpy_rank_promotion": ("raise", "allow", PROMOTES),
+    "jax_error_checking_behavior_nan": ("raise", "ignore", UNDER_VMAP),
 }
 VARIABLE = "SPECJAX_XLA"
 # Flags of XLA by a word. None is the default: no device has shown yet that they help.
@@ -45,10 +49,10 @@ def xla() -> list[str]:
 def check() -> None:
     """Raises ValueError, in one line, for a flag that nothing here runs under, or for a
     word in SPECJAX_XLA that names no flags or came too late."""
-    for flag, (value, instead) in REFUSED.items():
-        if getattr(jax.config, flag) == value:
+    for flag, (value, instead, why) in REFUSED.items():
+        if jax.config.values.get(flag) == value:
             raise ValueError(
-                f"{flag} is {value!r}, and specjax promotes as NumPy does:"
+                f"{flag} is {value!r}, and specjax {why}:"
                 f" jax.config.update({flag!r}, {instead!r})"
             )
     word = os.environ.get(VARIABLE)

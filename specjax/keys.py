@@ -8,15 +8,107 @@ Only `gumbel` is named by position, for `verifiers.gumbel`, whose verdict on a t
 depends on nothing after it.
 """
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 DRAFT, ACCEPT, SAMPLE, GUMBEL = range(4)
+SEEDS = 2**32  # a seed is below it
 
-_fold = jax.vmap(jax.random.fold_in)
+# A key draws the same bits whatever `jax_threefry_partitionable` is elsewhere.
+_same_bits = jax.threefry_partitionable(True)
+
+# Drawn from under `vmap`, keys of rbg and unsafe_rbg all give what the first one does.
+SAFE = "threefry2x32"
+
+
+def root_key(seed: int | Array, sample: int | Array = 0) -> Array:
+    """Returns the keys that seeds name, of an implementation that is safe under vmap.
+
+    Every key of this project is made here, so that no setting of JAX changes it:
+    neither `jax_default_prng_impl` nor `jax_random_seed_offset` nor `jax_enable_x64`.
+
+    Args:
+      seed: a whole number in 0..2**32 - 1, or an array of such [...], not checked.
+      sample: another key of the same seed for each of 0..2**32 - 1, or an array [...].
+        It is the upper half of the key's 64 bits, of which a seed is the lower, so
+        that it is no other seed's key; by 0 it is what `jax.random.key(seed)` gives.
+
+    Returns:
+      Typed keys [...].
+
+    Raises:
+      ValueError: the seed is no such number.
+    """
+    if not isinstance(seed, Array):
+        seed = np.uint32(check_seed(seed))
+    upper, lower = jnp.broadcast_arrays(jnp.uint32(sample), jnp.uint32(seed))
+    return jax.random.wrap_key_data(jnp.stack([upper, lower], axis=-1), impl=SAFE)
+
+
+def check_seed(seed: int) -> int:
+    """Returns the seed as an int. Raises ValueError for what is no seed."""
+    try:
+        whole = operator.index(seed)
+    except TypeError:
+        whole = -1
+    if isinstance(seed, bool) or not 0 <= whole < SEEDS:
+        wanted = f"a whole number from 0 to {SEEDS - 1}"
+        raise ValueError(f"seed must be {wanted}; got {seed!r}")
+    return whole
+
+
+def safe(key: Array) -> Array:
+    """Returns typed keys of any implementation as keys that are safe under vmap.
+
+    A key of rbg that was made of a seed holds that seed's key twice, and becomes it:
+    texts do not depend on `jax_default_prng_impl`. Of any other key all bits count.
+    """
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or is_safe(key):
+        return key
+    data = jax.random.key_data(key)
+    data = jnp.pad(data, [(0, 0)] * key.ndim + [(0, -data.shape[-1] % 2)])
+    first, *others = jnp.split(data, data.shape[-1] // 2, axis=-1)
+    whole = jax.random.wrap_key_data(first, impl=SAFE)
+    twice = jnp.ones(key.shape, bool)
+    fold = jnp.vectorize(jax.random.fold_in)
+    for other in others:
+        twice &= (other == first).all(-1)
+        for word in (other[..., 0], other[..., 1]):
+            whole = fold(whole, word)
+    folded = jax.random.key_data(whole)
+    return jax.random.wrap_key_data(
+        jnp.where(twice[..., None], first, folded), impl=SAFE
+    )
+
+
+def is_safe(key: Array) -> bool:
+    """Whether these are typed keys from which `vmap` draws a row by its own key."""
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return typed and str(jax.random.key_impl(key)) == SAFE
+
+
+def split(key: Array, count: int) -> Array:
+    """Returns `count` keys of one [count], whatever its implementation."""
+    return _same_bits(jax.random.split)(safe(key), count)
+
+
+def check(key: Array) -> None:
+    """Raises ValueError for keys that `vmap` does not draw from row by row."""
+    if not is_safe(key):
+        raise ValueError(
+            f"keys must be typed keys of {SAFE}; got {key.dtype}: give make_request"
+            " jax.random.key(seed), or take keys.root_key(seed)"
+        )
+
+
+def _fold(key: Array, data: Array) -> Array:
+    check(key)
+    return jax.vmap(jax.random.fold_in)(key, data)
 
 
 def iteration(request_key: Array, length: Array) -> Array:
@@ -31,8 +123,7 @@ def purpose(key: Array, name: int) -> Array:
 
 def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array:
     """`[B, *shape]` float32 uniforms in [0, 1) of one slot, the same for any gamma."""
-    keys = _fold(key, jnp.full(key.shape, slot))
-    return jax.vmap(lambda k: jax.random.uniform(k, shape, jnp.float32))(keys)
+    return draw_uniform(_slot(key, slot), shape)
 
 
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
@@ -40,20 +131,13 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
 
     The same for whoever asks, draft or target, in whichever iteration.
     """
-    key = purpose(iteration(request_key, position), GUMBEL)
-    # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
-    options = dict(dtype=jnp.float32, mode="high")
-    return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), **options))(key)
+    return draw_gumbel(purpose(iteration(request_key, position), GUMBEL), vocab)
 
 
 def gumbels(key: Array, slots: Array, vocab: int) -> Array:
     """[B, N, V] float32 Gumbel variables of the slots [N], of keys [B]."""
-    options = dict(dtype=jnp.float32, mode="high")
-
-    def of(key: Array, slot: Array) -> Array:
-        return jax.random.gumbel(jax.random.fold_in(key, slot), (vocab,), **options)
-
-    return jax.vmap(lambda key: jax.vmap(lambda slot: of(key, slot))(slots))(key)
+    each = jax.vmap(lambda slot: _slot(key, slot), out_axes=1)(jnp.asarray(slots))
+    return draw_gumbel(each, vocab)
 
 
 def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
@@ -63,6 +147,34 @@ def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
     """
 
     def of(name: int, slot: int) -> Array:
-        return uniform(purpose(key, name), slot, (2,))
+        return _slot(purpose(key, name), slot)
 
-    return jax.vmap(of, out_axes=1)(*jnp.array(names, jnp.int32).T)
+    each = jax.vmap(of)(*jnp.array(names, jnp.int32).T)
+    return jnp.moveaxis(draw_uniform(each, (2,)), 0, 1)
+
+
+def _slot(key: Array, slot: Array | int) -> Array:
+    return _fold(key, jnp.full(key.shape, slot))
+
+
+# All noise of a step is drawn by these two, from keys that nothing else is made of.
+
+
+@_same_bits
+def draw_uniform(key: Array, shape: tuple[int, ...]) -> Array:
+    """Draws float32 uniforms in [0, 1) from each of keys [...]: `[..., *shape]`."""
+    return _each(lambda one: jax.random.uniform(one, shape, jnp.float32), key)
+
+
+@_same_bits
+def draw_gumbel(key: Array, vocab: int) -> Array:
+    """Draws float32 Gumbel variables from each of keys [...]: [..., V]."""
+    # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
+    options = dict(dtype=jnp.float32, mode="high")
+    return _each(lambda one: jax.random.gumbel(one, (vocab,), **options), key)
+
+
+def _each(draw: Callable[[Array], Array], key: Array) -> Array:
+    for _ in range(key.ndim):
+        draw = jax.vmap(draw)
+    return draw(key)

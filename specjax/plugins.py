@@ -56,6 +56,11 @@ def attribute(name: str) -> tuple[Any, str]:
     return getattr(source, attribute), options
 
 
+def file_of(name: str) -> Path:
+    """Returns the file of the module that "module:name" names."""
+    return Path(importlib.import_module(name.partition(":")[0]).__file__)
+
+
 def built(
     name: str, build: Callable, options: str, context: Mapping[str, Any] | None = None
 ) -> Any:

@@ -4,9 +4,9 @@ import reprlib
 from pathlib import Path
 
 from specjax import checkpoints, tokenizers, zoo
-from specjax.checkpoints import Pretrained
+from specjax.checkpoints import Pretrained, huggingface
 from specjax.models import rounded, whisper, widened
-from specjax.tokenizers import gguf
+from specjax.tokenizers import gguf_file
 from specjax.tokenizers.folder import special_ids
 
 
@@ -51,7 +51,20 @@ def load(
         any weight is read.
     """
     check_cache(cache)
-    model = with_cache(checkpoints.load(name, dtype), cache)
+    return with_tokenizer(with_cache(checkpoints.load(name, dtype), cache), tokenizer)
+
+
+def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
+    """Returns what `load` does without weights: enough to read prompts, and to say
+    which files a model is made of. Raises ValueError as `load`."""
+    return with_tokenizer(checkpoints.describe(name, dtype))
+
+
+def with_tokenizer(
+    model: Pretrained, tokenizer: str | Path | None = None
+) -> Pretrained:
+    """The same model with the tokenizer that is named, or that lies beside it, and with
+    the ids around a text that this one knows where the weights name none."""
     file = Path(tokenizer) if tokenizer is not None else beside(model)
     start, ends = model.start, model.ends
     if file is not None and (start is None or not ends):
@@ -137,11 +150,24 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
     )
 
 
+def files_of(model: Pretrained) -> tuple[Path, ...]:
+    """Returns all files that decide what a model writes: those of its weights, which a
+    folder may hold, and of a tokenizer that does not come with this package."""
+    inside = (sorted(p.rglob("*")) if p.is_dir() else [p] for p in model.files)
+    found = [file for files in inside for file in files]
+    found += [file.with_name(huggingface.GENERATION) for file in model.files]
+    tokenizer = model.tokenizer_file
+    if tokenizer is not None and not tokenizer.is_relative_to(zoo.FOLDER):
+        place = tokenizers.beside(tokenizer) if tokenizer.is_dir() else tokenizer
+        found += [] if place is None else tokenizers.files(place)
+    return tuple(file for file in dict.fromkeys(found) if file.is_file())
+
+
 def beside(model: Pretrained) -> Path | None:
     """The tokenizer that lies beside weights, else, for weights in the bundled format,
     the bundled one of this vocabulary."""
     first = model.files[0]
-    if first.suffix == gguf.SUFFIX:
+    if gguf_file.is_gguf(first):
         return first
     folders = [first, first.parent] if first.is_dir() else [first.parent]
     if zoo.FOLDER not in folders:

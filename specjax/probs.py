@@ -327,8 +327,12 @@ def _invert(weights: Array, u: Array) -> Array:
     return jnp.where(least < size, least, 2 * size - least)
 
 
+LEAST, MOST = 1.18e-38, 10_000  # temperatures above 0: normal float32, with room
 RANGES = {
-    "temperature": (lambda x: (x >= 0) & np.isfinite(x), "at least 0 (0 is argmax)"),
+    "temperature": (
+        lambda x: (x == 0) | ((x >= np.float32(LEAST)) & (x <= MOST)),
+        f"0, which is argmax, or from {LEAST} to {MOST}",
+    ),
     "top_k": (lambda x: x >= 1, "at least 1; leave top_k out for no limit"),
     "top_p": (lambda x: (x > 0) & (x <= 1), "in (0, 1]; leave top_p out for no limit"),
     "min_p": (lambda x: (x >= 0) & (x <= 1), "in [0, 1]; leave min_p out for none"),
@@ -339,16 +343,20 @@ def check_numbers(**settings: float | None) -> None:
     """Raises ValueError for a setting of `RANGES` that is no number or out of range;
     None is left out."""
     for name, value in settings.items():
-        if value is None:
-            continue
-        kind, word = numbers.Real, "a number"
-        if name == "top_k":
-            kind, word = numbers.Integral, "a whole number"
-        valid, wanted = RANGES[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f"{name} must be {word}, {wanted}; got {value!r}")
-        if not valid(value):
-            raise ValueError(f"{name} must be {wanted}; got {value}")
+        if value is not None:
+            check_number(name, value)
+
+
+def check_number(name: str, value: float) -> None:
+    """Raises ValueError for a value that a setting of `RANGES` cannot have."""
+    kind, word = numbers.Real, "a number"
+    if name == "top_k":
+        kind, word = numbers.Integral, "a whole number"
+    valid, wanted = RANGES[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{name} must be {word}, {wanted}; got {value!r}")
+    if not valid(value):
+        raise ValueError(f"{name} must be {wanted}; got {value}")
 
 
 def check(sampling: Sampling, batch: int) -> None:

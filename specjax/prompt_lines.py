@@ -9,14 +9,14 @@ from typing import Any
 KINDS = ("prompt", "tokens", "messages", "turns")
 WANTED = 'want {"prompt": text}, {"tokens": [ids]}, {"messages": [...]} or'
 WANTED += ' {"turns": [text, ...]}'
-NO_FILE = 'no file {}: write one with {{"prompt": text}}, one a line'
 UNANSWERED = "there are {} turns, and nobody answers here: ask the first alone, or"
 UNANSWERED += " write its answers between as messages"
 MISSING = "FULL BENCHMARK DATA SHOULD BE FETCHED"  # in SPEED-Bench, for a text
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """One line of a file. Raises ValueError for what is no JSON object."""
+    """The fields of one line of a file that are not null. Raises ValueError for what is
+    no JSON object."""
     try:
         fields = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -24,10 +24,20 @@ def parse(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError(f"this is nested too deeply: {WANTED}") from None
     except ValueError as error:
+        if b"\r" in line.strip():
+            raise ValueError(
+                "lines end with \\r alone: save the file with \\n"
+            ) from None
         raise ValueError(f"this is not JSON ({shown(str(error))}): {WANTED}") from None
     if not isinstance(fields, dict):
         raise ValueError(WANTED)
-    return fields
+    return without_null(fields)
+
+
+def without_null(fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields that say something: tables that are written as lines give a
+    null to each line that lacks a column."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def check(line: bytes) -> None:
@@ -105,14 +115,14 @@ def check_messages(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"messages must be a list of messages; got {shown(value)}")
     for message in value:
-        known = isinstance(message, dict) and "role" in message
-        if not known or not {"content", "tool_calls"} & message.keys():
+        known = without_null(message) if isinstance(message, dict) else {}
+        if "role" not in known or not {"content", "tool_calls"} & known.keys():
             raise ValueError(
                 f'a message is {{"role": ..., "content": text}}; got {shown(message)}'
             )
         check_text(message["role"], "role")
-        if message.get("content") is not None or "tool_calls" not in message:
-            check_text(message["content"], "content")
+        if "content" in known:
+            check_text(known["content"], "content")
     return value
 
 
@@ -121,7 +131,7 @@ def check_asked(fields: dict[str, Any]) -> dict[str, Any]:
     listed = {name: fields[name] for name in ("tools", "documents") if name in fields}
     for name, value in listed.items():
         entries = value if isinstance(value, list) else [None]
-        if value is not None and not all(isinstance(x, dict) for x in entries):
+        if not all(isinstance(x, dict) for x in entries):
             raise ValueError(f"{name} must be a list of objects; got {shown(value)}")
     asked = fields.get("chat_template_kwargs", {})
     if not isinstance(asked, dict) or "messages" in asked:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import questions, zoo
+from specjax import questions, text_files, zoo
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
 from specjax.prompt_lines import (
@@ -25,6 +25,7 @@ from specjax.prompt_lines import (
     parse,
     shown,
     turns_of,
+    without_null,
 )
 from specjax.questions import ALL, Asked, Chosen
 
@@ -60,13 +61,12 @@ def read(
     answer: Answer | None = None,
     chosen: Chosen = ALL,
 ) -> Prompts:
-    """The prompts of a file, one JSON object a line; .xz is unpacked. answer: gives the
-    answers that later turns stand behind; None refuses those. chosen: which are read.
-    Raises ValueError naming the path, the line and what to write, OSError for a file
-    that cannot be read."""
+    """The prompts of a file, one JSON object a line; .gz and .xz are unpacked. answer:
+    gives the answers that later turns stand behind; None refuses those. chosen: which
+    are read. Raises ValueError naming the path, the line and what to write, OSError for
+    a file that cannot be read."""
     check_reads(model)
-    raw = questions.content(path).splitlines()
-    numbered = {f"{path}, line {i}": x for i, x in enumerate(raw, 1) if x.strip()}
+    numbered = {f"{path}, line {i}": line for i, line in text_files.numbered(path)}
     if not numbered:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
     fields = [located(where, parse, line) for where, line in numbered.items()]
@@ -81,7 +81,9 @@ def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
         raise ValueError("prompts must be a list of texts, such as ['def add(']")
     if not prompts:
         raise ValueError("there are no prompts: name at least one")
-    fields = [x if isinstance(x, dict) else {"prompt": x} for x in prompts]
+    fields = [
+        without_null(x) if isinstance(x, dict) else {"prompt": x} for x in prompts
+    ]
     return gather([f"prompt {i}" for i in range(len(fields))], fields, model)
 
 

@@ -4,14 +4,10 @@ Spec-Bench, MT-bench, the files of EAGLE and DeepSpec and SPEED-Bench number the
 questions and sort them into categories; MT-bench's eight are one task of Spec-Bench.
 """
 
-import lzma
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
-
-from specjax.prompt_lines import NO_FILE
 
 IDS = ("question_id", "id", "prompt_id")
 MT_BENCH = "writing roleplay reasoning math coding extraction stem humanities".split()
@@ -47,30 +43,14 @@ class Chosen(NamedTuple):
 ALL = Chosen()
 
 
-def content(path: str | Path) -> bytes:
-    """A file's bytes, unpacked if its name ends in .xz. Raises ValueError for one that
-    is not there, is damaged or a table of Parquet."""
-    if not Path(path).exists():
-        raise ValueError(NO_FILE.format(path))
-    raw = Path(path).read_bytes()
-    if Path(path).suffix == ".xz":
-        try:
-            raw = lzma.decompress(raw)
-        except lzma.LZMAError as error:
-            raise ValueError(f"{path} is no .xz file ({error})") from None
-    if raw[:4] == b"PAR1":
-        raise ValueError(
-            f"{path} is a Parquet table: write its rows as JSON lines, by pandas"
-            f' read_parquet(PATH).to_json("FILE.jsonl", orient="records", lines=True)'
-        )
-    return raw
-
-
 def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
-    """Which question a line is, by the first of IDS that it has. place: of the line."""
-    named = next((fields[name] for name in IDS if name in fields), place)
+    """Which question a line is, by the first of IDS that it has and that is not null.
+    place: of the line."""
+    given = (fields[name] for name in IDS if fields.get(name) is not None)
+    named = next(given, place)
     named = named if isinstance(named, str | int) else str(named)
-    kinds = [str(fields.get(name) or "") for name in ("category", "sub_category")]
+    kinds = [fields.get(name) for name in ("category", "sub_category")]
+    kinds = ["" if kind is None else str(kind) for kind in kinds]
     return Asked(named, *kinds, turn, text)
 
 

@@ -3,7 +3,7 @@
 p is the target M_p, q the drafter M_q. Axes: B rows, T tokens, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,7 +121,7 @@ def model(
 def of_pretrained(loaded: Pretrained) -> Side:
     """A pretrained model that can be either side."""
     side = of_model(loaded.name, loaded.model, loaded.params)
-    return side._replace(files=files_of(loaded.files), pretrained=loaded)
+    return side._replace(files=pretrained.files_of(loaded), pretrained=loaded)
 
 
 def paired(target: Side, draft: Side) -> tuple[Side, Side]:
@@ -149,7 +149,7 @@ def common(target: Pretrained, draft: Pretrained) -> Side:
     model = built(_common, Remade, **sizes)
     side = of_model(name, model(), spelled.params(draft.params))
     make = Held(built(by_model, model=model), draft.config, spelled.stretch)
-    files = files_of(draft.files)
+    files = pretrained.files_of(draft)
     return side._replace(drafter=make, regime=REDUCED, model=None, files=files)
 
 
@@ -182,7 +182,7 @@ def by_strings(target: Pretrained, draft: Pretrained) -> Side:
     params = spelled.params(draft.params)
     name = f"{draft.name}, by strings (SLEM)"
     side = certain(name, _by_strings, params, config=draft.config, **sizes)
-    return side._replace(vocab=vocab, files=files_of(draft.files))
+    return side._replace(vocab=vocab, files=pretrained.files_of(draft))
 
 
 def _by_strings(config: Any, **sizes: Any) -> Drafter:
@@ -207,12 +207,6 @@ def of_some_ids(draft: Side) -> Remade:
     """What drafts in a draft by `reduced` or `common`."""
     make = draft.drafter.make if isinstance(draft.drafter, Held) else draft.drafter
     return dict(make.options)["model"]
-
-
-def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The files that are named, and those in the folders that are."""
-    inside = (sorted(p.rglob("*")) if p.is_dir() else [p] for p in paths)
-    return tuple(file for files in inside for file in files if file.is_file())
 
 
 def of_model(name: str, model: Model, params) -> Side:
@@ -244,7 +238,7 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
     shallow = first_layers(whole.config, layers)
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
     make = built(_early_exit, config=whole.config, layers=layers)
-    own = dict(drafter=make, model=None, files=files_of(whole.files))
+    own = dict(drafter=make, model=None, files=pretrained.files_of(whole))
     if isinstance(whole.config, whisper.Config):  # as a pair that listens has it
         config = whole.config._replace(decoder_layers=layers)
         sizes = dict(name=side.name, config=config, model=shallow)

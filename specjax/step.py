@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import chunks, keys, probs, trees
+from specjax import chunks, contracts, keys, probs, trees
 from specjax.drafters import nothing
 from specjax.types import (
     Draft,
@@ -67,7 +67,8 @@ def build_step(
         draft_key = keys.purpose(key, keys.DRAFT)
         drafting = whole(state, drafter.gamma) if policy is None else state
         asked = draft_key, params.draft, request, drafting, *hook
-        draft, draft_cache = drafter.draft(*asked)
+        size = state.length.shape[0], drafter.gamma
+        draft, draft_cache = contracts.draft_of(drafter.draft(*asked), *size)
         carry = draft.policy if hook else state.policy
         draft = draft._replace(policy=None)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
@@ -77,6 +78,7 @@ def build_step(
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
+        contracts.check_verdict(verdict, *size)
         if draft.parent is not None:  # the kept path's slots, one after the other
             path = trees.kept(verdict, drafter.depth or drafter.gamma)
             target_cache = target.keep(target_cache, state.length, path)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from specjax import finite, plans, streaming, verifiers
+from specjax import finite, guarantees, plans, streaming
 from specjax import mesh as meshes
 from specjax.inputs import check
 from specjax.plans import Asked, Pair, Plan, prepared
@@ -24,7 +24,8 @@ class Generated(NamedTuple):
     share of the drafted tokens that were accepted, of those that were decided on; None
     where there were none. calls, tokens: calls of the target and tokens written, sums
     over the texts. seconds: what decoding all of them took, prefill included;
-    compilation is ahead of it and does not count. guarantee: what the rule promises.
+    compilation is ahead of it and does not count. guarantee: what is promised
+    of the texts (`specjax.guarantees`).
     ids: the tokens of each text, the one that ends it among them, or that completes a
     string to stop at. ended: why each ended, "end" by such a token, "stop" or "length".
     logprobs: log p of each of `ids`, by the target's logits at temperature 1 and its
@@ -184,7 +185,7 @@ def joined(
         calls=len(every),
         tokens=sum(len(piece.tokens) for piece in every),
         seconds=seconds,
-        guarantee=verifiers.named(plan.rule).guarantee,
+        guarantee=guaranteed(pair, plan),
         ids=[[x for piece in of_text for x in piece.tokens] for of_text in parts],
         ended=[of_text[-1].ended for of_text in parts],
         logprobs=sure if plan.logprobs else None,
@@ -210,8 +211,13 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     tested, calls = int(counts.tested.sum()), int(counts.calls.sum())
     alpha = int(counts.accepted.sum()) / tested if tested else None
     written = sum(map(len, ids))
-    guarantee = verifiers.named(plan.rule).guarantee
+    guarantee = guaranteed(pair, plan)
     return Generated(texts, alpha, calls, written, seconds, guarantee, ids, ended)
+
+
+def guaranteed(pair: Pair, plan: Plan) -> str:
+    draft = None if pair[1] is None else pair[1].name
+    return guarantees.of(plan.rule, draft, plan.policy)
 
 
 def check_stop(stop: Sequence[str]) -> tuple[str, ...]:

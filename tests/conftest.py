@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["SPECJAX_COMPILATION_CACHE"] = "off"  # of processes that tests start
 
 import jax
 import pytest
@@ -27,6 +28,7 @@ import pytest
 FULLY = (
     "tests.exactness.test_audit",
     "tests.exactness.test_goodness",
+    "tests.exactness.test_pairs",
     "tests.exactness.test_sampled",
     "tests.exactness.test_soak",
     "tests.native.test_product",

@@ -1,12 +1,15 @@
 """What the tests must reject, and what catches it: `python -m tests.mutation`.
 
-Writes results/mutants.md. Three lists: wrong verdicts, by the certificate; wrong noise,
-by the test of its independence; wrong keys, drafts and batches, by sampled texts.
+Writes results/mutants.md. Four lists: wrong verdicts, by the certificate; wrong noise,
+by the test of its independence; wrong names of noise, by the record of keys; wrong
+keys, drafts and batches, by sampled texts.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import mutants, sampled_mutants
+from tests.support.key_mistakes import MISTAKES
 from tests.support.mutants import Mutant
 
 PATH = Path(__file__).resolve().parents[1] / "results" / "mutants.md"
@@ -34,6 +37,15 @@ NOISE = f"""
 | rule | what is wrong |
 | --- | --- |
 """
+NAMES = """
+## Wrong names of noise, caught by the record of keys
+
+`specjax.exactness.draws` finds for each a key that serves two draws, or that no draw is
+seen.
+
+| what is wrong |
+| --- |
+"""
 SAMPLED = f"""
 ## Wrong keys, drafts and batches, caught by sampled texts
 
@@ -53,14 +65,23 @@ def of_certificate(mutant: Mutant) -> str:
     return f"| {mutant.rule} | {name} | {tv} | {', '.join(certificate.broken)} |\n"
 
 
-def of_noise(noise) -> str:
-    told = " ".join(noise.__doc__.split()).rstrip(".")
-    return f"| token | {told[0].lower()}{told[1:]} |\n"
+def in_words(mistake: Callable) -> str:
+    """What its docstring says, as a cell of a table."""
+    told = " ".join(mistake.__doc__.split()).rstrip(".")
+    return f"{told[0].lower()}{told[1:]} |\n"
+
+
+def of_noise(noise: Callable) -> str:
+    return f"| token | {in_words(noise)}"
+
+
+def of_names() -> str:
+    return "".join([NAMES, *(f"| {in_words(each)}" for each in MISTAKES)])
 
 
 def page() -> str:
     parts = [HEAD, *map(of_certificate, mutants.MUTANTS)]
-    parts += [NOISE, *map(of_noise, mutants.NOISES), SAMPLED]
+    parts += [NOISE, *map(of_noise, mutants.NOISES), of_names(), SAMPLED]
     sampled = [f"| {it.verifier} | {it.wrong} |\n" for it in sampled_mutants.MUTANTS]
     return "".join([*parts, *sampled])
 

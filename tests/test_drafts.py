@@ -88,9 +88,12 @@ def test_what_copies_first_drafts_by_a_model_else():
 def test_drafts_without_a_model_are_named(tmp_path):
     target = sides.model("code_small")
     lines = tmp_path / "own.jsonl"
-    lines.write_text('{"text": "def main():"}\n\n{"tokens": [5, 6, 7]}\n')
+    said = "def\u2028main():\x85"  # a mark of byte order, and signs that end no line
+    lines.write_text(
+        f'\ufeff{{"text": "{said}"}}\n\n{{"tokens": [5, 6, 7]}}\n', "utf-8"
+    )
     text = tmp_path / "own.txt"
-    text.write_text("def main():")
+    text.write_text(f"\ufeff{said}", "utf-8")
     names = "suffix", "anchored", f"datastore:{lines}", f"datastore:{text}"
     for name in (*names, "copying:longest=4,least=2", "recycling"):
         side = drafts.named(name, target)
@@ -111,7 +114,7 @@ def test_drafts_without_a_model_are_named(tmp_path):
         ("datastore:nothing.txt", "no file nothing.txt: name one of texts"),
         ("strings:code_target", "have one tokenizer, tokenizer.model: name the draft"),
         ("strings:t5_small", "are no two decoders"),
-        (f"datastore:{lines}", "is no text: write"),
+        (f"datastore:{lines}", "own.jsonl, line 1: .* is no text: write"),
     ):
         with pytest.raises(ValueError, match=message):
             drafts.named(name, target)

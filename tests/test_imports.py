@@ -24,26 +24,30 @@ def ours(names: str) -> tuple[str, ...]:
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
 PURE = ours("types probs keys hosts")
-STEP = (*PURE, *ours("chunks step inputs generate"))
+STEP = (*PURE, *ours("chunks contracts step inputs generate"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("progress questions prompt_lines streaming serving mesh"))
+TEXT = (*TEXT, *ours("progress questions prompt_lines text_files streaming"))
+TEXT = (*TEXT, *ours("serving mesh writing guarantees"))
+TEXT = (*TEXT, *ours("foreign_names compilation_cache"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
-ALONE = "types truncation console plugins jax_flags theory native tokenizers"
-ALONE += " prompt_lines progress"
+ALONE = "types truncation plugins jax_flags theory native tokenizers"
+ALONE += " prompt_lines progress questions text_files writing foreign_names"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
+    "specjax.console": ours("writing foreign_names"),
     "specjax.hosts": ours("console"),
-    "specjax.questions": ours("prompt_lines"),
     "specjax.probs": ours("types truncation hosts"),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),
+    "specjax.contracts": ours("types"),
+    "specjax.compilation_cache": ours("native"),
     "specjax.topologies": ours("trees"),
     "specjax.finite": ours("types trees"),
     "specjax.chunks": ours("types"),
@@ -52,19 +56,26 @@ ROOMS = {
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("plugins trees")),
     "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
-    "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
+    "specjax.guarantees": ours("plugins verifiers native"),
+    "specjax.step": (
+        *PURE,
+        *ours("chunks contracts trees drafters.nothing verifiers.token"),
+    ),
     "specjax.inputs": (*PURE, *ours("jax_flags step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
-    "specjax.zoo": (*PURE, *ours("models drafters.ngram tokenizers quantized")),
+    "specjax.zoo": (
+        *PURE,
+        *ours("models drafters.ngram tokenizers quantized writing"),
+    ),
     "specjax.checkpoints": (
         *PURE,
-        *ours("models tokenizers zoo quantized jax_flags native.cache_folder"),
+        *ours("models tokenizers zoo quantized jax_flags native.cache_folder writing"),
     ),
     "specjax.pretrained": (*ours("types models"), *FILES),
     "specjax.sides": (*LIBRARY, *ours("pretrained")),
-    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins")),
+    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins text_files")),
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins draft_kinds")),
-    "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
+    "specjax.prompts": ours("models pretrained zoo questions prompt_lines text_files"),
     "specjax.fused": (*LIBRARY, *ours("sides mesh"), "pallas_kernels"),
     "specjax.mesh": ours("checkpoints hosts native quantized sides types"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
@@ -119,7 +130,7 @@ ROOMS = {
 # Packages from elsewhere: the only ones of `specjax`, which are where it is installed,
 # and those that stay out of the others.
 DECLARED = {"jax", "flax", "numpy", "scipy", "safetensors", "sentencepiece"}
-DECLARED |= {"tensorstore", "rich", *sys.stdlib_module_names}
+DECLARED |= {"tensorstore", "rich", "filelock", *sys.stdlib_module_names}
 BARRED = {
     "pallas_kernels": ("gin", "tensorflow", "torch", "seqio"),
     "experiments": ("gin", "tensorflow", "tensorflow_datasets", "seqio"),
@@ -127,10 +138,10 @@ BARRED = {
 }
 # Files that may have another: extras of `specjax`, imported where they are asked for.
 ALLOWED = {
-    "specjax.checkpoints.gguf": ("gguf",),
+    "specjax.checkpoints.ggml_types": ("gguf",),
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
     "specjax.checkpoints.openai_whisper": ("torch",),
-    "specjax.tokenizers.gguf": ("gguf",),
+    "specjax.tokenizers.gguf_file": ("gguf",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),

@@ -14,9 +14,9 @@ import pytest
 
 from specjax import probs
 from specjax.exactness.fixtures import reference, shared_table
+from specjax.exactness.goodness import g_test
 from specjax.inputs import make_sampling
 from specjax.types import BLOCK, Law, Reduced, Sampling
-from tests.support.goodness import g_test
 
 NEARLY_ONE = 1 - 2**-24  # the largest float32 below 1
 B, V = 8, 11

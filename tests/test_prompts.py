@@ -1,11 +1,12 @@
 """What a person or a file asks, as a model reads it; and what is no prompt."""
 
+import gzip
 import json
 import lzma
 
 import pytest
 
-from specjax import prompts, questions, zoo
+from specjax import prompts, questions, text_files, zoo
 from specjax.models import gpt, t5
 from specjax.pretrained import Pretrained
 from tests.support import text_folders
@@ -109,9 +110,34 @@ def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
         prompts.read(path, model, answer, questions.Chosen(longest=1))
 
 
+def test_lines_are_read_in_one_way(tmp_path):
+    """Whatever packed them; and however an editor or a table wrote them."""
+    lines = [
+        b'\xef\xbb\xbf{"prompt": "def f(", "id": null, "category": 0}\r\n',
+        b"\r\n",
+    ]
+    lines.append('{"prompt": "a\u2028b\x85", "tokens": null, "id": 7}'.encode())
+    raw = b"".join(lines)
+    for name, content in (
+        ("a.jsonl", raw),
+        ("a.jsonl.gz", gzip.compress(raw)),
+        ("a.jsonl.xz", lzma.compress(raw)),
+        ("packed.jsonl", gzip.compress(raw)),
+    ):
+        (tmp_path / name).write_bytes(content)
+        read = prompts.read(tmp_path / name, bundled("code"))
+        assert read.tokens == [CODE.encode("def f("), CODE.encode("a\u2028b\x85")]
+        kinds = [(each.id, each.category) for each in read.asked]
+        assert kinds == [(0, "0"), (7, "")]
+        assert [n for n, _ in text_files.numbered(tmp_path / name)] == [1, 3]
+
+
 def test_what_is_no_file_of_lines_is_told(tmp_path):
     for name, content, reason in (
         ("a.jsonl.xz", b"{}", "is no .xz file"),
+        ("b.jsonl.gz", gzip.compress(b"{}" * 99)[:-9], "is damaged"),
+        ("c.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", "is packed: zstd -d"),
+        ("d.jsonl", b'{"prompt": "x"}\r{"prompt": "y"}\r', "lines end with"),
         ("a.parquet", b"PAR1", "is a Parquet table: write its rows as JSON lines"),
     ):
         (tmp_path / name).write_bytes(content)
@@ -163,7 +189,7 @@ BAD = [
     ('{"tokens": [1' + "0" * 5000 + "]}", "not JSON"),
     ('{"tokens": [1' + "0" * 4000 + "]}", r"id 10+\.\.\. is not in"),
     ('{"messages": []}', "list of messages"),
-    ('{"messages": [{"role": "user"}]}', "a message is"),
+    ('{"messages": [{"role": "user", "content": null}]}', "a message is"),
     ('{"messages": [{"role": "user", "content": 3}]}', "content must be one text"),
     ('{"turns": []}', "turns must be a list of texts"),
     ('{"turns": ["x", 3]}', "a turn must be one text"),

@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import trees
+from specjax import generate, probs, trees
 from specjax.drafters import tree
-from specjax.step import build_step
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, build_step, score_as_needed
 from specjax.topologies import kary, likeliest, paths
-from specjax.types import Draft
+from specjax.types import Draft, Params
 from specjax.verifiers import recursive, recursive_replaced, token
 from tests.support import tiny
 
@@ -33,6 +34,28 @@ def test_the_next_child_is_live_and_in_order():
     assert find(-1, -1) == [0, 0] and find(-1, 0) == [1, 1] and find(-1, 1) == [5, 5]
     assert find(0, 0) == [2, 2] and find(0, 2) == [3, 5]
     assert trees.is_leaf(draft, jnp.array([2, 2])).tolist() == [False, True]
+    cut = draft_of(FORK, FORK, num=[5, 4])  # by a budget, before the child of node 2
+    assert trees.is_leaf(cut, jnp.array([2, 2])).tolist() == [False, True]
+
+
+def test_a_tree_is_scored_whole_and_as_one_where_a_policy_has_widths():
+    """Chains are scored by the least width that holds them; a tree's nodes are not the
+    first of a chain."""
+    asked = []
+
+    def apply(params, block, start, cache, *tree):
+        asked.append((block.shape[1], [each.sees.shape for each in tree]))
+        return jnp.zeros((*block.shape, 3)), cache
+
+    model = tiny.markov(3)._replace(apply=apply)
+    draft, prompt = draft_of(FORK, num=[2]), make_prompt([[0, 1]])
+    request = make_request(jax.random.key(0), prompt, 8, make_sampling(1, 1.0))
+    params = Params(jnp.zeros((3, 3)))
+    state = generate.prefill(Decoder(model), params, prompt, 16)
+    whole = model, params.target, request, state, draft, probs.standardize
+    asked.clear()
+    law, _ = score_as_needed(*whole, widths=(2, 4))
+    assert asked == [(6, [(1, 6, 6)])] and law.logits.shape == (1, 6, 3)
 
 
 def test_a_step_refuses_trees_that_it_cannot_keep():

@@ -82,5 +82,8 @@ def device(record: dict) -> str:
     if record["scale"] == "compiled":
         return f"none (compiled for {record['measured']['device']})"
     device = record["provenance"]["device"]
-    cores = f", {device['host_cores']} cores" if device["platform"] == "cpu" else ""
-    return f"{device['count']} x {device['kind']}{cores}"
+    kind, cores = device["kind"], ""
+    if device["platform"] == "cpu":
+        kind = device.get("processor", {}).get("model", kind)
+        cores = f", {device['host_cores']} cores"
+    return f"{device['count']} x {kind}{cores}"

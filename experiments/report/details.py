@@ -150,6 +150,20 @@ def certificate(records: Records) -> list[Grid]:
     return table(title, columns, items)
 
 
+def pairs(records: Records) -> list[Grid]:
+    """Every pair of a rule and a draft; of what is broken the total variation."""
+    items, p_values = [], [0.0]
+    for row in measured(records, "pairs").values():
+        setting = {key: row[key] for key in ("draft", "gamma", "policy")}
+        for pair in row["pairs"]:
+            faults = dict.fromkeys(("shared", "argmax", "reused", "stale"), "")
+            faults |= {it["name"]: number(it["tv"]) for it in pair["faults"]}
+            p_values += [it["p_value"] for it in pair["faults"]]
+            items.append(setting | pair | faults)
+    titled = {"count": str(len(items)), "broken": number(max(p_values))}
+    return grid("pairs", items, **titled)
+
+
 def forbidden(it: Item) -> str:
     """How often a call emits an id that the target cannot draw."""
     if it["impossible"]:
@@ -223,7 +237,7 @@ def fits(records: Records) -> list[Grid]:
 def against_one_gpu(records: Records) -> Iterator[dict]:
     """T5-XXL with T5-small on one H100, which was measured (`chip`)."""
     plan = measured(records, "fits").get("h100_one_t5")
-    ran = measured(records, "chip").get("ende_small_t0")
+    ran = measured(records, "chip").get("ende_small_t0_h100")
     if plan and ran:
         told, gamma = plan["cells"][0]["predicted"], ran["gamma"]
         drafted = ran["c"] * ran["target_ms"] * gamma
@@ -326,6 +340,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "table5": lenience,
     "kinds": kinds,
     "certificate": certificate,
+    "pairs": pairs,
     "conformance": conformance,
     "microscope": microscope,
     "kernels": kernels.details,

@@ -10,6 +10,7 @@ from experiments.records.table import Records
 from experiments.report import spec_bench, tables
 from experiments.report.columns import Item, grid
 from experiments.report.html import environment
+from specjax.measure import baseline
 from specjax.theory import closed_forms
 
 README = catalogue.ROOT / "README.md"
@@ -41,7 +42,48 @@ def found(results: Records) -> dict[tuple, dict]:
 
 
 def items(results: Records) -> list[dict]:
-    return [line_of(at, it["measured"]) for at, it in found(results).items()]
+    """The lines of the table, each with the spread over all runs of its pair."""
+    return [
+        line_of(at, record["measured"]) | {"spread": spread(results, record)}
+        for at, record in found(results).items()
+    ]
+
+
+def spread(results: Records, record: dict) -> str:
+    """The lowest and the highest speed that any record has of a pair, and how many
+    records there are.
+
+    They are of the same models, task, temperature, rule and policy at batch 1, each at
+    its best gamma: what differs is the machine, the day and the texts.
+    """
+    it = record["measured"]
+    every = [each for rows in results.values() for each in rows.values()]
+    speeds = [speed_of(each["measured"]) for each in every if alike(each, record)]
+    speeds = sorted(speeds or [speed_of(it)])
+    if len(speeds) == 1:
+        return "1 run"
+    return f"{speeds[0]:.2f} to {speeds[-1]:.2f} in {len(speeds)} runs"
+
+
+def alike(record: dict, other: dict) -> bool:
+    """Whether two records timed the same pair in the same way."""
+    if speed_of(record["measured"]) is None:
+        return False
+    products = (each["provenance"].get("products") for each in (record, other))
+    return len(set(products)) == 1 and way_of(record) == way_of(other)
+
+
+def way_of(record: dict) -> tuple:
+    """What was decoded and how, but for gamma, machine, day and number of texts."""
+    it = record["measured"]
+    models = it.get("target"), it.get("draft")
+    rule, policy = it.get("rule", "token"), it.get("policy", "none")
+    task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
+    return *models, task, it["temperature"], rule, policy, batch
+
+
+def speed_of(it: Item) -> float | None:
+    return it.get("best_speedup", it.get("speed"))
 
 
 def record_of(results: Records, folder: str, row: str | int) -> dict | None:
@@ -59,6 +101,7 @@ def line_of(at: tuple[str, str], it: dict) -> dict:
         ends, speed = ("speed_interval", "speed")
     own = {"writes": writes, "pair": pair or f"{it['target']} + {it['draft']}"}
     own |= {"ours": interval(it[speed], it[ends]), "forecast": predicted(it)}
+    own |= {"alone_ms": baseline.token_ms(it)}
     return it | own | {"kept": alpha(it)}
 
 
@@ -94,6 +137,7 @@ def note(results: Records, found: dict[tuple, dict], site: bool = False) -> str:
     real = [x["measured"] for at, x in found.items() if at[0] == spec_bench.FOLDER]
     rows = [x["measured"] for at, x in found.items() if at[0] != spec_bench.FOLDER]
     texts = [it["timed"] if "speed_interval" in it else it["texts"] for it in rows]
+    measured_on = [record["provenance"]["device"] for record in several]
     days = sorted(record["provenance"]["date"][:10] for record in several)
     of_code = [it for it in rows if it.get("repeated")]
     first = (*of_code, {"repeated": 0, "alpha_fresh": 0})[0]
@@ -113,6 +157,8 @@ def note(results: Records, found: dict[tuple, dict], site: bool = False) -> str:
             ),
             devices=", ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
+            several=len(several),
+            unknown=sum("processor" not in device for device in measured_on),
             repeated=first["repeated"],
             fresh=first["alpha_fresh"],
             by_xla=" and ".join(f"{speed:.2f}" for speed in xla),

@@ -41,14 +41,21 @@ def items(records: Records) -> Iterator[dict]:
         yield it | {
             "expected": f"{it['value']:g} ({it['low']:g} to {it['high']:g})",
             "measured": markup.number(value),
-            "verdict": TRIAL if tried(records, it) else verdict(it, value),
+            "verdict": of_device(records, it) or verdict(it, value),
         }
 
 
-def tried(records: Records, it: dict) -> bool:
-    """Returns whether the record of a prediction's row is of a CPU."""
+def of_device(records: Records, it: dict) -> str | None:
+    """Returns why a number is not judged: its row ran on a CPU, or on another card than
+    it depends on. None where it is judged."""
     record = records.get(it["table"], {}).get(it["row"])
-    return bool(record) and record["provenance"]["device"]["platform"] == "cpu"
+    if record is None:
+        return None
+    device = record["provenance"]["device"]
+    if device["platform"] == "cpu":
+        return TRIAL
+    same = device["kind"] == expectations()["device"] or "of" in it or "count" in it
+    return None if same else f"on one {device['kind']}"
 
 
 def found(records: Records, it: dict) -> float | str:

@@ -50,11 +50,18 @@ def whole(records: Records, heat: int) -> dict | None:
             "best_speedup_ci": speedup.interval(value, error, len(speeds["alone"])),
             "speed_by_calls": written / spent,
             "tokens_per_call": written / calls,
+            "tokens_per_second": {way: rate(turns, way) for way in WAYS},
             "alpha": alpha.value,
             "alpha_se": alpha.se,
             "repeated": float(np.average([it["repeated"] for it in each])),
         },
     }
+
+
+def rate(turns: list[dict], way: str) -> float:
+    """Tokens a second over all questions, each at its median over rounds."""
+    seconds = sum(float(np.median(turn["seconds"][way])) for turn in turns)
+    return sum(turn["tokens"][way] for turn in turns) / seconds
 
 
 def by_question(measured: dict, way: str) -> np.ndarray:

@@ -13,6 +13,7 @@ from pathlib import Path
 from experiments.rivals import bench, comparisons, t5x
 from experiments.rivals.comparisons import EngineSetting
 from specjax import native
+from specjax.measure import provenance
 
 EXTRA = ("torch", "transformers", "ctranslate2")
 
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     setting = EngineSetting(*(getattr(chosen, name) for name in usual))
     bench.begin(setting.threads)
     try:
+        provenance.check_clean(chosen.out)
         run(setting, chosen.out, chosen.rows, chosen.again)
     except ValueError as error:
         sys.exit(f"error: {error}")

@@ -4,11 +4,11 @@ arithmetic: v(gamma) of Leviathan et al. (2023), Section 3.3, of real weights.
 
 from functools import partial
 
-import jax
 import numpy as np
 
 from experiments.rivals.ratios import of_medians
 from specjax import inputs, sides
+from specjax.keys import root_key
 from specjax.measure import costs, timing
 
 DTYPES = "float32", "bfloat16", "int8", "int8_dynamic"
@@ -45,7 +45,7 @@ def calls(model: str, dtype: str, prompt: list[int], new_tokens: int) -> dict:
     pair = costs.Pair(side, sides.copied(), slots(prompt, new_tokens))
     given = inputs.make_prompt([prompt])
     sampling = inputs.make_sampling(1, temperature=0.0)
-    request = inputs.make_request(jax.random.key(0), given, new_tokens, sampling)
+    request = inputs.make_request(root_key(0), given, new_tokens, sampling)
     state, programs = costs.begin(pair, 0, given, request), {}
     for gamma in (0, *GAMMAS):
         loops = costs.target_calls(pair, gamma, timing.LOOPS)

@@ -16,7 +16,7 @@ import numpy as np
 from experiments.rivals import agreement, calls, children, ratios
 from experiments.rivals.children import Child, Refused, Taken
 from experiments.rivals.exports import ENGINES, FLOAT, Exports, beside, called
-from specjax import pretrained, prompts, questions, sides
+from specjax import pretrained, prompts, questions, sides, text_files
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
 from specjax.pretrained import Pretrained
@@ -98,11 +98,10 @@ def asked(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
     """The first `count`, as many of each task, of those of at most `longest` tokens.
     Raises ValueError where there are fewer, OSError for no such file."""
     by_task = defaultdict(list)
-    for line in questions.content(path).splitlines():
-        if line.strip():
-            fields = parse(line)
-            task = questions.task_of(fields.get("category", ""))
-            by_task[task].append(first_turn(fields))
+    for number, line in text_files.numbered(path):
+        fields = prompts.located(f"{path}, line {number}", parse, line)
+        task = questions.task_of(str(fields.get("category", "")))
+        by_task[task].append(first_turn(fields))
     turns = filter(None, chain.from_iterable(zip_longest(*by_task.values())))
     every = prompts.of(list(turns), model)
     kept = [ids for ids in every.tokens if len(ids) <= longest][:count]

@@ -18,6 +18,7 @@ from specjax import checkpoints, drafts, generate, plans, sides
 from specjax.checkpoints import Pretrained
 from specjax.drafters import autoregressive
 from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.models import t5
 from specjax.speech.pair import opened
@@ -40,7 +41,7 @@ def batches(
 ) -> list[tuple[Prompt, Request]]:
     """Inputs [N, I] in groups of `batch`, each with its greedy request."""
     sampling, groups = make_sampling(batch, temperature=0.0), []
-    key = jax.random.key(0)  # of no consequence at temperature 0
+    key = root_key(0)  # of no consequence at temperature 0
     for first in range(0, len(inputs), batch):
         read = jnp.asarray(inputs[first : first + batch])
         length = jnp.full(batch, read.shape[1], jnp.int32)

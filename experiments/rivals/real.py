@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from experiments.rivals import bench, language, speech
+from specjax.measure import provenance
 from specjax.measure.row import Measurement
 from specjax.native.cache_folder import cache_folder
 
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = flags.parse_args(arguments)
     bench.begin(chosen.threads)
     try:
+        provenance.check_clean(chosen.out)
         run(chosen)
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from specjax import generate, inputs, serving
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import take
 from specjax.prompts import Prompts
@@ -53,7 +54,7 @@ def asked(
 ) -> tuple[Prompt, Request]:
     """Requests [B] for so many `tokens` [B] after prompts of these places."""
     prompt = inputs.bucketed(take(prompts, index))
-    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(setting.seed)))(index)
+    keys = jax.vmap(partial(jax.random.fold_in, root_key(setting.seed)))(index)
     sampling = make_sampling(len(index), setting.temperature)
     request = make_request(keys, prompt, 0, sampling)
     limit = np.asarray(prompt.length) + np.asarray(tokens, np.int32)

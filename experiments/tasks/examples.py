@@ -6,13 +6,14 @@ examples give the same bytes, so a file can be an input of a measurement.
 """
 
 import json
-import os
 import zipfile
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from specjax import writing
 
 FORMAT = 1
 STRINGS = ("texts", "references")
@@ -65,12 +66,7 @@ def write(path: Path, examples: Examples, about: About) -> None:
         dtype = np.uint8 if name in STRINGS else np.int32
         arrays[name] = np.fromiter(chain.from_iterable(plain), dtype)
         arrays[f"{name}_lengths"] = np.array([len(row) for row in plain], np.int32)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    writing.save(path, lambda file: np.savez_compressed(file, **arrays))
 
 
 def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:

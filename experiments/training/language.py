@@ -20,6 +20,7 @@ from experiments.training.drafts.written import Lessons, Written
 from experiments.training.pipeline import Data, Stage
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained
+from specjax.keys import root_key
 from specjax.types import Prompt
 
 
@@ -127,7 +128,7 @@ def lessons(
         rows = cut(sides[apart], plan, -(-count // plan.batch), temperature, seed)
 
         def begin(index: np.ndarray) -> tuple:
-            key = jax.random.fold_in(jax.random.key(seed), index[0] // plan.batch)
+            key = jax.random.fold_in(root_key(seed), index[0] // plan.batch)
             return key, Prompt(*map(jnp.asarray, next(rows))), None
 
         size = count, plan.batch, plan.new

@@ -8,6 +8,9 @@ because the batch of a step depends on the seed and the step alone. On a mesh of
 (`specjax.mesh`) rows lie over `data`; parameters, and what the optimiser keeps of them,
 over `model`; a run may go on on another.
 
+A run whose loss or weights are no longer finite stops and names the step. The
+checkpoint is never of such weights: it holds the last finite state that was saved.
+
 How long a run goes on may be decided while its rate has not begun to fall. At that
 moment the checkpoint is kept as `plateau.msgpack`: put in the place of
 `checkpoint.msgpack`, it lets a run that has ended go on for longer.
@@ -15,6 +18,7 @@ moment the checkpoint is kept as `plateau.msgpack`: put in the place of
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +35,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax import console, mesh, progress
+from specjax import console, mesh, progress, writing
 from specjax.checkpoints import Config
+from specjax.keys import root_key
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -96,9 +101,9 @@ def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
 
     devices: a mesh, as `specjax.mesh.parse` reads it; "" is one device. Returns the
     parameters, on the host where there were several. Raises ValueError if the folder
-    holds a run of another recipe, or for a mesh that does not divide it. At SIGTERM, as
-    before a machine is taken away, the step is finished and kept, and the process ended
-    by `console.terminated`.
+    holds a run of another recipe, for a mesh that does not divide it, or where the loss
+    or the weights are no longer finite. At SIGTERM, as before a machine is taken away,
+    the step is finished and kept, and the process ended by `console.terminated`.
     """
     with mesh.using(devices):
         check_mesh(folder.name, task, recipe)
@@ -128,6 +133,7 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
             params, moments, value = step_fn(state.params, state.optimizer, rows)
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))
+            check_finite(folder, step, "the loss", losses[-1])
             bar.label = f"{folder.name} loss {np.mean(losses[-50:]):.3f}"
             bar.to(state.step)
             last = state.step == recipe.steps
@@ -137,12 +143,14 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
                 for name, fixed in held_out.items():
                     each = [float(measure(state.params, rows)) for rows in fixed]
                     point[name] = round(float(np.mean(each)), 4)
+                    check_finite(folder, step, name, point[name])
                 point["seconds"] = round(time.monotonic() - begun, 1)
-                with curve.open("a") as file:
-                    file.write(json.dumps(point) + "\n")
+                with writing.naming(curve), curve.open("a") as file:
+                    file.write(json.dumps(point, allow_nan=False) + "\n")
             due = state.step % recipe.checkpoint_every == 0 or last or ending
             falls = recipe.decay and state.step == recipe.steps - recipe.decay
             if due or falls or time.monotonic() - saved > SAVE_SECONDS:
+                check_finite(folder, step, "the weights", not_finite(state.params))
                 states.save(checkpoint, state)
                 saved = time.monotonic()
             if falls:
@@ -155,6 +163,33 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
     return state.params
 
 
+@jax.jit
+def not_finite(params: Any) -> Array:
+    """A weight that is not finite, or 0 where all of them are."""
+    wrong = [
+        jnp.where(jnp.isfinite(x), 0.0, jnp.abs(x)).max()
+        for x in jax.tree.leaves(params)
+    ]
+    return jnp.stack([x.astype(jnp.float32) for x in wrong]).max()
+
+
+def check_finite(folder: Path, step: int, what: str, value: Any) -> None:
+    """Checks a number of the step (from 0) that was just taken.
+
+    Raises:
+      ValueError: it is not finite. The line names the step, and the finite state that
+        is kept.
+    """
+    if math.isfinite(value):
+        return
+    there = states.last(folder / "checkpoint")
+    kept = f"{folder} holds step {there.step}, which is finite" if there else ""
+    raise ValueError(
+        f"{what} is {float(value)} after step {step + 1}, so training stops;"
+        f" {kept or 'nothing was kept yet'}: train in another folder with a lower rate"
+    )
+
+
 def resume(
     folder: Path, task: Task, rule: optax.GradientTransformation, recipe: Recipe
 ) -> TrainState:
@@ -162,7 +197,7 @@ def resume(
     there = states.last(folder / "checkpoint")
     done = there.step if there else 0
     check_same(folder / "recipe.json", task.sizes, recipe, done)
-    params = task.init(jax.random.key(recipe.seed))
+    params = task.init(root_key(recipe.seed))
     state = placed(TrainState(params, rule.init(params), 0), task, rule)
     return there.read(state) if there else state
 
@@ -171,7 +206,7 @@ def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
     """Raises ValueError for a run that the mesh in use does not divide."""
     mesh.check_rows(recipe.batch)
     if mesh.layout.value is not None and mesh.layout.value.model > 1:
-        shapes = jax.eval_shape(task.init, jax.random.key(0))
+        shapes = jax.eval_shape(task.init, root_key(0))
         if task.config is None or not mesh.fits(shapes, task.config):
             raise ValueError(f"{name} trains no whole model: leave model out of --mesh")
         mesh.check_sizes(name, task.config, mesh.layout.value.model)

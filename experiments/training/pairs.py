@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -20,6 +19,7 @@ from jax import Array
 
 from experiments.training import forward
 from experiments.training.pipeline import Data, Stage
+from specjax.keys import root_key
 from specjax.models import t5
 
 Pair = tuple[Sequence[int], Sequence[int]]  # both end with the end id
@@ -117,7 +117,7 @@ def cross_entropy(config: t5.Config) -> Callable:
 def inclined(stage: Stage) -> Any:
     """The weights that copying begins with: a token asks the input for tokens like
     itself, and says what it reads. Queries are keys, the readout the embedding."""
-    key = jax.random.key(stage.recipe.seed)
+    key = root_key(stage.recipe.seed)
     flat = flatten_dict(forward.fresh(stage.config)(key))
     embedding = flat["token_embedder", "embedding"]
     flat["decoder", "logits_dense", "kernel"] = embedding.T / embedding.shape[1] ** 0.5

@@ -38,6 +38,7 @@ from experiments.training.voices import examples, recorded, sentences, synthesis
 from experiments.training.voices.examples import Rows
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained, archive
+from specjax.keys import root_key
 from specjax.models import whisper
 from specjax.models.whisper import Config
 from specjax.types import Encoded, Prompt
@@ -239,7 +240,7 @@ def wrote(
             states = encode(target.params, part.frames[index])
             tokens = jnp.asarray(part.tokens[index, :2])
             length = jnp.asarray(part.begun[index], jnp.int32)
-            key = jax.random.fold_in(jax.random.key(0), index[0])
+            key = jax.random.fold_in(root_key(0), index[0])
             sources = np.asarray(states), np.zeros(batch, np.int32)
             return key, Prompt(tokens, length, Encoded(states)), sources
 

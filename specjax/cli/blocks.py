@@ -8,22 +8,20 @@ prompts that are changed the other blocks keep theirs.
 import hashlib
 import itertools
 import json
-import os
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import prompt_lines
+from specjax import progress, prompt_lines, prompts, text_files
+from specjax.pretrained import Pretrained
 from specjax.prompts import located
-
-PACKED = (".gz", ".xz")
+from specjax.writing import whole
 
 
 class Block(NamedTuple):
     """offset: the byte at which its first line begins. line: that line's number in the
     file, from 1. first: how many prompts are before it. count: its own. digest: of
-    their lines."""
+    their lines. how: a digest of what its texts are decoded by."""
 
     number: int
     offset: int
@@ -31,24 +29,29 @@ class Block(NamedTuple):
     first: int
     count: int
     digest: str
+    how: str = ""
 
     def __str__(self) -> str:
         return f"block {self.number}"
 
 
-def cut(path: Path, size: int) -> Iterator[Block]:
-    """The blocks of a file of prompts, one a line, `size` each but the last. Raises
-    ValueError for a file without any, and for a packed one, which has no offsets."""
+def cut(path: Path, size: int, how: str = "") -> Iterator[Block]:
+    """The blocks of a file of prompts, one a line, `size` each but the last. how: what
+    their texts are decoded by. Raises ValueError for a file without any, and for a
+    packed one, which has no offsets."""
     if not path.exists():
-        raise ValueError(prompt_lines.NO_FILE.format(path))
-    if path.suffix in PACKED:
-        raise ValueError(f"{path} is packed: unpack it, as blocks begin at an offset")
+        raise ValueError(text_files.NO_FILE.format(path))
     number = 0
     with path.open("rb") as file:
+        if text_files.is_packed(file.read(16)) or path.suffix in text_files.SUFFIXES:
+            raise ValueError(
+                f"{path} is packed: unpack it, as blocks begin at an offset"
+            )
+        file.seek(0)
         prompts = prompts_of(file)
         while some := [*itertools.islice(prompts, size)]:
             (offset, line, _), digest = some[0], digest_of(text for *_, text in some)
-            yield Block(number, offset, line, number * size, len(some), digest)
+            yield Block(number, offset, line, number * size, len(some), digest, how)
             number += 1
     if not number:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
@@ -58,7 +61,7 @@ def prompts_of(file: Iterable[bytes]) -> Iterator[tuple[int, int, bytes]]:
     """(offset, number, line) of each line that is not empty, numbers from 1."""
     offset = 0
     for number, line in enumerate(file, 1):
-        if line.strip():
+        if text_files.bare(line):
             yield offset, number, line
         offset += len(line)
 
@@ -67,16 +70,31 @@ def digest_of(lines: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(line.strip() + b"\n" for line in lines)).hexdigest()
 
 
-def check(path: Path) -> int:
-    """How many prompts a file has. Raises ValueError as `cut`, and for a line that no
-    model can read, with its number and what to write."""
+def check(path: Path, model: Pretrained, new_tokens: int) -> int:
+    """Returns how many prompts a file has, once each is found to be one that the model
+    can go on with by so many tokens. Raises ValueError as `cut`, and for a line that is
+    none, with its number and what to do."""
     next(cut(path, 1))
-    count = 0
+    prompts.check_reads(model)
     with path.open("rb") as file:
-        for _, number, line in prompts_of(file):
-            located(f"{path}, line {number}", prompt_lines.check, line)
-            count += 1
-    return count
+        lines = progress.track(prompts_of(file), "prompts checked")
+        return sum(
+            check_line(f"{path}, line {n}", x, model, new_tokens) for _, n, x in lines
+        )
+
+
+def check_line(where: str, line: bytes, model: Pretrained, new_tokens: int) -> bool:
+    """Returns True. Raises ValueError as `check`."""
+    located(where, prompt_lines.check, line)
+    read = prompts.gather([where], [prompt_lines.parse(line)], model)
+    length, most = len(read.tokens[0]), model.model.slots
+    if most is not None and length + new_tokens > most:
+        raise ValueError(
+            f"{where}: the prompt has {length} tokens, --tokens asks for {new_tokens}"
+            f" more, and {model.name} knows {most} positions: shorten the one or lower"
+            " the other"
+        )
+    return True
 
 
 def lines(path: Path, block: Block) -> list[tuple[int, bytes]]:
@@ -94,7 +112,10 @@ def lines(path: Path, block: Block) -> list[tuple[int, bytes]]:
 
 
 def texts_of(folder: Path, block: Block) -> Path:
-    return folder / "blocks" / f"{block.number}.{block.digest[:16]}.jsonl"
+    """Where the texts of a block are, once they are: named by its lines, and by what
+    they are decoded by."""
+    named = block.digest[:16], *filter(None, [block.how[:16]])
+    return folder / "blocks" / f"{block.number}.{'.'.join(named)}.jsonl"
 
 
 def keep(folder: Path, block: Block, texts: Sequence[dict]) -> None:
@@ -102,17 +123,6 @@ def keep(folder: Path, block: Block, texts: Sequence[dict]) -> None:
     rows = enumerate(texts, block.first)
     written = [json.dumps({"index": i} | text) + "\n" for i, text in rows]
     whole(texts_of(folder, block), written)
-
-
-def whole(path: Path, written: Iterable[str]) -> None:
-    """Writes a file that is there once all of it is on the disk."""
-    part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("w", encoding="utf-8") as file:
-        file.writelines(written)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def part(path: Path, folder: Path, every: Iterable[Block], before: list[str]) -> None:

@@ -2,7 +2,6 @@
 texts, c, v and the overhead that explain them, and alpha by four estimators."""
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite
+from specjax import console, finite, guarantees
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving, record, tell
 from specjax.console import Parser
@@ -66,7 +65,7 @@ def measure(
     whole = made(row)
     saved = saving.append_all(flags, [whole])
     if flags.json:
-        print(json.dumps(whole | verdict.summary(row)))
+        console.tell(whole | verdict.summary(row))
     else:
         report(row)
     saving.tell_where(flags, saved)
@@ -113,6 +112,8 @@ def scored(
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
     with console.announced("Estimating alpha from the scores"):
+        if setting.rule not in scoring.BY_RATIO:
+            return text, None
         return text, scoring.score(*both, text, heat, **filters)
 
 
@@ -174,7 +175,8 @@ def table(row: dict) -> list[str]:
         names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
         values = [row[name][at] for name in names]
         numbers = ["none" if x is None else f"{x:.2f}" for x in values]
-        numbers[-2] = numbers[-2] if gamma else "baseline"
+        if not gamma:  # a call of the target and nothing else, by which all is divided
+            numbers[1], numbers[-2] = "", "baseline"
         lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
     return lines
 
@@ -182,7 +184,9 @@ def table(row: dict) -> list[str]:
 def same_text(row: dict) -> str:
     """Whether a draft changes what is written, for who does not know the names."""
     guarantee, texts = row["exactness"], row["texts"]
-    exact = guarantee in ("exact law", "pathwise")
+    exact = guarantee in guarantees.EXACT
+    if guarantee.startswith(guarantees.UNKNOWN):
+        return f"nobody knows ({guarantee}): `specjax certify` finds out"
     if row["temperature"] > 0 and not exact:
         return f"no: this rule writes other texts on purpose ({guarantee})"
     if row["temperature"] > 0 and guarantee == "pathwise":

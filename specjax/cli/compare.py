@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specjax import writing
 from specjax.cli import report
 from specjax.console import Parser, shortened
 from specjax.measure.provenance import settings
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         whole = json.dumps(document, indent=1) + "\n"
         text = whole if flags.json else as_text(document)
         if flags.out:
-            flags.out.write_text(text, "utf-8", "backslashreplace")
+            writing.whole(flags.out, text.encode("utf-8", "backslashreplace"))
         if flags.report:
             report.write(flags.report, together(a, b, flags.row))
     # Half a character, as in a path that is not UTF-8, is printed as its escape.

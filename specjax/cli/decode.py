@@ -8,51 +8,47 @@ PROMPTS are mended, blocks without them keep their texts.
 """
 
 import argparse
-import json
-import shutil
+import contextlib
 import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from specjax import console, drafts, native, plans, prompts, streaming, text
-from specjax.cli import blocks, workers
+from specjax import (
+    console,
+    drafts,
+    native,
+    plans,
+    pretrained,
+    prompts,
+    questions,
+    streaming,
+    text,
+)
+from specjax.cli import blocks, content, locks, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
+from specjax.cli.texts_folder import (
+    TEXTS,
+    Setting,
+    before,
+    blocks_of,
+    finish,
+    is_joined,
+    missing,
+    prepare,
+)
 from specjax.inputs import bucket
+from specjax.measure.row import own_files
+from specjax.pretrained import Pretrained
 from specjax.progress import Bar
 from specjax.prompt_lines import parse
 
+WRONG = ValueError, OSError, FloatingPointError  # what a person can mend
 LARGEST, SHARE = 1024, 8  # prompts of a block, blocks of a worker, where nobody says
-NAMES = "id", "question_id"  # of a prompt, which its text then has
-SETTING, TEXTS = "setting.json", "texts.jsonl"  # in the folder, beside blocks
-
-
-class Setting(NamedTuple):
-    """What is decoded, and how. prompts: their file. block: prompts of a task; None, as
-    `sized` says. batch: texts decoded together. The rest is as of
-    `specjax.text.generate_text`."""
-
-    prompts: Path
-    folder: Path
-    block: int | None
-    target: str
-    draft: str
-    dtype: str
-    batch: int
-    gamma: int
-    temperature: float
-    rule: str
-    policy: str
-    tokens: int
-    seed: int
-    kernels: str
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -67,28 +63,45 @@ def written(parser: console.Parser, chosen: argparse.Namespace) -> dict:
     """Prints how each block ends; what --json tells. decoded: of the texts, those that
     were not there before. failed: what went wrong, by block."""
     begun, setting = time.monotonic(), asked(chosen)
-    with parser.refusing():
-        workers.check(chosen)
-        with native.products(native.XLA):  # any other asks for the workers' device
-            drafts.check(setting.target, setting.draft, setting.dtype)
-        setting = sized(setting, blocks.check(setting.prompts), chosen.workers)
-        prepare(setting)
-        launcher = workers.launched(chosen, setting.folder / "workers")
-    every = [*blocks.cut(setting.prompts, setting.block)]
+    with contextlib.ExitStack() as stack:
+        with parser.refusing():
+            workers.check(chosen)
+            model, files = made_of(setting)
+            count = blocks.check(setting.prompts, model, setting.tokens)
+            setting = setting._replace(content=content.read(files))
+            setting = sized(setting, count, chosen.workers)
+            stack.enter_context(locks.alone(setting.folder))
+            prepare(setting)
+            launcher = workers.launched(chosen, setting.folder / "workers")
+        found = joined(parser, chosen, setting, launcher)
+    return found | {"seconds": time.monotonic() - begun}
+
+
+def joined(
+    parser: console.Parser,
+    chosen: argparse.Namespace,
+    setting: Setting,
+    launcher: Any,
+) -> dict:
+    """Decodes the blocks that have no texts, joins all, and returns what `written`
+    does."""
+    every = [*blocks_of(setting)]
     counts = [each.count for each in every]
     path, decoded, lacking, failed = setting.folder / TEXTS, 0, 0, {}
 
     def begin(block: Block) -> Any:
-        return launcher.submit(work, setting, block)
+        return workers.submit(launcher, work, setting, block)
 
     if is_joined(setting, every):
         print(f"texts: {path}, as before")
     else:
         with console.stops(lambda: "the same command goes on from here"):
             tasks, how = [*missing(setting)], (chosen.workers, chosen.attempts, str)
-            with Bar("blocks", len(every), "", len(every) - len(tasks), True) as bar:
+            bar = Bar("blocks", len(every), "", len(every) - len(tasks), True)
+            ends = contextlib.closing(workers.finished(begin, tasks, *how))
+            with bar, ends as every_end:
                 bar.tell()
-                for block, end in workers.finished(begin, tasks, *how):
+                for block, end in every_end:
                     said = end.said or f"{block.count} texts by {end.host}"
                     with bar.above():
                         print(f"{block}: {said}", flush=True)
@@ -111,8 +124,16 @@ def written(parser: console.Parser, chosen: argparse.Namespace) -> dict:
         "decoded": decoded,
         "blocks": len(counts),
         "failed": failed,
-        "seconds": time.monotonic() - begun,
     }
+
+
+def made_of(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
+    """Returns the target without its weights, and all files that texts depend on.
+    Raises ValueError for names of what is not there."""
+    with native.products(native.XLA):  # any other asks for the workers' device
+        target, draft = drafts.check(setting.target, setting.draft, setting.dtype)
+    own = own_files(setting.rule, setting.policy)
+    return target, (*pretrained.files_of(target), *draft, *own)
 
 
 def make_parser() -> console.Parser:
@@ -154,69 +175,6 @@ def sized(setting: Setting, count: int, at_once: int) -> Setting:
     return setting._replace(block=before(setting.folder).get("block", size))
 
 
-def before(folder: Path) -> dict[str, Any]:
-    """By what the texts of a folder were decoded; empty where it has none. joined: the
-    digest of each block whose texts were joined."""
-    there = [*folder.glob(TEXTS), *folder.glob("blocks/*.jsonl")]
-    return json.loads((folder / SETTING).read_text("utf-8")) if there else {}
-
-
-def told(setting: Setting) -> dict[str, Any]:
-    fields = setting._asdict()
-    return {name: fields[name] for name in fields if name not in ("prompts", "folder")}
-
-
-def is_joined(setting: Setting, every: list[Block]) -> bool:
-    """Whether there are the texts of these blocks, in one file."""
-    return before(setting.folder).get("joined") == [block.digest for block in every]
-
-
-def prepare(setting: Setting) -> None:
-    """Makes the folder, or finds it to be of the same setting, and some of its blocks
-    of the same prompts: they keep their texts. Raises ValueError for any other."""
-    folder, file = setting.folder, setting.prompts
-    if not (held := before(folder)):
-        blocks.whole(folder / SETTING, [json.dumps(told(setting))])
-        return
-    asked_for = told(setting).items()
-    differ = [f"{k} {held.get(k)!r}" for k, v in asked_for if held.get(k) != v]
-    if differ:
-        raise ValueError(
-            f"{folder} has texts of {', '.join(differ)}: name another --out, or"
-            " decode as before"
-        )
-    every, joined = [*blocks.cut(file, setting.block)], held.get("joined", [])
-    same = zip((block.digest for block in every), joined, strict=False)
-    kept = sum(a == b for a, b in same)
-    kept = kept or sum(blocks.texts_of(folder, block).exists() for block in every)
-    if not kept:
-        raise ValueError(
-            f"{folder} has texts of other prompts than {file}, or it has changed since"
-            f" in every block of {setting.block}: name another --out"
-        )
-    if joined and not is_joined(setting, every):
-        print(f"{file} has changed: {kept} of {len(every)} blocks keep their texts")
-        blocks.part(folder / TEXTS, folder, every, joined)
-
-
-def missing(setting: Setting) -> Iterator[Block]:
-    """The blocks that have no texts yet."""
-    for block in blocks.cut(setting.prompts, setting.block):
-        if not blocks.texts_of(setting.folder, block).exists():
-            yield block
-
-
-def finish(setting: Setting) -> int:
-    """Joins the blocks; they and what workers wrote are then gone."""
-    every = [*blocks.cut(setting.prompts, setting.block)]
-    count = blocks.join(setting.folder, every, setting.folder / TEXTS)
-    joined = {"joined": [block.digest for block in every]}
-    blocks.whole(setting.folder / SETTING, [json.dumps(told(setting) | joined)])
-    for name in ("blocks", "workers"):
-        shutil.rmtree(setting.folder / name, ignore_errors=True)
-    return count
-
-
 def work(
     setting: Setting, block: Block, decode: Callable | None = None
 ) -> tuple[int, str, str]:
@@ -225,18 +183,23 @@ def work(
     host = socket.gethostname()
     try:
         if not blocks.texts_of(setting.folder, block).exists():
+            if setting.content.digests:
+                content.check(setting.content, made_of(setting)[1])
             lines = blocks.lines(setting.prompts, block)
             texts = (decode or decoded)(setting, block.first, lines)
             blocks.keep(setting.folder, block, [*map(named, lines, texts)])
-    except (ValueError, OSError, FloatingPointError) as error:
-        return 2, str(error), host
+    except Exception as error:
+        why = console.no_backend(error)
+        if why is None and not isinstance(error, WRONG):
+            raise
+        return 2, why or str(error), host
     return 0, "", host
 
 
 def named(line: tuple[int, bytes], row: dict[str, Any]) -> dict[str, Any]:
     """A text behind the names that its prompt has."""
     fields = parse(line[1])
-    return {name: fields[name] for name in NAMES if name in fields} | row
+    return {name: fields[name] for name in questions.IDS if name in fields} | row
 
 
 def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[dict]:

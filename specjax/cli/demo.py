@@ -24,6 +24,7 @@ from specjax import (
     finite,
     fused,
     generate,
+    guarantees,
     mesh,
     native,
     policies,
@@ -35,6 +36,7 @@ from specjax.cli import demo_pairs
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import scoring, timing
 from specjax.measure.texts import truncation
 from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
@@ -90,7 +92,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
         "temperature": flags.temperature,
         "gamma": flags.K,
         "rule": flags.rule,
-        "guarantee": case.decoder.verifier.guarantee,
+        "guarantee": guarantees.of(flags.rule, case.names[1], flags.policy),
         "policy": flags.policy,
         **counts(trace, flags.K),
         **speeds(seconds),
@@ -165,7 +167,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     most = min(known) - flags.n_tokens_to_generate if known else None
     prompt = bucketed(make_prompt(read.tokens, read.inputs), most)
     request = make_request(
-        jax.random.key(flags.seed),
+        root_key(flags.seed),
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature, **truncation(flags)),

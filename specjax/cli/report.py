@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
+from specjax import writing
 from specjax.measure.verdict import COSTS, costs, verdict, warnings
 
 COLORS = ("#1f77b4", "#d9661f", "#2a9d5c", "#9157b5", "#c23b5a", "#7f6a3d")
@@ -83,7 +84,7 @@ def write(path: Path, records: Mapping[str, dict]) -> None:
         body="\n".join(body),
         records=base64.b64encode(lines.encode()).decode(),
     )
-    path.write_text(page, "utf-8", "backslashreplace")
+    writing.whole(path, page.encode("utf-8", "backslashreplace"))
 
 
 def section(name: str, record: dict) -> str:
@@ -108,6 +109,7 @@ def table(row: dict) -> str:
     for at, gamma in enumerate(row["gamma"]):
         names = "c", "v", "overhead", "tokens_per_call", "predicted", "speedup"
         values = [row[name][at] for name in names]
+        values[2] = values[2] if gamma else None  # of a call of the target alone
         shown = ["" if x is None else f"{x:.3g}" for x in values]
         ends = row["speedup_ci"][at]
         interval = "" if ends is None else "{:.2f} to {:.2f}".format(*ends)

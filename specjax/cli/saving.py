@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from specjax import console
-from specjax.measure import jsonl
+from specjax.measure import baseline, jsonl
 from specjax.measure.row import conditions
 
 
@@ -25,6 +25,8 @@ def record(
     told = vars(flags)
     made = conditions(dtype or flags.dtype, told.get("seed"), seconds)
     config = "".join(f"{k} = {v!r}\n" for k, v in sorted(told.items()))
+    if (alone := baseline.token_ms(row)) is not None:
+        made["baseline_token_ms"] = alone
     return {
         "row": told.get("name") or name,
         "table": table,

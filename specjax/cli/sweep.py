@@ -7,6 +7,7 @@ begun again; a row that cannot be measured is told, and the others go on. Stoppe
 moment, the same command goes on: what is measured is kept.
 """
 
+import contextlib
 import os
 import shutil
 import socket
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import configs, console
-from specjax.cli import workers
+from specjax.cli import locks, workers
 from specjax.cli.workers import finished
-from specjax.configs import ConfigError, RowFile, flags
+from specjax.configs import RowFile, flags
 from specjax.configs.run import OUT
-from specjax.measure import jsonl
+from specjax.measure import jsonl, provenance
 
 FOLDER = "sweep"  # in OUT: what workers write until all rows have records
 
@@ -33,20 +34,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_out(parser, OUT)
     workers.add(parser, "row")
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
-    with parser.refusing(ConfigError):
-        every = configs.every(rows)
-        launcher = workers.launched(chosen, chosen.out / FOLDER / "workers")
-    failed = []
-    with console.stops(lambda: "the same command goes on from here"):
+    failed, folder = [], chosen.out / FOLDER
+    with contextlib.ExitStack() as stack:
+        with parser.refusing(ValueError):
+            provenance.check_clean(chosen.out)
+            every = configs.every(rows)
+            launcher = workers.launched(chosen, folder / "workers")
+            stack.enter_context(locks.alone(folder))
         tasks = Tasks(launcher, chosen.out, chosen.attempts, chosen.again)
-        for label, said, good in measured(tasks, every, chosen.workers):
-            print(f"{label}: {said}", flush=True)
-            failed += [] if good else [label]
-    print(f"records: {chosen.out}")
-    if not failed:
-        shutil.rmtree(chosen.out / FOLDER)
-    else:
-        print(f"without a record: {', '.join(failed)}", file=sys.stderr)
+        ends = contextlib.closing(measured(tasks, every, chosen.workers))
+        with console.stops(lambda: "the same command goes on from here"), ends as each:
+            for label, said, good in each:
+                print(f"{label}: {said}", flush=True)
+                failed += [] if good else [label]
+        print(f"records: {chosen.out}")
+        if not failed:
+            shutil.rmtree(folder)
+        else:
+            print(f"without a record: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
 
 
@@ -67,7 +72,7 @@ class Tasks(NamedTuple):
         part, old = self.part(row), record_of(self.out / f"{row.table}.jsonl", row)
         if old is not None and not part.exists() and not self.again:
             jsonl.append(part, old)
-        return self.launcher.submit(work, command(row, part.parent))
+        return workers.submit(self.launcher, work, command(row, part.parent))
 
     def keep(self, row: RowFile, host: str) -> str:
         """Takes a record over from a worker, and says whether it is new."""

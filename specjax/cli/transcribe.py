@@ -7,13 +7,12 @@ read or written ends alone, and the exit code is then 1.
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from specjax import console, native, progress, zoo
+from specjax import console, native, progress, writing, zoo
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.speech import clips, subtitles
@@ -65,7 +64,7 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
     if result.windows:
         shown.say(took(result, time.monotonic() - begun), sys.stderr)
     if flags.json:
-        shown.show(json.dumps(document(result), ensure_ascii=False))
+        shown.show(console.line_of(document(result)))
     return int(shown.failed)
 
 
@@ -230,17 +229,13 @@ class Shown:
     def write(self, transcript: Transcript, name: str) -> None:
         """A file that was there before stays until the new one is whole."""
         path = self.out / f"{transcript.file.stem}.{name}"
-        part = path.with_name(f"{path.name}.part")
         segments, written = transcript.segments, subtitles.WRITERS[name]
         more = {"language": transcript.language} if name == "json" else {}
         try:
-            part.write_text(written(segments, **more), "utf-8")
-            part.replace(path)
+            writing.whole(path, [written(segments, **more)])
         except OSError as error:
             self.failed = True
-            with contextlib.suppress(OSError):
-                part.unlink()
-            self.say(f"{path} could not be written: {error.strerror}", sys.stderr)
+            self.say(str(error), sys.stderr)
 
     def left(self) -> str:
         return f"{self.done} of {self.count} recordings were done"

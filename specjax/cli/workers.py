@@ -1,7 +1,7 @@
 """Who starts tasks on other machines or processes, and begins again what died.
 
-A launcher is submitit's: `submit(function, *arguments)` gives a job with `done()`,
-`result()` and `cancel(check)`.
+A launcher has `submit(function, *arguments)`, which gives a job with `done()`,
+`result()` and `cancel(check)`, as submitit's have.
 """
 
 import argparse
@@ -11,17 +11,20 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from specjax import console
+from specjax.cli import worlds
+from specjax.cli.local import Local
 
 LAUNCHERS = ("local", "slurm", "ray")
 KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM
 GPUS = "/dev/nvidia[0-9]*", "/dev/dxg"  # the latter in Windows
 POLL = 0.2  # seconds
+NEEDS = {"slurm": {"submitit": "sweep"}, "ray": {"ray": "ray"}}  # library, its extra
 Task = TypeVar("Task")
 
 
@@ -52,11 +55,11 @@ def add(parser: argparse.ArgumentParser, what: str) -> None:
 def check(chosen: argparse.Namespace) -> None:
     """Raises ValueError where `launched` could have no launcher, as far as that is seen
     before one begins."""
-    library, extra = ("ray", "ray") if chosen.on == "ray" else ("submitit", "sweep")
-    if find_spec(library) is None:
-        raise ValueError(
-            f"--on {chosen.on} needs {library}: pip install 'specjax[{extra}]'"
-        )
+    for library, extra in NEEDS.get(chosen.on, {}).items():
+        if find_spec(library) is None:
+            raise ValueError(
+                f"--on {chosen.on} needs {library}: pip install 'specjax[{extra}]'"
+            )
     if chosen.on == "slurm" and shutil.which("sbatch") is None:
         raise ValueError("there is no sbatch here: name --on local, or start it on a"
                          " machine that submits to Slurm")  # fmt: skip
@@ -73,6 +76,8 @@ def launched(chosen: argparse.Namespace, logs: Path) -> Any:
     check(chosen)
     if chosen.on == "ray":
         return cluster(chosen.address, chosen.cpus, chosen.gpus)
+    if chosen.on == "local":
+        return Local(logs, chosen.minutes, chosen.gpus, [])
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would take our streams
     import submitit
 
@@ -107,6 +112,7 @@ class Cluster(NamedTuple):
         # Who begins again what died is `finished`. A worker's process ends with
         # its task, so that the next finds all memory free.
         options = {**self.options, "max_retries": 0, "max_calls": 1}
+        options["runtime_env"] = {"env_vars": worlds.settings()}
         task = self.ray.remote(**options)(function)
         return Job(self.ray, task.remote(*arguments))
 
@@ -125,18 +131,23 @@ class Job(NamedTuple):
         self.ray.cancel(self.answer, force=True)
 
 
+def submit(launcher: Any, function: Callable, *arguments: Any) -> Any:
+    """The job of a function's call, in a process that stands where this one does."""
+    return launcher.submit(worlds.within, worlds.here(), function, *arguments)
+
+
 @contextlib.contextmanager
-def safe_path() -> Iterator[None]:
-    """For processes that are begun meanwhile: where they begin, another `specjax` may
-    lie, such as the folder of a checkout, and is not to be imported."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
+def variables(added: Mapping[str, str]) -> Iterator[None]:
+    """For processes that are begun meanwhile: this environment and what is added."""
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
     try:
         yield
     finally:
-        del os.environ["PYTHONSAFEPATH"]
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def ended(job: Any) -> Ended:
@@ -168,7 +179,7 @@ def finished(
                 task, attempt = again.popleft() if again else (next(fresh, None), 1)
                 if task is None:
                     break
-                with safe_path():
+                with variables(worlds.variables()):
                     running.append((begin(task), task, attempt))
             if not running:
                 return

@@ -4,12 +4,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 from specjax import configs, console, hosts, mesh, native
 from specjax.configs import Built, ConfigError, RowFile
-from specjax.measure import jsonl, provenance
+from specjax.measure import baseline, jsonl, provenance
 from specjax.measure.row import versions
 
 OUT = Path("runs/results")
@@ -61,13 +60,18 @@ def measure(
         old = None if again else kept_record(path, built)
     if old := hosts.of_first(old):
         return old, False
-    inputs = partial(provenance.inputs, measurement.inputs)
-    hosts.agree(inputs, f"{built.table}/{built.name}")
+    provenance.check_clean(out)
+    inputs = provenance.inputs(measurement.inputs)  # as they are read, not afterwards
+    hosts.agree(lambda: inputs, f"{built.table}/{built.name}")
     begun = time.monotonic()
     with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
         seconds = time.monotonic() - begun
-        origin = provenance.of(measurement, built.config, seconds, built.typed)
+        origin = provenance.of(
+            measurement, built.config, seconds, built.typed, digests=inputs
+        )
+    if (alone := baseline.token_ms(measured)) is not None:
+        origin["baseline_token_ms"] = alone
     record = {
         "row": built.name,
         "table": built.table,

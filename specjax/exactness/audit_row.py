@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from specjax import drafts, fused, verifiers
+from specjax import drafts, fused, guarantees, verifiers
 from specjax.exactness import audit as auditing
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
@@ -42,6 +42,7 @@ def measure_audit(
     log_e, _ = auditing.evidence(steps)
     largest = float(log_e.max())
     name = fault.__name__.replace("_", " ") if fault else ""
+    guarantee = guarantees.of(protocol.rule, pair[1].name, protocol.policy)
     return {
         **verdict._asdict(),
         "limits": verdict.limits._asdict(),
@@ -52,7 +53,7 @@ def measure_audit(
         "power": auditing.POWER,
         **totals(calls),
         "fault": name,
-        "guarantee": "none: broken on purpose" if fault else verifier.guarantee,
+        "guarantee": "none: broken on purpose" if fault else guarantee,
         "kernels": chosen.record,
         **pairs.names(pair, protocol),
     }

@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import drafts, generate, sides
-from specjax.exactness import fixtures
+from specjax import generate
+from specjax.exactness import sampled
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt
+from specjax.keys import root_key
+from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Params, Request, State
 from specjax.verifiers import recursive, token
@@ -64,22 +65,11 @@ def text_law(
     return law
 
 
-def error_of(name: str, gamma: int = 2, n: int = 4) -> float:
-    """How far texts of n tokens are from the law of a target of three ids, where the
-    draft of a name drafts for it, by Algorithm 1 or, trees, by recursive rejection.
-
-    Raises ValueError as `drafts.named`, and for a draft that is drawn by chance.
-    """
-    config, weights = fixtures.small_gpt(1)
-    params = jax.tree.map(jnp.asarray, weights)
-    target = sides.of_model("a GPT of three ids", gpt.build(config), params)
-    side = drafts.named(name, target)
-    if side.regime != sides.CERTAIN:
-        raise ValueError(
-            f"{name} draws its tokens, which are not enumerated: test a run of it by"
-            f" specjax audit --draft {name}"
-        )
-    drafter = side.drafter(gamma)
+def error_of(side: Side, gamma: int = 2, n: int = 4) -> float:
+    """Returns how far texts of n tokens are from the law of `sampled.target`, where a
+    draft of certain tokens drafts for it, by Algorithm 1 or, trees, by recursive
+    rejection."""
+    drafter, target = side.drafter(gamma), sampled.target()
     rule = recursive.verifier if drafter.siblings else token.verifier
     decoder = Decoder(target.model, drafter, rule)
     law = text_law(decoder, Params(target.params, side.params), PROMPT, n)
@@ -129,7 +119,7 @@ def compiled(decoder: Decoder, params: Params) -> Callable:
 
 def request_of(batch: int) -> Request:
     prompt = make_prompt([[0]] * batch)
-    asked = make_request(jax.random.key(0), prompt, 2**20, make_sampling(batch, 1.0))
+    asked = make_request(root_key(0), prompt, 2**20, make_sampling(batch, 1.0))
     return jax.tree.map(jnp.asarray, asked)
 
 

@@ -27,6 +27,7 @@ from jax import Array
 from specjax import generate, mesh, policies, progress, sides, verifiers
 from specjax.drafters import nothing
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
 from specjax.sides import Side, reference
@@ -253,7 +254,7 @@ def requests(
 ) -> Sequence[tuple[Prompt, Request]]:
     """The first prompts in batches of one shape; at T = 0 each has one text."""
     count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
-    key, sampling = jax.random.key(0), make_sampling(batch, 0.0)
+    key, sampling = root_key(0), make_sampling(batch, 0.0)
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
     limits = setting.tokens, sampling, prompts.ends
     each = ((prompt, make_request(key, prompt, *limits)) for prompt in chosen)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import chunks, prompts, questions
+from specjax import chunks, prompts, text_files
 from specjax.exactness.divergence import Text, build_read, compare, in_one_call
 from specjax.inputs import pad
 from specjax.measure.texts import take, width
@@ -62,9 +62,7 @@ def read(path: Path, model: Pretrained) -> tuple[Prompts, list[OtherText]]:
     "ids" beside it. Raises ValueError naming the line and what to write, OSError for a
     file that cannot be read."""
     asked = prompts.read(path, model)
-    raw = enumerate(questions.content(path).splitlines(), 1)
-    lines = [(number, line) for number, line in raw if line.strip()]
-    found = []
+    lines, found = text_files.numbered(path), []
     for (number, line), prompt in zip(lines, asked.tokens, strict=True):
         given = parse(line), prompt, asked.ends, model
         where = f"{path}, line {number}"

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import finite, generate, hosts, progress, questions, sides
+from specjax import finite, generate, guarantees, hosts, progress, questions, sides
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import take, truncation
 from specjax.measure.walltime import WalltimeSetting
@@ -94,7 +95,7 @@ def asked_for(
     prompt: Prompt, ends: tuple[int, ...], setting: WalltimeSetting, index: int
 ) -> Request:
     """A text up to its end or `new_tokens`, with coins of its own."""
-    key = jax.random.fold_in(jax.random.key(setting.seed), index)[None]
+    key = jax.random.fold_in(root_key(setting.seed), index)[None]
     sampling = make_sampling(1, setting.temperature, **truncation(setting))
     return make_request(key, prompt, setting.new_tokens, sampling, ends)
 
@@ -176,7 +177,7 @@ def rows(
     for group, chosen in groups.items():
         found[group] = {
             **sides.names(pair.target, pair.draft),
-            "exactness": pair.kernels.verifier.guarantee,
+            "exactness": guarantees.of(setting.rule, pair.draft.name, setting.policy),
             **{k: v for k, v in setting._asdict().items() if k not in drop},
             "kernels": pair.kernels.record,
             "by": by,

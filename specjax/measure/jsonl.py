@@ -10,11 +10,18 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from specjax import writing
 from specjax.console import shortened
+from specjax.text_files import MARK
+from specjax.writing import naming
+
+LONGEST = 2**28  # bytes of a record: the largest have the times of every turn
+BLOCK = 2**16  # bytes that are read at once, from the end of a file
+NO_RECORDS = "holds no records, a JSON object a line: name another .jsonl file"
 
 
 def prepare(path: Path) -> None:
@@ -41,9 +48,8 @@ def prepare(path: Path) -> None:
 
 
 def append(path: Path, record: dict) -> None:
-    """Adds a line and waits until it is on the disk."""
+    """Adds a line and waits until it is on the disk. Raises OSError as `naming`."""
     line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
 
     def add(descriptor: int) -> None:
         set_aside(descriptor, path)
@@ -54,7 +60,9 @@ def append(path: Path, record: dict) -> None:
             os.ftruncate(descriptor, end)
             raise
 
-    locked(path, add)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        locked(path, add)
 
 
 def put(path: Path, record: dict) -> None:
@@ -68,16 +76,17 @@ def put(path: Path, record: dict) -> None:
         return
 
     def drop(descriptor: int) -> None:
-        left, gone = [], list(old)
-        for line in path.read_bytes().splitlines(keepends=True):
-            each = parse(line) if line.strip() else None
-            if each in gone:  # once: the new one may be equal, and comes last
-                gone.remove(each)
-            else:
-                left.append(line)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fresh.write_bytes(b"".join(left))
-        os.replace(fresh, path)
+        gone = list(old)
+
+        def left() -> Iterator[bytes]:
+            for line in lines(descriptor, path):
+                each = parse(line) if line.strip() else None
+                if each in gone:  # once: the new one may be equal, and comes last
+                    gone.remove(each)
+                else:
+                    yield line
+
+        writing.whole(path, left())
 
     locked(path, drop)
 
@@ -102,10 +111,36 @@ def write(descriptor: int, content: bytes) -> None:
     os.fsync(descriptor)
 
 
+def lines(descriptor: int, path: Path) -> Iterator[bytes]:
+    """Yields the lines of an open file, each with its end, one in memory at a time.
+    Raises ValueError for one that is longer than any record."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        while line := file.readline(LONGEST + 1):
+            if len(line) > LONGEST:
+                raise ValueError(f"{path} {NO_RECORDS}")
+            yield line
+
+
+def last_line(descriptor: int, path: Path) -> tuple[int, bytes]:
+    """Returns where the text behind the last whole line begins, and that text: empty
+    where a file was written to its end. Read from behind. Raises as `lines`."""
+    start, last = os.fstat(descriptor).st_size, b""
+    while start and b"\n" not in last:
+        size = min(start, max(BLOCK, len(last)))
+        start -= size
+        last = os.pread(descriptor, size, start) + last
+        if len(last) > LONGEST and b"\n" not in last:
+            raise ValueError(f"{path} {NO_RECORDS}")
+    cut = last.rfind(b"\n") + 1
+    return start + cut, last[cut:]
+
+
 def set_aside(descriptor: int, path: Path) -> None:
-    """Moves a torn last line to a file beside, and says so; a whole one is ended."""
-    content = path.read_bytes()
-    last = content[whole(content) :]
+    """Moves a torn last line to a file beside, and says so; a whole one is ended.
+    Raises ValueError for a file that holds no records, which stays as it is."""
+    check_head(os.pread(descriptor, BLOCK, 0), path)
+    start, last = last_line(descriptor, path)
     if not last:
         return
     with contextlib.suppress(ValueError):
@@ -118,17 +153,19 @@ def set_aside(descriptor: int, path: Path) -> None:
         write(torn, last + b"\n")
     finally:
         os.close(torn)
-    os.ftruncate(descriptor, whole(content))
-    tell(path, content, f"set aside in {beside}")
+    number = 1 + sum(line.endswith(b"\n") for line in lines(descriptor, path))
+    os.ftruncate(descriptor, start)
+    tell(path, number, f"set aside in {beside}")
 
 
-def whole(content: bytes) -> int:
-    """How many bytes belong to lines that were written to their end."""
-    return content.rfind(b"\n") + 1
+def check_head(head: bytes, path: Path) -> None:
+    """Raises ValueError for a file that begins as none of records does."""
+    head = head.removeprefix(MARK).lstrip()
+    if head and not head.startswith(b"{"):
+        raise ValueError(f"{path} {NO_RECORDS}")
 
 
-def tell(path: Path, content: bytes, what: str) -> None:
-    number = content.count(b"\n") + 1
+def tell(path: Path, number: int, what: str) -> None:
     torn = "torn, as a kill or a power cut leaves it"
     print(f"{path}, line {number}: {torn}; {what}", file=sys.stderr, flush=True)
 
@@ -142,21 +179,19 @@ def numbered(path: Path) -> list[tuple[int, dict]]:
     """(line, record) of each record, oldest first; none if there is no file."""
     if not path.exists():
         return []
-    content, records = path.read_bytes(), []
-    end = whole(content)
-    if content[end:].strip():
-        try:
-            parse(content[end:])
-            end = len(content)
-        except ValueError:
-            tell(path, content, "left out")
-    for number, line in enumerate(content[:end].split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append((number, parse(line)))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not a record ({error})") from None
+    records = []
+    with path.open("rb") as file:
+        check_head(os.pread(file.fileno(), BLOCK, 0), path)
+        for number, line in enumerate(lines(file.fileno(), path), start=1):
+            if not line.strip():
+                continue
+            try:
+                records.append((number, parse(line)))
+            except ValueError as error:
+                if line.endswith(b"\n"):
+                    said = f"{path}, line {number}: not a record ({error})"
+                    raise ValueError(said) from None
+                tell(path, number, "left out")
     return records
 
 

@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import drafts, fused, mesh, native, policies, probs, sides, verifiers
+from specjax import (
+    drafts,
+    fused,
+    guarantees,
+    mesh,
+    native,
+    policies,
+    probs,
+    sides,
+    verifiers,
+)
 from specjax.measure import categories, provenance, scoring, texts
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
@@ -232,8 +242,9 @@ def measure_alpha(
     pair = placed(pair, protocol)
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    law, how = pair[1].law, (text, protocol.temperature)
-    scores = law and scoring.score(*pair, *how, **truncation(protocol))
+    scores, how = None, (text, protocol.temperature)
+    if pair[1].law is not None and protocol.rule in scoring.BY_RATIO:
+        scores = scoring.score(*pair, *how, **truncation(protocol))
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
@@ -251,7 +262,7 @@ def measure_alpha(
         "target_calls": int(calls.calls.sum()),
         "tokens_per_call": float(calls.tokens.sum() / calls.calls.sum()),
         **names(pair, protocol),
-        "exactness": verifiers.named(protocol.rule).guarantee,
+        "exactness": guarantees.of(protocol.rule, pair[1].name, protocol.policy),
         "kernels": chosen.record,
     }
     if scores is not None:

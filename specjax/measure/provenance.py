@@ -7,6 +7,7 @@ dated snapshot. Either says so where its row's settings or inputs are others tod
 
 import ast
 import hashlib
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -20,9 +21,15 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 def of(
-    measurement: Measurement, config: str, seconds: float, typed: Iterable[str] = ()
+    measurement: Measurement,
+    config: str,
+    seconds: float,
+    typed: Iterable[str] = (),
+    *,
+    digests: Mapping[str, str] | None = None,
 ) -> dict:
-    """Settings, files, versions, commit, device and day of what was just measured."""
+    """Settings, files, versions, commit, device and day of what was just measured.
+    digests: `inputs` as they were before that; None, as they are now."""
     return {
         **commit(),
         **conditions(measurement.dtype, measurement.seed, seconds),
@@ -30,17 +37,31 @@ def of(
         "config": config,
         "typed": list(typed),
         "module": measurement.module,
-        "inputs": inputs(measurement.inputs),
+        "inputs": inputs(measurement.inputs) if digests is None else dict(digests),
     }
 
 
 def inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """The sha256 of each file, by its path beside the package, else by its name."""
-    named = {}
-    for path in map(Path.resolve, paths):
-        inside = path.is_relative_to(HOME)
-        named[path.relative_to(HOME).as_posix() if inside else path.name] = digest(path)
-    return named
+    """The sha256 of each file, by its label."""
+    return {label: digest(path) for label, path in labels(paths).items()}
+
+
+def labels(paths: Iterable[Path]) -> dict[str, Path]:
+    """Returns files by their paths beside the package; those elsewhere by their names,
+    and by as many folders before those as tell them from each other."""
+    every = {path.resolve(): Path(os.path.abspath(path)) for path in paths}
+    outside = [path for at, path in every.items() if not at.is_relative_to(HOME)]
+    found = {}
+    for at, path in every.items():
+        label, size = Path(path.name), 1
+        if at.is_relative_to(HOME):
+            label = at.relative_to(HOME)
+        else:
+            while sum(other.parts[-size:] == label.parts for other in outside) > 1:
+                size += 1
+                label = Path(*path.parts[-size:])
+        found[label.as_posix()] = at
+    return found
 
 
 def digest(path: Path) -> str:
@@ -108,6 +129,20 @@ def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]
 def meant(found: dict[str, str], value: str) -> str:
     """A value, or that of the macro that it names."""
     return found.get(value[1:], value) if value.startswith("%") else value
+
+
+def check_clean(out: Path) -> None:
+    """Checks that what is measured now may enter the folder `out`.
+
+    Raises:
+      ValueError: `out` is the results of this checkout, and files other than results
+        differ from its commit, so that no commit would name what was measured.
+    """
+    if out.resolve() == HOME / "results" and commit()["dirty"]:
+        raise ValueError(
+            "the checkout has changes that no commit holds, and results/ takes records"
+            " of commits alone: commit or stash them, or write elsewhere with --out"
+        )
 
 
 @cache

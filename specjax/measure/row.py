@@ -1,7 +1,6 @@
 """What a gin file describes: one row of a table, built but not yet measured."""
 
 import datetime
-import importlib
 import os
 import platform
 from collections.abc import Callable
@@ -12,8 +11,9 @@ from typing import NamedTuple
 import jax
 
 from specjax import jax_flags, native
+from specjax.measure import processor
 from specjax.mesh import layout
-from specjax.plugins import is_own
+from specjax.plugins import file_of, is_own
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
@@ -24,6 +24,7 @@ def machine() -> dict:
     devices = jax.devices()
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
+    device |= {"processor": processor.describe()}
     told = {"versions": versions(), "device": device, "products": native.in_use()}
     told["xla_flags"] = jax_flags.xla()
     return told if layout.value is None else told | {"mesh": layout.value._asdict()}
@@ -82,5 +83,4 @@ def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
 def own_files(*names: str) -> tuple[Path, ...]:
     """The sources of rules and policies that are named as "module:name": inputs of what
     is measured by them, so that a change of theirs is seen."""
-    modules = (name.partition(":")[0] for name in names if is_own(name))
-    return tuple(Path(importlib.import_module(name).__file__) for name in modules)
+    return tuple(file_of(name) for name in names if is_own(name))

@@ -22,6 +22,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.drafters import best_first, tree
+from specjax.keys import root_key
 from specjax.measure import scoring
 from specjax.measure.texts import Text
 from specjax.sides import Side
@@ -64,7 +65,7 @@ def measure(
         shape = written.shape
         count = written.size
         p, q = (_flat(law, count) for law in (p, q))
-        keys = jax.vmap(jax.random.key)(seed + jnp.arange(count))
+        keys = root_key(seed + jnp.arange(count))
         children = tree.children(keys, q, jnp.zeros(1, int), most)[:, 0]
         parent = jnp.full((count, most), -1, jnp.int32)
         same = jax.tree.map(lambda x: jnp.repeat(x, most, 1), probs.apart(q))

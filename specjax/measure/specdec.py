@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from specjax import writing
 from specjax.measure.categories import ALONE, DRAFTED, FIRST, Turn, by_question
 
 QUANTILES = 0.25, 0.5, 0.75
@@ -38,13 +39,12 @@ def write(
     }
     for name, content in files.items():
         text = json.dumps(content, indent=4, default=str)
-        (folder / name).write_text(f"{text}\n", "utf-8")
+        writing.whole(folder / name, [text, "\n"])
     lines = {"responses.jsonl": [response(each, decode) for each in asked.values()]}
     for way in (ALONE, DRAFTED):
         lines[f"{way}.jsonl"] = [answer(each, way, decode) for each in asked.values()]
     for name, content in lines.items():
-        text = "".join(json.dumps(line) + "\n" for line in content)
-        (folder / name).write_text(text, "utf-8")
+        writing.whole(folder / name, [json.dumps(line) + "\n" for line in content])
 
 
 def configuration(flags: Mapping[str, Any], provenance: dict) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jax import Array
 
 from specjax import console, generate, hosts, mesh, policies, sides, verifiers
 from specjax.inputs import bucket, check, make_request, make_sampling, pad
+from specjax.keys import root_key
 from specjax.prompts import Prompts, as_read
 from specjax.prompts import read as read_prompts
 from specjax.questions import ALL, Chosen
@@ -260,7 +261,7 @@ def batches(
     """Batches of one shape that hold the first `count` sequences, and then some.
     stream: which coins; sequence i has its own, whatever the batches are."""
     batch, new = protocol.batch, protocol.new_tokens + spare
-    key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
+    key = jax.random.fold_in(root_key(protocol.seed), stream)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     sampling = make_sampling(batch, protocol.temperature, **truncation(protocol))
     for first in range(0, count, batch):

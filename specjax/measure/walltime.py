@@ -16,8 +16,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import hosts, mesh, policies, probs, progress, sides, verifiers
+from specjax import guarantees, hosts, mesh, policies, probs, progress, sides, verifiers
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
 from specjax.measure.texts import Text, take, truncation, width
@@ -95,8 +96,10 @@ def measure(
     scored = []  # once: every round writes the same texts
 
     def score(text: Text) -> scoring.Scores | None:
+        if draft.law is None or setting.rule not in scoring.BY_RATIO:
+            return None
         chosen = target, draft, text, setting.temperature
-        return draft.law and scoring.score(*chosen, **truncation(setting))
+        return scoring.score(*chosen, **truncation(setting))
 
     def row(seconds: dict, outputs: dict) -> dict:
         text = counts.written(outputs, texts)
@@ -156,7 +159,7 @@ def describe(
     row = {
         **sides.names(target, draft),
         "encodes": target.encodes,
-        "exactness": kernels.verifier.guarantee,
+        "exactness": guarantees.of(setting.rule, draft.name, setting.policy),
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},
         "kernels": kernels.record,
         "slots": slots,
@@ -218,7 +221,7 @@ def batches(
 ) -> tuple[list[Batch], list[Batch]]:
     """The texts to measure, and the others of every round, one round after the other:
     of prompts that are not measured while there are any."""
-    key = jax.random.key(setting.seed)
+    key = root_key(setting.seed)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     filters, heat = truncation(setting), setting.temperature
     sampling = make_sampling(setting.batch, heat, **filters)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import quantized
+from specjax.keys import root_key
 from specjax.models import lowering
 
 NORMAL = nn.initializers.normal(0.02)
@@ -22,7 +23,7 @@ def parameters(init_params: Callable) -> tuple[Callable, Callable, Callable]:
     unboxed, kept and never to be changed; its axes as PartitionSpecs; its size."""
 
     def boxed(config):
-        return jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+        return jax.eval_shape(lambda: init_params(root_key(0), config))
 
     @functools.cache
     def abstract_params(config):

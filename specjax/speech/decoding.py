@@ -21,6 +21,7 @@ from jax import Array
 from specjax import finite, fused, generate, mesh, verifiers
 from specjax.drafters import autoregressive
 from specjax.inputs import make_request, make_sampling, pad
+from specjax.keys import root_key
 from specjax.mesh import Layout
 from specjax.models import reduced, whisper
 from specjax.models.constrained import constrained
@@ -159,7 +160,7 @@ def row_keys(seed: int, features: np.ndarray, prompts, heats: np.ndarray) -> Arr
         for sound, ids, heat in zip(features, prompts, heats, strict=True)
     ]
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    return fold(jax.random.key(seed), jnp.asarray(marks, jnp.uint32))
+    return fold(root_key(seed), jnp.asarray(marks, jnp.uint32))
 
 
 def make_plan(

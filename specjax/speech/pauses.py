@@ -13,16 +13,33 @@ from specjax.speech.segments import Word
 from specjax.speech.tokens import STEP
 
 PAUSE = 10  # states, 0.2 s; the closure before a consonant is shorter
-LOUD, BELOW = 99, 25.0  # percentile of a window's loudness; dB below it is no sound
+LOUD, FLOOR = 99, 5  # percentiles of a window's loudness: its speech, its noise
+BELOW = 25.0  # dB below the loud that are no sound, whatever the noise
+ABOVE = 1 / 3  # of the way from the noise to the loud: where sound begins
+HEARD = 12.0  # dB between noise and loud; where there are fewer, nothing is a pause
 
 
 def sounding(frames: np.ndarray) -> np.ndarray:
-    """Where a window [T, M], as `logmel` has it, is not quiet: [S] bool. Where noise is
-    as loud as speech it never is."""
+    """Returns where a window is not quiet.
+
+    A recording's own noise is not sound: the threshold lies above it, however loud it
+    is. Where noise is about as loud as speech, nothing is quiet.
+
+    Args:
+      frames: [T, M], as `logmel` has it.
+
+    Returns:
+      [S] bool.
+    """
     power = np.sum(10.0 ** (4 * frames - 4), axis=1)
     pairs = power[: len(power) // 2 * 2].reshape(-1, 2).max(1)
     level = 10 * np.log10(pairs)
-    return level > np.percentile(level, LOUD) - BELOW if level.size else level > 0
+    if not level.size:
+        return np.zeros(0, bool)
+    loud, floor = np.percentile(level, (LOUD, FLOOR))
+    if loud - floor < HEARD:
+        return np.ones(level.shape, bool)
+    return level > max(loud - BELOW, floor + ABOVE * (loud - floor))
 
 
 def left_out(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import questions, sides
+from specjax import sides, text_files
 from specjax.models import whisper
 from specjax.models.constrained import constrained
 from specjax.prompt_lines import parse, shown
@@ -43,10 +43,9 @@ def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
     Raises ValueError naming the path, the line and what to write, OSError for a file
     that cannot be read."""
     lines, numbers = [], []
-    for number, line in enumerate(questions.content(path).splitlines(), start=1):
-        if line.strip():
-            numbers.append(f"{path}, line {number}")
-            lines.append(_of_line(line, numbers[-1]))
+    for number, line in text_files.numbered(path):
+        numbers.append(f"{path}, line {number}")
+        lines.append(_of_line(line, numbers[-1]))
     if not lines:
         raise ValueError(f'{path} has no line: write {{"audio": file}}, one a line')
     return of(lines, pair, Path(path).parent, numbers)

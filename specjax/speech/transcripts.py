@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import fused, verifiers
+from specjax import compilation_cache, fused, guarantees
 from specjax.pretrained import Pretrained
 from specjax.speech import audio, decoding, logmel, rules, sequential, voice
 from specjax.speech import chunked as overlapping
@@ -129,6 +129,7 @@ def transcribe(
         file is read. A file that cannot be read is none: its transcript says why.
       FloatingPointError: logits are no law; see `specjax.finite`.
     """
+    compilation_cache.turn_on()
     pair = target if isinstance(target, Listeners) else opened(target, draft)
     check(timestamps, words, clips, vad, chunked)
     pair = placed(pair)
@@ -185,7 +186,7 @@ def transcribe(
         on_progress(now, each)
         if each.seconds >= each.total:
             on_progress(now, None)
-    return summed(tuple(transcripts), spent, rule)
+    return summed(tuple(transcripts), spent, guarantees.of(rule))
 
 
 def check(timestamps, words: bool, clips, vad: bool, chunked: bool) -> None:
@@ -235,14 +236,14 @@ def frames(file: str | Path, bands: int) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def summed(
-    transcripts: tuple[Transcript, ...], spent: list[Spent], rule: str
+    transcripts: tuple[Transcript, ...], spent: list[Spent], guarantee: str
 ) -> Transcribed:
     windows, calls, tokens, accepted, tested, seconds = (
         sum(getattr(each, name) for each in spent) for name in Spent._fields[:6]
     )
     alpha = accepted / tested if tested else None
     counts = windows, calls, tokens, float(seconds)
-    return Transcribed(transcripts, alpha, *counts, verifiers.named(rule).guarantee)
+    return Transcribed(transcripts, alpha, *counts, guarantee)
 
 
 def detector(pair: Listeners) -> Callable[[np.ndarray], str] | None:

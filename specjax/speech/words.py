@@ -59,17 +59,39 @@ def build(pair: Listeners, on_batch: Callable[[Spent], None]) -> Align:
             times = each.start + STEP * alignment.begins(heard_at, first)
             said = likely[each.row, first - 1 : count - 2]
             divided = pair.read, is_spaced(tokens, each.head)
-            sound = pauses.sounding(each.frames), each.start
+            sound = pauses.sounding(each.frames)
+            segments = worded(each.segments, tokens, times, said, *divided)
             timed.append(
-                [
-                    segment._replace(words=pauses.left_out(segment.words, *sound))
-                    for segment in worded(each.segments, tokens, times, said, *divided)
-                ]
+                [shortened(segment, sound, each.start) for segment in segments]
             )
         on_batch(Spent(0, 0, 0, 0, 0, time.perf_counter() - began))
         return timed
 
     return align
+
+
+def shortened(segment: Segment, sound: np.ndarray, start: float) -> Segment:
+    """A segment whose words leave its pauses out and lie within it, in order.
+
+    Args:
+      segment: with the words that were aligned.
+      sound: [S] bool, where its window is not quiet.
+      start: seconds at which that window begins.
+    """
+    words = pauses.left_out(segment.words, sound, start)
+    return segment._replace(words=in_order(words, segment.start, segment.end))
+
+
+def in_order(words: Iterable[Word], start: float, end: float) -> tuple[Word, ...]:
+    """Words none of which begins before `start` or the end of the one before it, or
+    ends behind `end`: every format then prints the same times."""
+    kept, earliest = [], start
+    for word in words:
+        begin = min(max(word.start, earliest), max(end, earliest))
+        last = min(max(word.end, begin), max(end, begin))
+        kept.append(word._replace(start=begin, end=last))
+        earliest = last
+    return tuple(kept)
 
 
 def whole(tokens: Tokens, window: Spoken) -> list[int]:
@@ -120,16 +142,18 @@ def divided(ids: Sequence[int], read: Read, spaced: bool) -> list[tuple[str, int
 
 
 def characters(ids: Sequence[int], read: Read) -> list[tuple[str, int]]:
-    """The fewest tokens at a time that are whole characters."""
-    text, found, held, at = read(ids), [], [], 0
-    for token in ids:
-        held.append(token)
-        part = read(held)
-        broken = part.find(BROKEN)
-        if broken < 0 or text[at + broken : at + broken + 1] == BROKEN:
-            found.append((part, len(held)))
-            at, held = at + len(part), []
-    return [*found, (read(held), len(held))] if held else found
+    """The fewest tokens at a time that are whole characters.
+
+    A text may be cut between two tokens if both parts, read apart, are what they are
+    together. Bytes that never become a character are a piece of their own.
+    """
+    found, first = [], 0
+    for last in range(1, len(ids) + 1):
+        part = read(ids[first:last])
+        if BROKEN not in part or part + read(ids[last:]) == read(ids[first:]):
+            found.append((part, last - first))
+            first = last
+    return found
 
 
 def joined(words: Sequence[Word]) -> list[Word]:

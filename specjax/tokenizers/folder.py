@@ -36,6 +36,9 @@ class Coder(NamedTuple):
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
+MODEL = "config.json"  # which may name the tokenizer's class
+OPENAI = "*.tiktoken"  # OpenAI's vocabularies of Whisper
+READ = CONFIG, MAP, ADDED, TEMPLATE, OPENAI
 GENERIC = "TokenizersBackend"
 LISTS = "extra_special_tokens", "additional_special_tokens"
 FLAGS = "special", "normalized", "lstrip", "rstrip", "single_word"
@@ -98,7 +101,7 @@ class TokenizerConfig(NamedTuple):
 
 def read(folder: Path) -> TokenizerConfig:
     """Raises ValueError for a file that is no JSON, or a token that is none."""
-    fields, model = read_json(folder / CONFIG), read_json(folder / "config.json")
+    fields, model = read_json(folder / CONFIG), read_json(folder / MODEL)
     kind = kind_of(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
     decoder, older = fields.get("added_tokens_decoder"), {}

@@ -38,7 +38,7 @@ def named(name: str) -> Verifier:
         raise ValueError(f"no rule {name!r}: {bare} takes no number")
     if bare not in LOSSY:
         if is_own(name):
-            return load(name, Verifier)
+            return unfused(load(name, Verifier))
         known = f"{', '.join(spelled())} or module:name"
         raise ValueError(f"no rule {name!r}: choose one of {known}")
     rule = LOSSY[bare]
@@ -51,6 +51,13 @@ def named(name: str) -> Verifier:
             f"no rule {name!r}: write {bare}:{rule.number:g}, {rule.meaning}"
         ) from None
     return rule.build(value)
+
+
+def unfused(verifier: Verifier) -> Verifier:
+    """Returns a rule of one's own for which no kernel stands, unless `verify` is ours:
+    one that was made of ours by `_replace` has our `rule` still."""
+    ours = getattr(verifier.verify, "__module__", "").startswith(__name__)
+    return verifier if ours else verifier._replace(rule=None)
 
 
 def names() -> list[str]:

@@ -17,9 +17,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
+from safetensors import SafetensorError
 from safetensors.flax import load_file, save_file
 
-from specjax import tokenizers
+from specjax import tokenizers, writing
 from specjax.drafters.ngram import NGram
 from specjax.models import gpt, llama, t5, whisper
 from specjax.quantized import rounding
@@ -78,8 +79,7 @@ def save(
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
         raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
-    save_file(stored | dict(more), path, sizes.written(config))
-    path.chmod(0o644)
+    _save(stored | dict(more), path, sizes.written(config))
 
 
 def tokenizer(name: str = "code") -> Tokenizer:
@@ -117,5 +117,13 @@ def save_ngrams(path: Path, params: NGram) -> None:
     """Writes a table compactly: logits in float16, ids in uint16."""
     table = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params.table)
     table = table._replace(ids=params.table.ids.astype(jnp.uint16))
-    save_file(dict(table._asdict(), contexts=params.contexts, codes=params.codes), path)
+    _save(dict(table._asdict(), contexts=params.contexts, codes=params.codes), path)
+
+
+def _save(arrays: Mapping[str, Any], path: Path, metadata: Any = None) -> None:
+    """Writes a safetensors file. Raises OSError, in one line, for a full disk."""
+    try:
+        save_file(arrays, path, metadata)
+    except SafetensorError as error:
+        raise writing.unwritten(path, error) from None
     path.chmod(0o644)

@@ -2,9 +2,11 @@
 twice, and each is the one that a process alone writes."""
 
 import contextlib
+import importlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from specjax import text
-from specjax.cli import blocks, decode, workers
+from specjax import console, pretrained, text, zoo
+from specjax.cli import blocks, content, decode, locks, workers, worlds
+from specjax.models import gpt
 from tests import conftest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +140,7 @@ def test_a_block_that_lost_a_text_is_told(tmp_path):
     asked = setting(tmp_path, "--block", "3")
     for block in decode.missing(asked):
         assert decode.work(asked, block, stand_in)[0] == 0
-    (block, *_) = blocks.cut(asked.prompts, 3)
+    (block, *_) = decode.blocks_of(asked)
     path = blocks.texts_of(asked.folder, block)
     whole = path.read_text().splitlines(keepends=True)
     for wrong in (whole[:2], whole[:1] * 3, whole + whole[-1:]):
@@ -163,6 +166,127 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
     assert other != found[3, 6]
 
 
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> list[str]:
+    """The flags of a pair of files of one's own, and of a rule; `FILES` of them."""
+    wrote(tmp_path, TEXTS)
+    shutil.copy(zoo.FOLDER / "code_small.safetensors", tmp_path / FILES[0])
+    shutil.copy(zoo.FOLDER / "tokenizer.model", tmp_path)
+    (tmp_path / FILES[2]).write_text("def main():")
+    (tmp_path / FILES[3]).write_text("from specjax.verifiers.token import verifier\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(workers, "launched", lambda *_: Dying(0, stand_in))
+    return [
+        *(str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")),
+        *("--target", str(tmp_path / FILES[0]), "--block", "3"),
+        *("--draft", f"datastore:{tmp_path / FILES[2]}", "--rule", "own_rule:verifier"),
+    ]
+
+
+FILES = "m.safetensors", "tokenizer.model", "store.txt", "own_rule.py"
+
+
+def test_texts_of_two_contents_of_one_name_never_meet(
+    own, tmp_path, at_once, refused, capsys
+):
+    assert decode.main(own) == 0
+    texts = (tmp_path / "out" / "texts.jsonl").read_bytes()
+    wrote(tmp_path, [*TEXTS, "more"])
+    capsys.readouterr()
+    for name in FILES:
+        file = tmp_path / name
+        held, mark = file.read_bytes(), file.stat()
+        more = {FILES[1]: held + b"\x78\x01", FILES[3]: held[:-1] + b" "}
+        file.write_bytes(more.get(name, held[:-1] + bytes([held[-1] ^ 1])))
+        os.utime(file, ns=(mark.st_atime_ns, mark.st_mtime_ns))
+        said = refused(decode.main, own)
+        assert f"has texts of another content of {name}: name another --out" in said
+        file.write_bytes(held)
+    assert (tmp_path / "out" / "texts.jsonl").read_bytes() == texts
+    assert decode.main(own) == 0  # with the first contents it goes on
+    held = json.loads((tmp_path / "out" / "setting.json").read_text())
+    assert {*FILES} == held["content"].keys()
+    del held["content"]
+    (tmp_path / "out" / "setting.json").write_text(json.dumps(held))
+    capsys.readouterr()
+    assert "an older version, which noted no content" in refused(decode.main, own)
+
+
+def test_a_worker_sees_what_changed_since_it_was_given_work(own, tmp_path):
+    asked = decode.asked(decode.make_parser().parse_args(own))
+    files = decode.made_of(asked)[1]
+    asked = asked._replace(content=content.read(files))
+    first, second, _ = decode.blocks_of(asked)
+    assert decode.work(asked, first, stand_in)[:2] == (0, "")
+    with (tmp_path / FILES[0]).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\0")
+    os.utime(tmp_path / FILES[0], (1, 1))
+    code, said, _ = decode.work(asked, second, stand_in)
+    assert code == 2 and said.startswith(f"{FILES[0]} changed while texts were decoded")
+    assert not blocks.texts_of(asked.folder, second).exists()
+
+
+def test_a_folder_is_worked_on_by_one_command(own, tmp_path, refused):
+    with locks.alone(tmp_path / "out"):
+        said = refused(decode.main, own)
+        assert f"worked on by process {os.getpid()} on " in said
+        assert [file.name for file in (tmp_path / "out").iterdir()] == [locks.NAME]
+    assert decode.main(own) == 0 and not (tmp_path / "out" / locks.NAME).exists()
+
+
+def test_a_stopped_command_cancels_its_workers(own, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    def leave(code):
+        raise SystemExit(code)
+
+    launcher = Dying(0, stand_in)
+    monkeypatch.setattr(workers, "launched", lambda *_: launcher)
+    monkeypatch.setattr(decode.Bar, "to", stop)
+    monkeypatch.setattr(console, "leave", leave)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as stopped:
+        decode.main([*own, "--workers", "3"])
+    assert stopped.value.code == 130 and launcher.lost == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == "stopped; the same command goes on from here"
+
+
+def test_a_worker_stands_where_its_parent_does(tmp_path, monkeypatch):
+    (tmp_path / "beside.py").write_text("HERE = 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setenv("PYTHONPATH", f"elsewhere{os.pathsep}")
+    world, variables = worlds.here(), worlds.variables()
+    places = variables["PYTHONPATH"].split(os.pathsep)
+    assert places[-1] == str(tmp_path / "elsewhere") and str(ROOT) in places
+    assert "" not in places and variables["PYTHONSAFEPATH"] == "1"
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "path", ["/nowhere"])
+    assert worlds.within(world, importlib.import_module, "beside").HERE == 3
+    assert Path.cwd() == tmp_path and sys.path[-1] == "/nowhere"
+
+
+def test_every_prompt_is_one_that_the_target_can_go_on_with(
+    own, tmp_path, monkeypatch, refused
+):
+    config = gpt.Config(8192, 16, 32, 1, 2, positions=64, learned=True)
+    model = pretrained.describe(tmp_path / FILES[0])
+    model = model._replace(config=config, model=gpt.build(config))
+    monkeypatch.setattr(decode, "made_of", lambda _: (model, ()))
+    path, rows = tmp_path / "prompts.jsonl", '{"prompt": "x"}\n{"tokens": %s}\n'
+    path.write_text(rows % ([5] * 53))
+    said = refused(decode.main, [*own, "--tokens", "12"])
+    assert (
+        f"{path}, line 2: the prompt has 53 tokens, --tokens asks for 12 more" in said
+    )
+    assert not (tmp_path / "out").exists()
+    path.write_text(rows % ([5] * 52))
+    assert blocks.check(path, model, 12) == 2
+
+
 def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
     """Before anything is written."""
     wrote(tmp_path, TEXTS)
@@ -171,14 +295,19 @@ def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
         "none": "\n",
         "three": '\n{"prompt": "a"}\n{"prompt": 3}\n',
         "turns": '{"turns": ["a", "b"]}\n',
+        "ids": '{"prompt": "a"}\n{"tokens": [8192]}\n',
+        "chat": '{"messages": [{"role": "user", "content": "x"}]}\n',
     }
-    for name, content in files.items():
-        (tmp_path / f"{name}.jsonl").write_text(content)
+    for name, lines in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(lines)
     for words, said in (
         ("none.jsonl", "has no line"),
         ("p.jsonl.xz", "p.jsonl.xz"),
         ("three.jsonl", "three.jsonl, line 3: prompt must be one text; got 3"),
         ("turns.jsonl", "turns.jsonl, line 1: there are 2 turns"),
+        ("ids.jsonl", "ids.jsonl, line 2: id 8192 is not in 0..8191"),
+        ("chat.jsonl", "chat.jsonl, line 1: "),
+        ("prompts.jsonl --target speech_target", "speech_target listens and reads no"),
         ("prompts.jsonl --target code_targt", "code_target has a name like it"),
         ("prompts.jsonl --target copying", "copying only drafts"),
         ("prompts.jsonl --draft code_smal", "a draft may also be copying"),
@@ -270,7 +399,7 @@ def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
 
 
 def working(ancestor: int) -> list[int]:
-    """The workers of a process, of submitit's and of Ray's."""
+    """The workers of a process, here and of Ray's."""
     parents, found = {}, []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ProcessLookupError):
@@ -281,23 +410,29 @@ def working(ancestor: int) -> list[int]:
             above = parents[above]
         with contextlib.suppress(OSError, ProcessLookupError):
             command = Path(f"/proc/{process}/cmdline").read_bytes()
-            at_work = b"submitit.core._submit" in command or b"ray::work" in command
+            at_work = b"specjax.cli.local" in command or b"ray::work" in command
             found += [process] if above == ancestor and at_work else []
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["local", "ray"])
-def test_workers_that_are_killed_lose_no_text(on, tmp_path):
-    if not find_spec({"local": "submitit"}.get(on, on)):
+def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
+    """Their drafter lies beside the prompts, and where they import from is named as it
+    is seen from there. A command that is stopped says one line, and leaves none."""
+    if on == "ray" and not find_spec(on):
         pytest.skip(f"needs the launcher of --on {on}")
     wrote(tmp_path, TEXTS)
-    argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *FLAGS]
+    shutil.copy(ROOT / "docs" / "my_parts.py", tmp_path)
+    flags = [*FLAGS, "--draft", "my_parts:repeat"]
+    argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *flags]
     argv += ["--out", "out", "--block", "2", "--workers", "2", "--on", on]
-    own = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    own = os.environ | {"JAX_PLATFORMS": "cpu"}
+    own |= {"PYTHONPATH": os.path.relpath(ROOT, tmp_path)}
     own |= {"JAX_COMPILATION_CACHE_DIR": str(conftest.CACHE)}
     own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     how = dict(env=own, cwd=tmp_path, text=True, stdout=subprocess.PIPE)
+    how |= dict(stderr=subprocess.PIPE, start_new_session=True)
     killed = 0
     for last in (False, True):
         with subprocess.Popen(argv, **how) as going:
@@ -309,10 +444,14 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path):
             line = going.stdout.readline()
             if not last:
                 going.send_signal(signal.SIGTERM)
-            said = line + going.stdout.read()
-        assert going.returncode == (0 if last else 143), said
+            said, errors = line + going.stdout.read(), going.stderr.read()
+        assert going.returncode == (0 if last else 143), said + errors
+        lines = [x for x in errors.splitlines() if not x.startswith("blocks: ")]
+        told = "stopped; the same command goes on from here"
+        assert lines == ([] if last else [told]) and not working(going.pid)
     assert killed == 2
-    asked = setting(tmp_path, *FLAGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = setting(tmp_path, *flags)
     (block,) = blocks.cut(asked.prompts, 99)
     alone = decode.decoded(asked, 0, blocks.lines(asked.prompts, block))
     texts = [row["text"] for row in alone]

@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from specjax import policies, probs, verifiers
-from specjax.exactness import certify
+from specjax.exactness import certify, draws
 from specjax.exactness.claims import CLAIMS
 from specjax.exactness.fixtures import (
     Fixture,
@@ -244,9 +244,11 @@ def exit_code(*rules: str) -> int:
 @pytest.fixture
 def short_table(monkeypatch, tmp_path):
     """The command, on one fixture, with rules of one's own to be found."""
+    every = draws.decoders
     monkeypatch.setattr(
         certify, "trials", lambda policy: [Trial(TRIALS["gamma 0"].fixture, 0, 1)]
     )
+    monkeypatch.setattr(draws, "decoders", lambda rule: [next(every(rule))])
     (tmp_path / "my_rules.py").write_text(
         "from specjax.verifiers import match, token\n"
         "mine, other = token.verifier, match.verifier\n"
@@ -264,19 +266,23 @@ def short_table(monkeypatch, tmp_path):
 def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     assert exit_code("token", "gumbel", "my_rules:mine") == 0
     printed = capsys.readouterr().out
-    assert "\n10 checks, all exact\n" in printed and "LOSSY" not in printed
-    assert printed.count("my_rules:mine") == 2  # its law and its noise
+    assert "\n14 checks, all exact\n" in printed and "LOSSY" not in printed
+    assert printed.count("my_rules:mine") == 3  # its law, its noise and its draws
 
     def twice(at):
         return 2 * TOKEN.tokens(at)
 
     monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
+    monkeypatch.setattr(draws, "of_rule", lambda verifier: (1, []))
+    monkeypatch.setattr(draws, "of_shapes", lambda nodes: (1, 0))
     monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=twice))
     assert exit_code("token") == 1
     assert "exact per_call" in capsys.readouterr().out
+    monkeypatch.setattr(draws, "of_rule", lambda verifier: (1, ["a key twice"]))
     assert exit_code("my_rules:strange") == 1
     printed = capsys.readouterr().out
     assert "void" in printed and "LOSSY" in printed  # no number of a law beside it
+    assert "LOSSY draws\n" in printed
     assert f"  tokens: {certify.CHECKS['tokens']}\n" in printed
 
 

@@ -12,10 +12,18 @@ import pytest
 import scipy.stats
 
 from specjax import generate
+from specjax.exactness.goodness import (
+    by_chance,
+    count,
+    g_test,
+    neighbours_p_value,
+    total_variation,
+    visible,
+)
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import goodness, tiny
-from tests.support.goodness import PROMPT, ROWS, SETTINGS, g_test
+from tests.support.goodness import PROMPT, ROWS, SETTINGS
 
 NEVER, FINE = 1e-6, 1e-3  # the seeds are fixed
 SEEDS, EACH, TOKENS = 300, 500, 2
@@ -43,9 +51,7 @@ def samples() -> np.ndarray:
 def p_values(texts: np.ndarray, laws=LAWS) -> list[float]:
     """Of the whole texts of each seed: [S, N, n] -> S."""
     pairs = enumerate(laws)
-    return [
-        g_test(goodness.count(each[i::2], 4), law) for i, law in pairs for each in texts
-    ]
+    return [g_test(count(each[i::2], 4), law) for i, law in pairs for each in texts]
 
 
 def uniformity(values: list[float]) -> float:
@@ -69,7 +75,7 @@ def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
     twice = np.concatenate([samples(), samples()], axis=1)  # rows counted twice
     assert uniformity(p_values(twice)) < NEVER
     pairs = ((each[::2], each[1::2]) for each in samples())
-    values = [goodness.neighbours_p_value(*pair, LAWS) for pair in pairs]
+    values = [neighbours_p_value(*pair, LAWS) for pair in pairs]
     assert uniformity(values) > FINE
 
 
@@ -88,10 +94,29 @@ def test_a_law_that_is_off_is_rejected(mass, rows, below):
     assert goodness.p_value(texts, off) < below
 
 
+def test_what_is_visible_is_found_as_often_as_is_said():
+    """A law that is off by that much in the way that is hardest to see: half of the
+    mass of the right one moved evenly to the other half."""
+    rng, level, total = np.random.default_rng(0), 1e-4, 40_000
+    law = rng.dirichlet(np.ones(60))
+    order = np.argsort(law)
+    half = np.isin(np.arange(60), order[np.cumsum(law[order]) < 0.5])
+    share = law[half].sum()
+    off = np.where(half, law / share, -law / (1 - share)) * visible(law, total, level)
+    assert np.abs(off).sum() / 2 == pytest.approx(visible(law, total, level))
+    draws = rng.multinomial(total, law + off, size=400)
+    found = np.mean([g_test(each, law) < level for each in draws])
+    assert 0.975 < found < 1
+    right = rng.multinomial(total, law, size=400)
+    assert min(g_test(each, law) for each in right) > level
+    mean = np.mean([total_variation(each, law) for each in right])
+    assert mean == pytest.approx(by_chance(law, total), rel=0.02)
+
+
 def test_an_impossible_token_and_rows_that_know_of_each_other_are_seen():
     texts = samples().reshape(-1, TOKENS)[:ROWS].copy()
     same, even, later = (LAWS[0],) * 2, texts[::2], texts[2::2]
-    assert goodness.neighbours_p_value(even[:-1], later, same) > FINE
-    assert goodness.neighbours_p_value(even, even, same) < NEVER
+    assert neighbours_p_value(even[:-1], later, same) > FINE
+    assert neighbours_p_value(even, even, same) < NEVER
     texts[1] = np.argwhere(LAWS[1] == 0)[0]
     assert goodness.p_value(texts, tuple(LAWS)) == 0

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from specjax.speech import audio
+from specjax.speech import audio, containers
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
@@ -142,6 +142,42 @@ def test_sound_is_read_whatever_the_header_says(kind, subtype, listed, tmp_path)
     np.testing.assert_array_equal(heard.samples, whole)
     assert len(heard.notes) == (note is not None)
     assert note is None or note in heard.notes[0]
+
+
+CONTAINERS = {"rf64": "wav", "aiff": "aiff", "au": "au", "w64": "w64"}
+CONTAINERS |= {"ogg": "ogg", "opus": "ogg", "mp3": "mp3"}
+CODED = {"ogg": "VORBIS", "opus": "OPUS", "mp3": "MPEG_LAYER_III"}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_every_container_that_was_cut_is_told_and_no_whole_one(kind, tmp_path):
+    name = kind if kind == "rf64" else CONTAINERS[kind]
+    if name.upper() not in soundfile.available_formats():
+        pytest.skip(f"this libsndfile writes no {kind}")
+    path, form = tmp_path / f"a.{CONTAINERS[kind]}", dict(format=name.upper())
+    noise = np.random.default_rng(0).normal(0, 0.1, 99_000)
+    soundfile.write(path, noise, 16_000, subtype=CODED.get(kind, "PCM_16"), **form)
+    assert audio.read(path).notes == ()
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    (note,) = audio.read(path).notes
+    assert "is cut off" in note
+
+
+def test_frames_of_mp3_without_a_count_are_gone_through(tmp_path):
+    """Of a constant bit rate, as recorders stream it: 128 kbit/s, 44,100 a second."""
+    frame = bytes([0xFF, 0xFB, 0x90, 0x00]).ljust(417, b"\0")
+    tagged = b"ID3\4\0\0\0\0\1\2" + bytes(130)
+    for content, cut in {
+        (frame * 9, False),
+        (tagged + frame * 9, False),
+        (frame * 9 + b"TAG".ljust(128, b"\0"), False),
+        (frame * 9 + frame[:100], True),
+    }:
+        (tmp_path / "a.mp3").write_bytes(content)
+        assert containers.find(tmp_path / "a.mp3").cut == cut
+    (tmp_path / "a.mp3").write_bytes(b"no sound at all")
+    assert containers.find(tmp_path / "a.mp3") is None
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac"])

@@ -1,15 +1,18 @@
 """Tokens become words, and punctuation becomes part of them."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 
-from specjax.speech import pauses, words
+from specjax.speech import pauses, subtitles, words
 from specjax.speech.segments import Segment, Word
 from tests.support.tiny_whisper import TOKENS
 
 PIECES = [" ask", " not", "hing", ",", ' "', "你", b"\xe5", b"\xa5\xbd"]
-PIECES += [".", "don", "'t"]
-ASK, NOT, HING, COMMA, QUOTE, YOU, GOOD, REST, STOP, DON, T = range(11)
+PIECES += [".", "don", "'t", b"\xe5", b"\xa5"]
+ASK, NOT, HING, COMMA, QUOTE, YOU, GOOD, REST, STOP, DON, T, HALF, MORE = range(13)
 
 
 def read(ids) -> str:
@@ -29,6 +32,9 @@ def read(ids) -> str:
         # One that stays broken, in its middle and at its end.
         ([GOOD, ASK], True, [("\ufffd", 1), (" ask", 1)]),
         ([ASK, YOU, GOOD], False, [(" ask", 1), ("你", 1), ("\ufffd", 1)]),
+        # Two bytes that are one broken character together, and three apart.
+        ([HALF, MORE, ASK, NOT], True, [("\ufffd", 2), (" ask", 1), (" not", 1)]),
+        ([REST, GOOD, ASK], True, [("\ufffd" * 3, 2), (" ask", 1)]),
         ([], True, []),
     ],
 )
@@ -91,6 +97,42 @@ def test_what_is_quiet_is_so_beside_the_loudest_of_its_window():
     assert sound.shape == (100,) and np.flatnonzero(sound).tolist() == [*range(50, 75)]
     assert pauses.sounding(frames[150:160]).all()  # nothing is louder
     assert pauses.sounding(frames[:1]).shape == (0,)
+
+
+def test_the_noise_of_a_recording_is_no_sound():
+    """24 dB below its speech, as in recordings of books; and as loud as it."""
+
+    def frames(decibel: np.ndarray) -> np.ndarray:
+        return (np.repeat(decibel[:, None] / 10, 4, 1) + 4 - np.log10(4)) / 4
+
+    level = np.full(200, -44.0)
+    level[100:150] = -20
+    sound = pauses.sounding(frames(level))
+    assert np.flatnonzero(sound).tolist() == [*range(50, 75)]
+    level[:100], level[150:] = -29, -29
+    assert pauses.sounding(frames(level)).all()
+
+
+def test_words_lie_within_their_segment_in_order():
+    spoken = [Word(f" {i}", *times, 1) for i, times in enumerate(OVERLAPPING)]
+    segment = Segment(5.0, 8.0, " 0 1 2 3 4", words=tuple(spoken))
+    told = words.shortened(segment, np.ones(1500, bool), 0.0).words
+    assert [word[1:3] for word in told] == [
+        *((5.0, 5.0), (5.0, 6.0), (6.0, 7.0), (7.0, 8.0), (8.0, 8.0))
+    ]
+    begins = [f"00:00:0{word.start:.3f}" for word in told]
+    worded = [segment._replace(words=told)]
+    cues = subtitles.srt(worded).replace(",", ".").split("\n\n")
+    assert [cue.split("\n")[1][:12] for cue in cues] == begins
+    vtt = subtitles.vtt(worded)
+    (cue,) = [line for line in vtt.splitlines() if "-->" in line]
+    inner = re.findall(r"<([\d:.]+)>", vtt)
+    assert cue[:12] == begins[0] and {*inner} <= {*begins}
+    (row,) = json.loads(subtitles.to_json(worded))["segments"]
+    assert [f"00:00:0{word['start']:.3f}" for word in row["words"]] == begins
+
+
+OVERLAPPING = (3.5, 4.0), (4.8, 6.0), (5.98, 7.0), (7.0, 8.4), (8.4, 9.0)
 
 
 def test_what_is_written_has_spaces_by_its_language_and_task():

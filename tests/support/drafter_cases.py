@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from specjax import policies
@@ -25,14 +24,14 @@ from specjax.drafters import (
     ngram,
     random,
     recycling,
-    strings,
     suffix,
     tree,
 )
 from specjax.drafters.rollout import independent
+from specjax.exactness import small_drafts
 from specjax.step import Decoder
 from specjax.topologies import kary
-from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
+from specjax.types import Drafter, Model, Params, Policy, Verifier
 from specjax.verifiers import (
     match,
     recursive,
@@ -68,56 +67,23 @@ def vocab(world: World) -> int:
 
 
 def counts(world: World) -> ngram.NGram:
-    """Trigrams of arbitrary text, some of whose contexts come up when decoding."""
-    size = vocab(world)
-    text = np.random.default_rng(0).integers(0, size, (12, 3 * size))
-    return ngram.fit(text.tolist(), size, order=3, places=8)
+    return small_drafts.counts(vocab(world))
 
 
 def says_some(world: World) -> Model:
-    """The draft, of whose ids it says two in three."""
-    size, model = vocab(world), world.draft
-    ids = np.flatnonzero(np.arange(size) % 3)
-    place = np.full(size, ids.size)
-    place[ids] = np.arange(ids.size)
-    known = jnp.asarray(ids, jnp.int32), jnp.asarray(place, jnp.int32)
-
-    def readout(params: Any, features: Array) -> Reduced:
-        return Reduced(model.readout(params, features)[..., ids], *known)
-
-    return model._replace(readout=readout)
+    return small_drafts.says_some(world.draft)
 
 
 def spelled(world: World) -> intersection.Spelling:
-    """Two in three of the ids are another id to the draft, the others two of them."""
-    size = vocab(world)
-    word = [i.to_bytes(2) for i in range(size)]
-    after = word[1:] + word[:1]
-    read = [after[i] if i % 3 else word[i] + after[i] for i in range(size)]
-    return intersection.spelling(read, word, {}, [None] * size, head=[1])
+    return small_drafts.spelled(vocab(world))
 
 
 def of_other_ids(world: World, gamma: int) -> Drafter:
-    model = intersection.told(world.draft, vocab(world), 2)
-    drafter = autoregressive.build(model, gamma)
-    return intersection.held(drafter, world.draft, 2)
+    return small_drafts.of_other_ids(world.draft, gamma)
 
 
 def by_strings(world: World, gamma: int, respelled: Callable | None = None) -> Drafter:
-    """Cuts what the draft says in the ids of `spelled`, and in no others."""
-    size = vocab(world)
-    after = [*range(1, size), 0]
-    ids = {(j,) if i % 3 else (i, j): i for i, j in enumerate(after)}
-
-    def cut(behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
-        tokens, num = np.zeros(said.shape, np.int32), np.zeros(len(said), np.int32)
-        for row, left in enumerate(np.asarray(said).tolist()):
-            while found := [n for n in (2, 1) if tuple(left[:n]) in ids]:
-                tokens[row, num[row]] = ids[tuple(left[: found[0]])]
-                num[row], left = num[row] + 1, left[found[0] :]
-        return tokens, num
-
-    return strings.build(world.draft, gamma, size, 2, respelled or cut)
+    return small_drafts.by_strings(world.draft, gamma, respelled)
 
 
 def branching(world: World, gamma: int) -> Drafter:
@@ -126,9 +92,7 @@ def branching(world: World, gamma: int) -> Drafter:
 
 
 def texts(world: World) -> datastore.Store:
-    """Arbitrary texts, some of whose tokens come up when decoding."""
-    size = vocab(world)
-    return datastore.index(np.random.default_rng(0).integers(0, size, (4, 3 * size)))
+    return small_drafts.texts(vocab(world))
 
 
 def words(world: World) -> Array:

@@ -25,7 +25,7 @@ from pallas_kernels.plan import Tiles
 from specjax import fused, generate, mesh, probs, sides
 from specjax.checkpoints import Pretrained, build
 from specjax.drafters import tree
-from specjax.exactness import certify
+from specjax.exactness import certify, draws
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
@@ -123,6 +123,19 @@ def step_text(text: str, family: str = "gpt") -> str:
         state = costs.begin(case, GAMMA, prompt, request)
         step = jax.jit(build_step(*case.decoder(GAMMA)))
         return step.lower(case.params(GAMMA), request, state).compile().as_text()
+
+
+def drawn(text: str, family: str) -> list:
+    """What is wrong with the draws of a step on a mesh, and of how many keys."""
+    trees, family = family == "trees", family.replace("trees", "gpt")
+    with mesh.using(text):
+        case = placed(family, trees)
+        decoder = case.decoder(GAMMA)
+        sizes = decoder.drafter.gamma, case.target.vocab
+        prompt, key = draws.side_by_side(*sizes, requests=4)
+        found = draws.of_step(decoder, case.params(GAMMA), prompt, key)
+    count = sum(draw.key[..., 0].size for draw in found.draws)
+    return [draws.problems(found), count]
 
 
 # The certificate of a law that lies over two devices.

@@ -17,6 +17,7 @@ import jax
 from experiments.gpu.aot import hlo
 from specjax import drafts, mesh
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.sides import Side
@@ -92,7 +93,7 @@ def compiled(target: Side, draft: Side, setting: ShardingSetting) -> str:
     inputs = [[1] * setting.input_tokens] * setting.batch if target.encodes else None
     prompt = make_prompt([[0]] * setting.batch, inputs)
     sampling = make_sampling(setting.batch, 1.0)
-    request = make_request(jax.random.key(0), prompt, 1, sampling)
+    request = make_request(root_key(0), prompt, 1, sampling)
     prompt, request = mesh.rows((prompt, request))
     gamma = setting.gamma
     state = costs.begin(pair, gamma, prompt, request)

@@ -7,6 +7,7 @@ must know of a GPU. Pallas kernels compile too.
 import contextlib
 import functools
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import jax
 from jax.experimental import topologies
 
-from experiments.gpu.aot import hlo
+from experiments.gpu.aot import graphs, hlo
 from pallas_kernels.dispatch import Device
 
 TARGETS = Path(__file__).with_name("targets")
@@ -39,9 +40,9 @@ TOPOLOGIES = {"v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 
 
 class Compiled(NamedTuple):
-    """text: the optimized HLO; program: what it launches. Sizes in bytes: arguments,
-    results, what is allocated besides, machine code (0 where none is reported).
-    seconds: that lowering and compiling took."""
+    """text: the optimized HLO; program: what it launches; thunks: how, on a GPU. Sizes
+    in bytes: arguments, results, what is allocated besides, machine code (0 where none
+    is reported). seconds: that lowering and compiling took."""
 
     text: str
     program: hlo.Sequence
@@ -50,6 +51,7 @@ class Compiled(NamedTuple):
     temp_bytes: int
     code_bytes: int
     seconds: float
+    thunks: tuple[graphs.Thunk, ...] = ()
 
 
 def missing(platform: str) -> str | None:
@@ -90,8 +92,15 @@ def compile(
     )
     begun = time.perf_counter()
     mesh = jax.sharding.AbstractMesh((), (), abstract_device=abstract)
+    jitted, thunks = jax.jit(function, donate_argnums=donate), ()
     with uncached(), jax.sharding.use_abstract_mesh(mesh):
-        compiled = jax.jit(function, donate_argnums=donate).lower(*shapes).compile()
+        if DEVICES[device].platform == "gpu":
+            with tempfile.TemporaryDirectory() as folder:
+                written = {"xla_dump_to": folder, "xla_dump_emitter_re": "thunk.*"}
+                compiled = jitted.lower(*shapes).compile(compiler_options=written)
+                thunks = graphs.read(thunk_list(Path(folder)))
+        else:
+            compiled = jitted.lower(*shapes).compile()
     seconds, text = time.perf_counter() - begun, compiled.as_text()
     sizes = compiled.memory_analysis()
     return Compiled(
@@ -102,7 +111,23 @@ def compile(
         sizes.temp_size_in_bytes,
         sizes.generated_code_size_in_bytes,
         seconds,
+        thunks,
     )
+
+
+def dumping(folder: Path) -> str:
+    """Returns the flags of XLA by which a process dumps what it compiles."""
+    return f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
+
+
+def thunk_list(folder: Path, program: str = "*") -> str:
+    """What XLA dumped of a program's thunks, after those that it merged into graphs.
+    Raises RuntimeError if it did not."""
+    for kind in ("thunk_sequence_after*", "thunk_sequence"):
+        files = sorted(folder.glob(f"*.{program}.{kind}.txt"))
+        if files:
+            return files[-1].read_text("utf-8")
+    raise RuntimeError("XLA dumped no list of thunks")
 
 
 @contextlib.contextmanager

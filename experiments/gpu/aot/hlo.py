@@ -4,8 +4,9 @@ Counted is every instruction that a GPU runs on its own: a fusion, a custom call
 of a library, or of Pallas), a copy, and whatever else was left outside of fusions. Not
 counted is what only names buffers: parameters, constants, tuples and their elements,
 bitcasts, and the second half of an asynchronous pair. A loop's body and condition are
-sequences of their own, as they run once an iteration; a called computation and the
-branches of a conditional belong to whoever calls them. On a GPU this is the number of
+sequences of their own, as they run once an iteration, the condition only where the
+device decides how many there are; a called computation and the branches of a
+conditional belong to whoever calls them. On a GPU this is the number of
 launches in XLA's thunk sequence (`aot.inspect` tells both), but for a sort
 of many numbers, which is several.
 """
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 FREE |= {"opt-barrier", "partition-id", "replica-id", "while", "call", "conditional"}
-PARTS = ("body", "condition")  # of a loop
+CALLS = ("body", "condition")  # of a loop
 MOVING = {"copy", "transpose", "bitcast", "parameter", "reshape"}
 
 HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
@@ -50,7 +51,7 @@ class Sequence(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """Each iteration runs both; trips: how many, None where the program decides."""
+    """trips: how many iterations, None where the program decides by the condition."""
 
     name: str
     body: Sequence
@@ -87,7 +88,12 @@ def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
 
 def iteration(loop: Loop) -> int:
     """Kernels of one iteration, without those of loops inside of it."""
-    return len(loop.body.kernels) + len(loop.condition.kernels)
+    return sum(len(part.kernels) for part in parts(loop))
+
+
+def parts(loop: Loop) -> tuple[Sequence, ...]:
+    """What an iteration runs."""
+    return (loop.body, loop.condition) if loop.trips is None else (loop.body,)
 
 
 def loops(sequence: Sequence) -> Iterator[Loop]:
@@ -109,8 +115,9 @@ def repeated(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
     yield from sequence.kernels
     for loop in sequence.loops:
         trips = unknown if loop.trips is None else loop.trips
-        for part in trips * [loop.body] + trips * [loop.condition]:
-            yield from repeated(part, unknown)
+        for part in parts(loop):
+            for _ in range(trips):
+                yield from repeated(part, unknown)
 
 
 def large_moves(sequence: Sequence, least: int) -> list[Kernel]:
@@ -131,8 +138,8 @@ def _sequence(computations: dict[str, list[Instruction]], name: str) -> Sequence
     kernels, inner = [], []
     for op in computations[name]:
         if op.opcode == "while":
-            parts = (re.search(rf"\b{x}=%?([\w.\-]+)", op.rest)[1] for x in PARTS)
-            body, condition = (_sequence(computations, part) for part in parts)
+            called = (re.search(rf"\b{x}=%?([\w.\-]+)", op.rest)[1] for x in CALLS)
+            body, condition = (_sequence(computations, part) for part in called)
             known = TRIPS.search(op.rest)
             trips = int(known[1]) if known else None
             inner.append(Loop(op.name, body, condition, trips))

@@ -16,14 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 
-from experiments.gpu.aot import compilers, hlo
+from experiments.gpu.aot import compilers, graphs, hlo
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = "here"  # the GPU of this machine, on which the program then runs
@@ -34,9 +33,6 @@ USED = re.compile(
     r".*?Used (\d+) registers([^\n]*)",
     re.S,
 )
-THUNK = re.compile(r"^(\s*)\d+: k(\w+)\s+\[[^\]]*\]\s*(\S*)")
-GRAPH = "CommandBuffer"
-NO_LAUNCH = GRAPH, "While", "Conditional", "Sequential"  # thunks that hold others
 
 
 class Kernel(NamedTuple):
@@ -60,15 +56,6 @@ class Report(NamedTuple):
     counted: int
 
 
-class Thunk(NamedTuple):
-    """One entry of XLA's list of what a program does. name: of its HLO instruction.
-    captured: whether it lies in a CUDA graph."""
-
-    kind: str
-    name: str
-    captured: bool
-
-
 def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Report:
     """Compiles in a process of its own, as what is dumped is a setting of a process.
 
@@ -90,9 +77,10 @@ def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Rep
 
 def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     seen = [os.getcwd(), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    flags = compilers.dumping(folder)
     own = {
         "PYTHONPATH": os.pathsep.join(filter(None, seen)),
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {dumping(folder)}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
         "MOSAIC_GPU_DUMP_TO": str(folder),
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # what is cached is not dumped
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -125,41 +113,12 @@ def compiled(named: str, device: str) -> hlo.Sequence:
     return hlo.read(program.as_text())
 
 
-def dumping(folder: Path) -> str:
-    """Returns the flags of XLA by which a process dumps what it compiles."""
-    return f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
-
-
 def launches(folder: Path) -> tuple[int, int]:
-    """`thunks` of what XLA dumped of the program. Raises RuntimeError if it did not."""
-    return thunks(thunk_text(folder, "jit_inspected"))
-
-
-def thunk_text(folder: Path, module: str) -> str:
-    """Returns the last list of thunks that XLA dumped of a module, by its name. Raises
-    RuntimeError if it dumped none."""
-    for kind in ("thunk_sequence_after*", "thunk_sequence"):
-        files = sorted(folder.glob(f"*{module}*{kind}.txt"))
-        if files:
-            return files[-1].read_text("utf-8")
-    raise RuntimeError("XLA dumped no list of thunks")
-
-
-def thunks(text: str) -> tuple[int, int]:
-    """Launches in a thunk sequence, and how many of them lie in a command buffer."""
-    each = [thunk for thunk in listed(text) if thunk.kind not in NO_LAUNCH]
-    return len(each), sum(thunk.captured for thunk in each)
-
-
-def listed(text: str) -> Iterator[Thunk]:
-    """Yields the entries of a thunk sequence, those inside of others after them."""
-    inside: int | None = None
-    for match in filter(None, map(THUNK.match, text.splitlines())):
-        depth, kind = len(match[1]), match[2]
-        inside = None if inside is not None and depth <= inside else inside
-        yield Thunk(kind, match[3], inside is not None)
-        if kind == GRAPH:
-            inside = depth
+    """Launches of the program that XLA dumped, and how many of them lie in a graph.
+    Raises RuntimeError if it did not."""
+    text = compilers.thunk_list(folder, "jit_inspected")
+    inside = [it for _, it in graphs.everything(graphs.read(text))]
+    return len(inside), sum(inside)
 
 
 def read(ptx: str, report: str | None) -> list[Kernel]:

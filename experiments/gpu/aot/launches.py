@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.gpu.aot import compilers, hlo
+from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
 from specjax import drafts, fused, generate, probs, sides, verifiers
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
 from specjax.sides import Side
-from specjax.step import Decoder, build_step, commit, measure, score
+from specjax.step import Decoder, build_step, commit, measure, score, whole
 from specjax.types import Params, Request, State
 
 LAYER = re.compile(r"/layers_\d+/")
@@ -106,14 +107,15 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     draft_step: one further drafted token. draft_first: the catch-up and the first.
     target_step: a call of gamma + 1 tokens and its law. verify: acceptance, the token
     after it, and commit. spec_step: a whole step that drafts gamma, compiled as one.
-    `_fused`: with what `specjax.fused` chooses for the device and the shape.
-    Raises ValueError, naming the command that installs it, where no compiler is.
+    `_fused`: with what `specjax.fused` chooses for the device and the shape. host_: see
+    `hosted`. Raises ValueError, naming the command that installs it, where no compiler
+    is.
     """
     compilers.check(setting.device)
     if setting.rule != "token":
         step = stepping(given(target, draft, setting, "reference"), setting)
         counted = {"spec_step": total(step, setting), "temp_bytes": step.temp_bytes}
-        return {**setting._asdict(), **counted}
+        return {**setting._asdict(), **counted, **hosted(step, setting)}
     both = [given(target, draft, setting, it) for it in ("reference", "auto")]
     first, verify, step = (
         [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
@@ -135,6 +137,7 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
         "draft_step_fused": hlo.iteration(drafted(first[1])),
         "verify_fused": total(verify[1], setting),
         "spec_step_fused": total(step[1], setting),
+        **hosted(step[1], setting),
         "layers": sizes,
         "weight_bytes": {
             name: sum(leaf.size * leaf.dtype.itemsize for leaf in each)
@@ -168,17 +171,18 @@ def begun(
             whole = tokens, jnp.full(batch, read, jnp.int32)
         prompt = make_prompt([[0]] * batch)._replace(inputs=whole)
         sampling = make_sampling(batch, temperature)
-        request = make_request(jax.random.key(0), prompt, 1, sampling)
+        request = make_request(root_key(0), prompt, 1, sampling)
         return request, generate.prefill(decoder, params, prompt, pair.slots)
 
     return Given(decoder, params, *jax.eval_shape(begin, params))
 
 
 def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
-    """A draft of gamma tokens; its loop makes each one after the first."""
+    """A draft of gamma tokens, as a step has it; its loop makes each one after the
+    first."""
 
     def run(cache, params, request, state):
-        state = state._replace(draft_cache=cache)
+        state = whole(state._replace(draft_cache=cache), setting.gamma)
         return inputs.decoder.drafter.draft(request.key, params, request, state)
 
     cache, rest = inputs.state.draft_cache, inputs.state._replace(draft_cache=None)
@@ -237,6 +241,16 @@ def total(compiled: Compiled, setting: LaunchSetting) -> int:
     """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
     that over drafted tokens does."""
     return sum(1 for _ in hlo.repeated(compiled.program, setting.gamma - 1))
+
+
+def hosted(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
+    """What the host does for a step: how often it waits for the device, once of it to
+    ask whether all texts have ended; CUDA graphs that it launches, kernels that lie in
+    them, and those that it launches one by one."""
+    unknown = setting.gamma - 1  # as of `total`
+    told = graphs.launched(step.thunks, step.program, unknown)
+    told += graphs.Launched(waits=1)
+    return {f"host_{name}": count for name, count in told._asdict().items()}
 
 
 def per_layer(sequence: hlo.Sequence, layers: int) -> float:

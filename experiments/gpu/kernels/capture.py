@@ -15,6 +15,7 @@ from experiments.gpu.kernels import inputs, programs
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from specjax import fused, generate, sides
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import gpt
@@ -61,6 +62,6 @@ def program(name: str) -> tuple[Callable, tuple]:
     chosen = fused.choose(fused.AUTO, token.verifier, sizes)
     pair = costs.Pair(side, side, 32, chosen)
     prompt = make_prompt([[1, 2, 3]])
-    request = make_request(jax.random.key(0), prompt, 16, make_sampling(1, 1.0))
+    request = make_request(root_key(0), prompt, 16, make_sampling(1, 1.0))
     run = generate.build_loop(pair.decoder(3), pair.slots)
     return run, (pair.params(3), prompt, request)

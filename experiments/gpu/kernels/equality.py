@@ -24,6 +24,7 @@ from experiments.records.words import FAILED
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from pallas_kernels.plan import Tiles
 from specjax import progress
+from specjax.keys import root_key
 from specjax.measure.row import Measurement
 
 HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7
@@ -92,7 +93,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
     """Counts by implementation; compared: those to compare, `calls` by default."""
     compared = calls(setting) if compared is None else compared
     runs = {name: jax.jit(call) for name, call in compared.items()}
-    keys = jax.random.split(jax.random.key(setting.seed), setting.rows // setting.batch)
+    keys = jax.random.split(root_key(setting.seed), setting.rows // setting.batch)
     counts = {name: np.zeros(3, int) for name in runs}
     inside, failed = 0, {}
     for key in progress.track(keys, "equality"):
@@ -151,7 +152,7 @@ def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     p_logits, q_logits = jnp.float32(1.5 * z[0]), jnp.float32(1.5 * z[0] + z[1])
     p = jnp.broadcast_to(p_logits, (batch, gamma + 1, small))
     q = jnp.broadcast_to(q_logits, (batch, gamma, small))
-    keys = jax.random.split(jax.random.key(setting.seed + 1), setting.trials // batch)
+    keys = jax.random.split(root_key(setting.seed + 1), setting.trials // batch)
     seen = np.zeros(small)
     for key in keys:
         sample = drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))

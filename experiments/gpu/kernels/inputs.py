@@ -14,6 +14,7 @@ from jax import Array
 
 from experiments.gpu.kernels import oracle
 from specjax import probs
+from specjax.keys import root_key
 from specjax.types import Law, Sampling
 
 CACHE = 60_000_000  # bytes, no less than the second-level cache of today's GPUs
@@ -91,11 +92,11 @@ def drafted(target: Array, draft: Array, temperature: Array, keys: Array) -> Inp
 
 
 def shapes(shape: Shape) -> Inputs:
-    return jax.eval_shape(lambda key: make(key, shape, 1.0), jax.random.key(0))
+    return jax.eval_shape(lambda key: make(key, shape, 1.0), root_key(0))
 
 
 def sets(shape: Shape, acceptance: float, count: int, seed: int = 0) -> list[Inputs]:
-    keys = jax.random.split(jax.random.key(seed), count)
+    keys = jax.random.split(root_key(seed), count)
     noise = jnp.float32(noise_of(acceptance))
     return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
 

@@ -20,6 +20,7 @@ from experiments.gpu.kernels.timing import copy_speed, read_speed
 from experiments.gpu.paper_size import stand_ins
 from specjax import fused, sides
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.row import Measurement
 from specjax.models import t5
@@ -170,7 +171,7 @@ def slots(setting: PaperSizeSetting) -> int:
 
 def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
     """Random input, a key of its own, no end before `new_tokens`."""
-    key = jax.random.fold_in(jax.random.key(setting.seed), index)
+    key = jax.random.fold_in(root_key(setting.seed), index)
     first, last = t5.END + 1, config.pieces or config.vocab
     shape = 1, setting.input_tokens
     tokens = jax.random.randint(jax.random.fold_in(key, 0), shape, first, last)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.keys import root_key
 from specjax.models import t5
 from specjax.types import Draft, Law, Model, Prompt, Verdict, Verifier
 from specjax.verifiers import token
@@ -36,7 +37,7 @@ def make(config: t5.Config, seed: int = 0):
     leaves, tree = jax.tree_util.tree_flatten_with_path(model(config).shapes)
     arrays = []
     for at, (path, leaf) in enumerate(leaves):
-        key = jax.random.fold_in(jax.random.key(seed), at)
+        key = jax.random.fold_in(root_key(seed), at)
         embeds = "embedding" in jax.tree_util.keystr(path[-1:])
         spread = 1.0 if embeds else leaf.shape[0] ** -0.5
         arrays.append(_leaf(key, spread, leaf.shape, config.dtype))

@@ -14,7 +14,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.gpu.aot import hlo, inspect
+from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.steps import pair
 from specjax.measure import costs, timing
 
@@ -49,26 +49,25 @@ def measure(it: pair.Given) -> dict:
         "calls": calls,
         "checksum": zlib.crc32(tokens.astype(np.int32).tobytes()),
         "kernels": it.pair.kernels.record,
-        **graphs(it, whole),
+        **launched(it, whole),
     }
 
 
-def graphs(it: pair.Given, program: jax.stages.Compiled) -> dict:
+def launched(it: pair.Given, program: jax.stages.Compiled) -> dict:
     """Returns what became of the program's launches and loops, or why that is not
     known: what was timed stands without it."""
     try:
-        listed = list(inspect.listed(inspect.thunk_text(it.folder, "jit_loop")))
-        inside = {thunk.name for thunk in listed if thunk.captured}
-        syncs = waits(hlo.read(program.as_text()), inside, it.setting.gamma)
+        thunks = graphs.read(compilers.thunk_list(it.folder, "jit_loop"))
+        inside = [within for _, within in graphs.everything(thunks)]
+        loops = graphs.loops_inside(thunks)
+        syncs = waits(hlo.read(program.as_text()), loops, it.setting.gamma)
     except Exception as error:  # of a dump or a text that another XLA writes
         unknown = f"not known: {' '.join(str(error).split())[:200]}"
         return {"syncs": unknown, "captured": unknown}
-    launches = [thunk for thunk in listed if thunk.kind not in inspect.NO_LAUNCH]
-    captured = sum(thunk.captured for thunk in launches)
     return {
         "syncs": syncs,
-        "captured": f"{captured} of {len(launches)} launches",
-        "graphs": sum(thunk.kind == inspect.GRAPH for thunk in listed),
+        "captured": f"{sum(inside)} of {len(inside)} launches",
+        "graphs": graphs.count(thunks, graphs.GRAPH),
     }
 
 

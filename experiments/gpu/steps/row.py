@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.gpu.aot import inspect
+from experiments.gpu.aot import compilers
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.steps import log
 from specjax.measure.row import Measurement
@@ -24,6 +24,7 @@ from specjax.models import t5
 
 PARTS = {"steps": "experiments.gpu.steps.loops", "token": "experiments.gpu.steps.token"}
 TRIPS = "known", "device"
+ROOT = Path(__file__).resolve().parents[3]
 QUANTITIES = {
     "steps": ("token_ms", "step_ms", "prefill_ms", "syncs", "captured"),
     "token": ("kernels", "kernels_us", "token_us", "gaps_us"),
@@ -124,10 +125,10 @@ def run(
 
 def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
     """Returns the variables that the process has beside those of this one."""
-    seen = [str(inspect.ROOT), os.environ.get("PYTHONPATH", "")]
+    seen = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     flags = [os.environ.get("XLA_FLAGS", ""), setting.flags]
     if setting.part == "steps" and jax.devices()[0].platform == "gpu":
-        flags += [inspect.dumping(folder)]  # a CPU's compiler may crash by it
+        flags += [compilers.dumping(folder)]  # a CPU's compiler may crash by it
     own = {
         "PYTHONPATH": os.pathsep.join(filter(None, seen)),
         "XLA_FLAGS": " ".join(filter(None, flags)),

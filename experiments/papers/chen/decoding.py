@@ -14,6 +14,7 @@ from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, i
 from experiments.tasks import Task
 from specjax import generate, progress
 from specjax.inputs import make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, counted
 from specjax.step import build_step
@@ -29,7 +30,7 @@ def batch_of(
     task: Task, setting: ChenSetting, index: np.ndarray, stream: int, spare: int = 0
 ) -> tuple[Prompt, Request]:
     """The texts of these places, from the first prompt on again where they end."""
-    key = jax.random.fold_in(jax.random.key(setting.seed), stream)
+    key = jax.random.fold_in(root_key(setting.seed), stream)
     # A filter that keeps everything would sort every row for nothing.
     nucleus = {"top_p": setting.top_p} if setting.top_p < 1 else {}
     sampling = make_sampling(index.size, setting.temperature, **nucleus)

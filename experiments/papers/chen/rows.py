@@ -28,7 +28,7 @@ from experiments.papers.chen.setting import ChenSetting, check, paired
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
-from specjax import drafts, sides
+from specjax import drafts, guarantees, sides
 from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
 from specjax.sides import Side
@@ -68,7 +68,7 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
         **setting._asdict(),
         "prompts": len(task.prompts.tokens),
         "texts": count,
-        "guarantee": pair.kernels.verifier.guarantee,
+        "guarantee": guarantees.of("token", pair.draft.name),
         "kernels": pair.kernels.record,
         **rate(calls, setting),
     }

@@ -7,10 +7,9 @@ with its encoder, in the tokens of the bundled T5 family, and begins its text an
 
 from functools import partial
 
-import jax
-
 from specjax import drafts, zoo
 from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import trace
 from specjax.measure.row import Measurement
 from specjax.sides import Side
@@ -60,7 +59,7 @@ def case_of(
         raise ValueError(f"tokens must be at least 1; got {tokens}")
     target, draft = players
     decoder = Decoder(target.model, draft.drafter(gamma))
-    sampling, key = make_sampling(1, 0.0), jax.random.key(seed)
+    sampling, key = make_sampling(1, 0.0), root_key(seed)
     request = make_request(key, prompt, tokens, sampling, ends)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)

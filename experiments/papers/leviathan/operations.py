@@ -31,6 +31,7 @@ import numpy as np
 from experiments import tasks
 from specjax import drafts, generate, native, sides, zoo
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol
@@ -232,7 +233,7 @@ def shapes(
     def begin(params: Params):
         prompt = make_prompt([[zoo.START]] * setting.batch)
         sampling = make_sampling(setting.batch, 1.0)
-        request = make_request(jax.random.key(0), prompt, 1, sampling)
+        request = make_request(root_key(0), prompt, 1, sampling)
         return request, generate.prefill(decoder, params, prompt, setting.slots)
 
     return jax.eval_shape(begin, params)

@@ -7,7 +7,6 @@ BLEU and chrF by sacrebleu, ROUGE F1 in per cent by rouge-score, as papers repor
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 import sacrebleu
 import sentencepiece
@@ -18,6 +17,7 @@ from experiments import tasks
 from specjax import generate, progress
 from specjax.generate import Output
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure.row import Measurement
 from specjax.measure.texts import take
 from specjax.prompts import Prompts
@@ -78,7 +78,7 @@ def write(
     slots = max(map(len, prompts.tokens)) + new_tokens + 1
     run, params = generate.autoregressive(target.model, slots), Params(target.params)
     sampling, written = make_sampling(batch, 0.0), []
-    key = jax.random.key(0)  # never drawn from at temperature 0
+    key = root_key(0)  # never drawn from at temperature 0
     for at in progress.track(range(0, count, batch), f"{target.name}: texts"):
         prompt = take(prompts, range(at, at + batch))
         request = make_request(key, prompt, new_tokens, sampling, prompts.ends)

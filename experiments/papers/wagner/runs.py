@@ -21,6 +21,7 @@ from experiments.tasks import Task
 from specjax import generate, policies
 from specjax.generate import Counts, Output
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import timing
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
@@ -114,7 +115,7 @@ def slots_of(sample: Sample, most: int) -> int:
 
 def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
     """The texts of these places, at temperature 1."""
-    key, sampling = jax.random.key(sample.seed), make_sampling(len(index), 1.0)
+    key, sampling = root_key(sample.seed), make_sampling(len(index), 1.0)
     return batched(sample.prompts, index, key, sample.new_tokens, sampling)
 
 

@@ -20,6 +20,7 @@ from jax import Array
 from experiments.papers.wagner.methods import Method
 from specjax import probs
 from specjax.inputs import make_sampling
+from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import Text
 from specjax.sides import Side
@@ -58,7 +59,7 @@ def inputs_of(pair: tuple[Side, Side], text: Text, gamma: int) -> Inputs:
     begun, end = int(chosen.start[0]) - 1, int(chosen.length[0]) - 1
     places = begun + np.arange(gamma + 1) % (end - begun)
     z_p, z_q = (logits_of(side, prompt)[:, places] for side in pair)
-    u = jax.random.uniform(jax.random.key(gamma), (gamma, 2))
+    u = jax.random.uniform(root_key(gamma), (gamma, 2))
     law = probs.standardize(z_q[0, :gamma], Sampling(jnp.ones(gamma)))
     return Inputs(z_p, z_q[:, :gamma], probs.sample(law, u)[None], prompt.length[:1])
 
@@ -126,7 +127,7 @@ def verification(
 ) -> dict[tuple[str, int], np.ndarray]:
     """Microseconds of one verification, [R], by (method, gamma), taken in turns; inputs
     are by filter, one of every gamma."""
-    key, programs = jax.random.split(jax.random.key(0), 1), {}
+    key, programs = jax.random.split(root_key(0), 1), {}
     for method in methods:
         run = looped(build_verify(method), loops)
         for batch in inputs[method.top_k]:
@@ -152,7 +153,7 @@ def described(name: str, samples: np.ndarray) -> dict:
 
 def program(method: Method, inputs: Inputs) -> Program:
     """Compiles one verification for these shapes; runs nothing."""
-    key = jax.random.split(jax.random.key(0), inputs.tokens.shape[0])
+    key = jax.random.split(root_key(0), inputs.tokens.shape[0])
     compiled = jax.jit(build_verify(method)).lower(key, inputs).compile()
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes

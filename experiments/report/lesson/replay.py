@@ -16,6 +16,7 @@ from specjax import generate, probs, sides, verifiers
 from specjax.drafters import rollout
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_request, make_sampling
+from specjax.keys import root_key
 from specjax.measure import trace
 from specjax.sides import Side
 from specjax.step import Decoder
@@ -52,7 +53,7 @@ def decoded(rule: str, target: Side, draft: Side) -> Iterator[list[dict]]:
     stream = generate.build_stream(decoder, begun + TOKENS + GAMMA + 1)
     tokenizer, sampling = figure1.tokenizer_of(target), make_sampling(1, 1.0)
     for seed in SEEDS:
-        request = make_request(jax.random.key(seed), prompt, TOKENS, sampling, ends)
+        request = make_request(root_key(seed), prompt, TOKENS, sampling, ends)
         steps, length = [], begun
         for state, info in stream(Params(target.params, draft.params), prompt, request):
             jax.effects_barrier()

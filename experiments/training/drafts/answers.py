@@ -23,6 +23,7 @@ from experiments.training.drafts import written
 from experiments.training.drafts.written import Texts, Written
 from specjax import progress
 from specjax.checkpoints import Pretrained
+from specjax.keys import root_key
 from specjax.types import Prompt
 
 ITSELF = "itself"  # the kind that the target asks
@@ -145,7 +146,7 @@ def write(
             continue
 
         def made(number=number) -> dict[str, np.ndarray]:
-            key = jax.random.fold_in(jax.random.key(SEED), number)
+            key = jax.random.fold_in(root_key(SEED), number)
             heat = np.arange(asking.plan.batch) % 2
             texts, ids, log_p = answer(key, prompts(number), heat)
             return texts._asdict() | {"ids": ids, "log_p": log_p, "heat": heat}
@@ -206,7 +207,7 @@ def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int
     def of(number: int) -> list[list[int]]:
         ids: list[list[int]] = []
         for turn in range(TURNS):
-            key = jax.random.fold_in(jax.random.key(SEED + 1), number)
+            key = jax.random.fold_in(root_key(SEED + 1), number)
             key = jax.random.fold_in(key, turn)
             texts = ask(key, [before] * size, np.ones(size)).texts
             for row, length in zip(texts.tokens, texts.length, strict=True):

@@ -15,6 +15,7 @@ import tensorstore as ts
 from flax import serialization
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from specjax import writing
 from specjax.checkpoints.t5x import store as t5x_store
 
 VERSION = 3  # of the format, since June 2021
@@ -87,9 +88,11 @@ def save(folder: str | Path, step: int, params: Any) -> Path:
         tree = {"version": VERSION, "optimizer": optimizer}
         (partial / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
         partial.rename(final)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial)
-        raise
+        if not isinstance(error, OSError | ValueError):  # tensorstore's
+            raise
+        raise writing.unwritten(final, error) from None
     return final
 
 

@@ -56,9 +56,29 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "write", few)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(OSError, match=rf"{path} cannot be written \(full\): free some"):
         jsonl.append(path, record("b"))
     assert path.read_bytes() == before
+
+
+def test_what_is_no_file_of_records_stays_as_it_is(path, monkeypatch):
+    """It is seen before anything is measured, and never held in memory."""
+    path.parent.mkdir()
+    monkeypatch.setattr(jsonl, "LONGEST", 200)
+    for content in (b"weights\n\0\1", b"a text\n", b'{"row": "%s"' % (b"x" * 300)):
+        path.write_bytes(content)
+        for use in (jsonl.prepare, jsonl.read):
+            with pytest.raises(ValueError, match=r"holds no records.*name another"):
+                use(path)
+        assert path.read_bytes() == content and len([*path.parent.iterdir()]) == 1
+    path.write_text("\n")
+    monkeypatch.setattr(jsonl, "BLOCK", 7)  # the last line is found from behind
+    for i in range(30):
+        jsonl.append(path, record("a", x=i))
+    with path.open("ab") as file:
+        file.write(b'{"row": "torn and of more than a block')
+    jsonl.append(path, record("a", x=30))
+    assert [each["measured"]["x"] for each in jsonl.read(path)] == [*range(31)]
 
 
 def test_nothing_that_json_lacks_is_written(path):
@@ -133,6 +153,14 @@ def test_inputs_are_told_by_their_content(tmp_path, monkeypatch):
     assert provenance.changed_inputs(origin) == []
     weights.write_text("2")
     assert provenance.changed_inputs(origin) == ["weights"]
+    places = [tmp_path.parent / f"{tmp_path.name}_{x}" / "a/model.bin" for x in "pq"]
+    for place, content in zip(places, ("3", "4"), strict=True):  # of one name
+        place.parent.mkdir(parents=True)
+        place.write_text(content)
+    assert [*provenance.inputs([*places, *places])] == [
+        f"{tmp_path.name}_{x}/a/model.bin" for x in "pq"
+    ]
+    assert [*provenance.inputs(places[:1])] == ["model.bin"]
     weights.unlink()  # those of another machine say nothing
     assert provenance.changed_inputs(origin) == []
 
@@ -142,6 +170,16 @@ def test_provenance_names_everything():
     assert origin["config"] == "config" and origin["seconds"] == 1.23
     assert set(origin["versions"]) == {"python", *row.PACKAGES}
     assert {"commit", "dirty", "dtype", "seed", "date", "device"} <= set(origin)
+
+
+def test_results_take_records_of_commits_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": True})
+    provenance.check_clean(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"no commit holds.*--out"):
+        provenance.check_clean(tmp_path / "results" / ".." / "results")
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": False})
+    provenance.check_clean(tmp_path / "results")
 
 
 def test_without_git_there_is_no_commit(monkeypatch):

@@ -15,9 +15,10 @@ import pytest
 from experiments import catalogue, run
 from experiments.records import records
 from specjax import configs, pretrained, zoo
+from specjax.cli import sweep
 from specjax.configs import RowFile, unread
 from specjax.configs import run as loop
-from specjax.measure import jsonl
+from specjax.measure import jsonl, provenance
 from specjax.measure.row import Measurement, TableRow
 from tests.configs.test_rows import ALPHA_ROW, GRID, ROW, written
 from tests.experiments.papers import test_decoders
@@ -41,6 +42,24 @@ def weights_read_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrained, "load", functools.cache(pretrained.load))
         yield
+
+
+def test_a_row_is_not_measured_into_results_by_what_no_commit_holds(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": True})
+    for command in (run.run, sweep_into):
+        with pytest.raises((run.RowError, SystemExit)):
+            command([CLOSED_FORMS[0]], tmp_path / "results")
+    assert not any(tmp_path.glob("results/*.jsonl"))
+    run.run([CLOSED_FORMS[0]], tmp_path / "elsewhere")
+    (record, *_) = jsonl.read(tmp_path / "elsewhere" / "table1.jsonl")
+    assert record["provenance"]["device"]["processor"]["cores"] >= 1
+
+
+def sweep_into(files, out):
+    sweep.main([*map(str, files), "--out", str(out)])
 
 
 def test_a_row_is_includes_and_macros():

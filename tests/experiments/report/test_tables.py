@@ -148,6 +148,17 @@ def test_there_is_one_record_a_row_none_of_a_law_and_no_path_of_one_machine():
             assert not named, (path.name, record["row"], named)
 
 
+CLEAN_SINCE = "2026-11-27T16:30"  # earlier records name commits with changes beside
+
+
+def test_records_are_of_commits_alone():
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        for record in jsonl.read(path):
+            origin = record["provenance"]
+            if origin["date"] >= CLEAN_SINCE:
+                assert origin["dirty"] is False, (path.name, record["row"])
+
+
 PLACES = {"ende": "(EnDe)", "joined": "(EnDe)", "docs": "(docs)"}
 PLACES |= {"correct": "(correction)"}
 

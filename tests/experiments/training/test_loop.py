@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 import sentencepiece
+from flax import serialization
 
 from experiments.training import events, language, loop, pipeline, tokenizer
 from experiments.training.pipeline import Stage
@@ -89,6 +90,26 @@ def test_a_stopped_run_ends_with_the_same_weights(
     assert min(step for seed, step in asked if seed == RECIPE.seed) == first
     assert curve(tmp_path, "held_out") == curve(folder, "held_out")
     assert curve(tmp_path, "step") == curve(folder, "step") == [2, 4, 6, 7]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_one_weight_that_is_not_finite_is_seen(wrong):
+    params = {"a": np.ones((2, 3), np.float32), "b": np.array([1.0, wrong, 2.0])}
+    assert not np.isfinite(loop.not_finite(params))
+    assert loop.not_finite({"a": params["a"], "b": params["b"][:1]}) == 0
+
+
+def test_training_that_diverges_stops_and_keeps_the_last_finite_state(tmp_path, data):
+    """At this rate the first update after the warm-up's makes weights overflow."""
+    recipe = RECIPE._replace(rate=1e38, warmup=0, checkpoint_every=1, optimizer="adamw")
+    with pytest.raises(ValueError, match=r"(nan|inf) after step \d.*stops.*lower rate"):
+        run(tmp_path, data, recipe)
+    (kept,) = tmp_path.rglob("checkpoint.msgpack")
+    params = serialization.msgpack_restore(kept.read_bytes())["params"]
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+    for path in tmp_path.rglob("curve.jsonl"):
+        for line in path.read_text().splitlines():
+            json.loads(line, parse_constant=pytest.fail)
 
 
 def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):

@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from experiments import catalogue
-from experiments.gpu.aot import collectives, compilers, hlo, inspect, launches
+from experiments.gpu.aot import collectives, compilers, graphs, hlo, inspect, launches
 from experiments.gpu.aot import kernels as kernels_aot
 from experiments.gpu.plans import compiled as steps
 from experiments.gpu.plans import forms
@@ -76,6 +76,23 @@ ENTRY %main (arg: f32[64,8]) -> f32[8,64] {
   ROOT %out = f32[8,64]{1,0} get-tuple-element(%while.1), index=1
 }
 """  # noqa: E501
+DECIDED = re.sub(", backend_config=.*", "", TEXT)
+THUNKS = """001: kWhile [source | next=010 (1)]
+condition:
+    002: kCustomKernel [source | sink] less grid: [1, 1, 1]
+  body:
+    003: kGemm [source | next=004 (1)] kGemm
+    000: kCommandBuffer [prev=003 (1) | next=006 (1)]
+        004: kCustomKernel [source | next=005 (1)] add_1 grid: [1, 1, 1]
+        005: kCopy         [prev=004 (1) | sink] kCopy
+    006: kCustomCall [prev=000 (1) | sink] gather
+010: kConditional [prev=001 (1) | sink]
+branch 0:
+    000: kCommandBuffer [source | sink]
+        011: kCustomKernel [source | sink] sum grid: [1, 1, 1]
+        012: kCustomKernel [prev=011 (1) | sink] sum grid: [1, 1, 1]
+        013: kCustomKernel [prev=012 (1) | sink] sum grid: [1, 1, 1]
+"""
 PTX = """.version 9.0
 .target sm_90a
 .visible .entry wide(
@@ -103,7 +120,9 @@ def test_what_a_module_launches_is_read_from_its_text():
     program = hlo.read(TEXT)
     assert names(program) == ["copy.1", "sum", "turned"]
     (loop,) = hlo.loops(program)
-    assert (loop.name, loop.trips, hlo.iteration(loop)) == ("while.1", 3, 3 + 2)
+    assert (loop.name, loop.trips, hlo.iteration(loop)) == ("while.1", 3, 3)
+    (asked,) = hlo.loops(hlo.read(DECIDED))  # its condition runs
+    assert (asked.trips, hlo.iteration(asked)) == (None, 3 + 2)
     assert names(loop.body) == ["add.1", "gemm", "gather"]
     gemm = loop.body.kernels[1]
     assert gemm.target == "__cublas$gemm" and gemm.source == "jit(f)/layers_1/dot"
@@ -114,16 +133,28 @@ def test_what_a_module_launches_is_read_from_its_text():
         hlo.read(TEXT[: TEXT.index("ENTRY")])
 
 
-@pytest.mark.parametrize(
-    ("text", "trips"), [(TEXT, 3), (re.sub(", backend_config=.*", "", TEXT), 4)]
-)
-def test_a_collective_counts_as_often_as_it_runs(text, trips):
+@pytest.mark.parametrize(("text", "trips", "asked"), [(TEXT, 3, 0), (DECIDED, 4, 4)])
+def test_a_collective_counts_as_often_as_it_runs(text, trips, asked):
     found = collectives.crossings(hlo.read(text), gamma=5)
     assert [(kernel.opcode, kernel.bytes) for kernel in found] == [
         ("all-reduce", 24),
         *[("all-gather", 4096)] * trips,
-        *[("all-reduce", 1)] * trips,
+        *[("all-reduce", 1)] * asked,
     ]
+
+
+def test_a_host_waits_where_only_the_device_knows_how_a_loop_ends():
+    thunks = graphs.read(THUNKS)
+    inside = [it for _, it in graphs.everything(thunks)]
+    assert (len(inside), sum(inside)) == (8, 5)
+    known, decided = (hlo.read(text) for text in (TEXT, DECIDED))
+    # Three iterations of two launches and a graph of two; and a graph of three.
+    once = graphs.Launched(waits=1, graphs=1, inside=3)
+    assert graphs.launched(thunks, known, 4) == once + graphs.Launched(0, 3, 6, 6)
+    # Of four, asked for five times by a launch each.
+    assert graphs.launched(thunks, decided, 4) == once + graphs.Launched(5, 4, 8, 8 + 5)
+    with pytest.raises(ValueError, match="the loops differ"):
+        graphs.launched(thunks[1:], known, 4)
 
 
 def test_a_kernel_is_read_from_ptx():

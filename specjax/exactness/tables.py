@@ -1,0 +1,91 @@
+"""Models that are tables, for texts whose law a few products give.
+
+The next id depends on the last two, so that what is read from the wrong branch of a
+tree, or a cache that keeps the wrong one, gives texts another law. Their cache holds
+the ids that were read, slot by slot, and features are the two ids.
+Axes: B rows, T tokens in one call, M tokens of a tree, V vocabulary, L slots.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.exactness.fixtures import reference
+from specjax.types import Branches, Model, Prompt, Sampling
+
+
+def build(vocab: int) -> Model:
+    """Returns the model whose parameters are logits [V, V, V]: of the next id by the
+    one before the last and the last. Nothing before a text counts as id 0."""
+
+    def init(params: Any, prompt: Prompt, slots: int) -> Array:
+        del params
+        return jnp.zeros((prompt.length.size, slots), jnp.int32)
+
+    def apply(
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Array,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Array]:
+        del params
+        cache = jax.vmap(jax.lax.dynamic_update_slice)(cache, tokens, start[:, None])
+        if branches is None:
+            earlier = jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))
+            before = earlier.at[:, 0].set(at(cache, start - 1))
+        else:
+            before = above(cache, start, tokens.shape[1], branches)
+        return jnp.stack([before, tokens], axis=-1), cache
+
+    def readout(params: Array, features: Array) -> Array:
+        return params[features[..., 0], features[..., 1]]
+
+    def keep(cache: Array, start: Array, path: Array) -> Array:
+        kept = jnp.take_along_axis(cache, start[:, None] + path, axis=1)
+        return jax.vmap(jax.lax.dynamic_update_slice)(cache, kept, start[:, None])
+
+    shapes = jax.ShapeDtypeStruct((vocab,) * 3, jnp.float32)
+    return Model(init, apply, readout, vocab, shapes, keep=keep)
+
+
+def at(cache: Array, slot: Array) -> Array:
+    """Returns the ids in one slot a row [B], 0 in those before the first."""
+    found = jnp.take_along_axis(cache, jnp.maximum(slot, 0)[:, None], axis=1)[:, 0]
+    return jnp.where(slot < 0, 0, found)
+
+
+def above(cache: Array, start: Array, count: int, branches: Branches) -> Array:
+    """Returns the ids [B, T] that the tokens of a call follow in their tree."""
+    depth, sees = branches
+    size = depth.shape[1]
+    begin = start - (size - count)
+    tree = jax.vmap(lambda row, at: jax.lax.dynamic_slice(row, (at,), (size,)))
+    parent = sees & (depth[:, None] == depth[:, size - count :, None] - 1)
+    found = jnp.sum(jnp.where(parent, tree(cache, begin)[:, None], 0), axis=-1)
+    return jnp.where(parent.any(-1), found, at(cache, begin - 1)[:, None])
+
+
+def weights(vocab: int, seed: int, spread: float = 1.2) -> np.ndarray:
+    """Returns random logits [V, V, V]."""
+    return np.random.default_rng(seed).normal(scale=spread, size=(vocab,) * 3)
+
+
+def text_law(
+    logits: np.ndarray, prompt: Sequence[int], n: int, temperature: float
+) -> np.ndarray:
+    """Returns the law [V] * n of the n ids after a prompt of two or more, in float64
+    and apart from what decodes."""
+    vocab, setting = len(logits), Sampling(temperature)
+    step = [reference(row, setting) for row in logits.reshape(-1, vocab)]
+    step = np.array(step).reshape(logits.shape)
+    law = step[tuple(prompt[-2:])]
+    if n > 1:
+        law = law[:, None] * step[prompt[-1]]
+    for _ in range(n - 2):
+        law = law[..., None] * step
+    return law

@@ -1,0 +1,68 @@
+"""The processor that a number was measured on.
+
+Two machines of two cores differ twofold under one name such as "cpu, 2 cores", so every
+record keeps the model and the instruction sets too.
+"""
+
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+# What decides which matrix products a compiler or a library can use, as Linux names it.
+INSTRUCTION_SETS = (
+    *("sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni"),
+    *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
+    *("asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2", "sme"),
+)
+
+
+@cache
+def describe() -> dict:
+    """The processor of this machine.
+
+    Returns:
+      {"model": its name, "cores": how many this process may use, "instruction_sets":
+      those of `INSTRUCTION_SETS` that it has}. An unknown name is the architecture's,
+      and unknown instruction sets are an empty list.
+    """
+    fields = read_cpuinfo()
+    model = fields.get("model name") or brand_of_mac() or platform.processor()
+    words = f"{fields.get('flags', '')} {fields.get('Features', '')}".split()
+    return {
+        "model": model or platform.machine(),
+        "cores": usable_cores(),
+        "instruction_sets": [name for name in INSTRUCTION_SETS if name in words],
+    }
+
+
+def usable_cores() -> int | None:
+    """How many cores this process may run on: fewer than there are in a container."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def read_cpuinfo(path: Path = CPUINFO) -> dict[str, str]:
+    """The fields of the first processor in a file of /proc/cpuinfo's format; none where
+    there is no such file."""
+    try:
+        lines = path.read_text("utf-8", "replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def brand_of_mac() -> str:
+    """The processor's name as macOS has it; "" elsewhere."""
+    if platform.system() != "Darwin":
+        return ""
+    command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()

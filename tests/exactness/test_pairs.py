@@ -1,0 +1,60 @@
+"""Rules with drafts, by whole texts of the real loop, and the same broken on purpose.
+
+One of every way to draw; `gin_configs/pairs` has all pairs.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.exactness import pairs
+from specjax import drafts, policies, verifiers
+from specjax.exactness import sampled, small_drafts
+
+ROOT = Path(__file__).parents[2]
+CALLS = 3  # of texts of a pair: another law is found from a total variation of .025 on
+DRAWN = (
+    ("q", 3, ("token", "gumbel")),
+    ("trigram", 3, ("block",)),
+    ("copying_else:q,least=3", 3, ("token",)),
+    ("hand_made:0/0/1/2/4", 5, ("recursive", "traversal")),
+    (
+        "tree:q,accept=0.6/0.4/0.3,siblings=with",
+        6,
+        ("recursive_replaced", "kseq", "greedy_block"),
+    ),
+    ("tree:q,grown=0.3/0.2", 4, ("traversal",)),
+    ("tree:q,copied=2", 5, ("recursive_replaced",)),
+    ("tree:q,best=2", 4, ("recursive",)),
+)
+
+
+@pytest.mark.parametrize(("draft", "gamma", "rules"), DRAWN, ids=lambda x: str(x))
+def test_texts_follow_the_target_and_those_of_a_fault_do_not(draft, gamma, rules):
+    side = small_drafts.named(draft, sampled.target())
+    found = pairs.judged(side, gamma, None, rules, CALLS, seed=0)
+    assert [pair["rule"] for pair in found] == [*rules]
+    for pair in found:
+        assert pair["p_value"] > 1e-3 and pair["visible"] < 0.025  # the seed is fixed
+        assert pair["tv"] < 2 * pair["chance"]
+        for fault in pair["faults"]:
+            assert fault["p_value"] < 1e-12, fault["says"]
+        reads = pair["rule"] != "gumbel" and side.regime != "certain"
+        assert len(pair["faults"]) == (4 if reads else 2)
+
+
+def test_rules_for_trees_verify_chains_by_the_programs_of_others():
+    chosen, alike = pairs.of_chains()
+    assert {*chosen, *alike} == {*verifiers.names()}
+    rule, other = (verifiers.named(name) for name in ("token", "block"))
+    assert pairs.program(rule) != pairs.program(other)
+
+
+def test_every_name_is_in_a_row():
+    files = (ROOT / "gin_configs" / "pairs").glob("*.gin")
+    text = "".join(file.read_text("utf-8") for file in files)
+    kinds = {name.partition(":")[0] for name in re.findall(r"'DRAFT': '(.+?)'", text)}
+    assert kinds >= {*drafts.DRAFTS, *small_drafts.MADE}
+    named = re.findall(r"'POLICY': '(\w+)", text)
+    assert {*named, "none"} == {*policies.POLICIES}

@@ -1,0 +1,20 @@
+"""Settings of JAX for a while."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+
+@contextlib.contextmanager
+def set_to(settings: dict[str, Any]) -> Iterator[None]:
+    """JAX with these settings, and as it was before afterwards."""
+    before = {name: jax.config.values[name] for name in settings}
+    try:
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)

@@ -1,0 +1,175 @@
+"""Steps whose noise is named wrongly, which the record of their keys must show.
+
+Each is a function that makes the mistake and returns a decoder that has it.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytest import MonkeyPatch
+
+from specjax import keys, policies, verifiers
+from specjax.drafters import autoregressive, rollout, tree
+from specjax.exactness import draws
+from specjax.step import Decoder
+from specjax.types import Verifier
+from specjax.verifiers import gumbel, match, token
+
+BLANK = draws.blank()
+
+
+def chain(gamma: int, rule: str = "token", policy: str = "none") -> Decoder:
+    verifier = verifiers.named(rule)
+    drafter = autoregressive.build(BLANK, gamma, rollout.for_rule(verifier))
+    return Decoder(BLANK, drafter, verifier, policies.named(policy))
+
+
+def branches(parent: tuple[int, ...], siblings: str = "without") -> Decoder:
+    rule = "recursive" if siblings == "without" else "recursive_replaced"
+    drafter = tree.build(BLANK, parent, siblings)
+    return Decoder(BLANK, drafter, verifiers.named(rule))
+
+
+def of_one_slot(monkeypatch: MonkeyPatch) -> Decoder:
+    """The slot is forgotten in the loop."""
+    right = keys.uniform
+    monkeypatch.setattr(keys, "uniform", lambda key, slot, *of: right(key, 0, *of))
+    return chain(3)
+
+
+def of_one_iteration(monkeypatch: MonkeyPatch) -> Decoder:
+    """The iteration is not named by its length."""
+    right = keys.iteration
+    monkeypatch.setattr(keys, "iteration", lambda key, length: right(key, 0 * length))
+    return chain(1)
+
+
+def of_two_lengths(monkeypatch: MonkeyPatch) -> Decoder:
+    """Two lengths name one iteration."""
+    right = keys.iteration
+    monkeypatch.setattr(keys, "iteration", lambda key, at: right(key, at - at % 2))
+    return chain(1)
+
+
+def of_the_first_row(monkeypatch: MonkeyPatch) -> Decoder:
+    """All rows have the key of the first."""
+    right = keys.iteration
+    monkeypatch.setattr(
+        keys, "iteration", lambda key, length: right(key[0 * length], length)
+    )
+    return chain(1)
+
+
+def of_the_drafts_purpose(monkeypatch: MonkeyPatch) -> Decoder:
+    """Draft and rule have one purpose."""
+    monkeypatch.setattr(keys, "ACCEPT", keys.DRAFT)
+    return chain(2)
+
+
+def of_no_purpose(monkeypatch: MonkeyPatch) -> Decoder:
+    """The purpose is not folded in."""
+    monkeypatch.setattr(keys, "purpose", lambda key, name: key)
+    return chain(2, "match")
+
+
+def of_nodes_that_were_fed(monkeypatch: MonkeyPatch) -> Decoder:
+    """Two nodes share noise: slots are counted from how many nodes were fed."""
+
+    def slots(level: tree.Level, siblings: str) -> np.ndarray:
+        return level.laws.max() + 1 + np.arange(level.laws.size)  # of this tree
+
+    monkeypatch.setattr(tree, "slots", slots)
+    return branches((-1, -1, 0, 1, 2))
+
+
+def of_each_parent(monkeypatch: MonkeyPatch) -> Decoder:
+    """Siblings drawn with replacement share the noise of their parent."""
+    monkeypatch.setattr(
+        tree, "slots", lambda level, siblings: level.laws[level.above] + 1
+    )
+    return branches((-1, -1, 0), tree.WITH)
+
+
+def of_the_place_ahead(monkeypatch: MonkeyPatch) -> Decoder:
+    """A coupled draft races with the noise of the place after its own."""
+    drafter = autoregressive.build(BLANK, 2, ahead)
+    return Decoder(BLANK, drafter, gumbel.verifier)
+
+
+def ahead(key, request, state):
+    return rollout.coupled(key, request, state._replace(length=state.length + 1))
+
+
+def of_a_key_of_keys(monkeypatch: MonkeyPatch) -> Decoder:
+    """Races draw from what the keys of drafts are made of."""
+    monkeypatch.setattr(keys, "GUMBEL", keys.DRAFT)
+    return Decoder(BLANK, autoregressive.build(BLANK, 2), gumbel.verifier)
+
+
+def of_a_race_for_a_draw(monkeypatch: MonkeyPatch) -> Decoder:
+    """A draft draws by the uniforms of the race's key."""
+
+    def noise(key, start, gamma, vocab):
+        own = keys.purpose(keys.iteration(key, start), keys.GUMBEL)
+        keys.draw_uniform(own, ())
+        return gumbel.noise(key, start, gamma, vocab)
+
+    return chain(2, "gumbel")._replace(verifier=gumbel.verifier._replace(noise=noise))
+
+
+def of_one_race(monkeypatch: MonkeyPatch) -> Decoder:
+    """Races are not named by their position."""
+    right = keys.iteration
+    monkeypatch.setattr(keys, "iteration", lambda key, at: right(key, at // 2))
+    return chain(2, "gumbel")
+
+
+def of_the_verdict(monkeypatch: MonkeyPatch) -> Decoder:
+    """A rule draws while it decides, and not by its noise."""
+
+    def verify(target, draft, noise, keep_residual=False):
+        keys.uniform(jax.random.split(jax.random.key(0), draft.num.size), 0)
+        return token.verify(target, draft, noise, keep_residual)
+
+    return chain(2)._replace(verifier=Verifier(token.noise, verify))
+
+
+def of_the_request(monkeypatch: MonkeyPatch) -> Decoder:
+    """A rule draws by JAX from the request's key."""
+
+    def noise(key, start, gamma, vocab):
+        draw = jax.vmap(lambda one: jax.random.uniform(one, (gamma + 1, 2)))
+        return match.Noise(draw(key))
+
+    return chain(2)._replace(verifier=Verifier(noise, match.verify))
+
+
+def of_nothing(monkeypatch: MonkeyPatch) -> Decoder:
+    """A rule has the same noise always."""
+
+    def noise(key, start, gamma, vocab):
+        return match.Noise(jnp.full((key.size, gamma + 1, 2), 0.5))
+
+    return chain(2)._replace(verifier=Verifier(noise, match.verify))
+
+
+# What is found of each, as a regular expression.
+MISTAKES: dict[Callable[[MonkeyPatch], Decoder], str] = {
+    of_one_slot: "keys serve several draws of the draft",
+    of_one_iteration: "serve several draws of the draft$",
+    of_two_lengths: "serve several draws of the draft$",
+    of_the_first_row: "serve several draws of the draft$",
+    of_the_drafts_purpose: "several draws of the draft and the rule$",
+    of_no_purpose: "several draws of the draft and the rule$",
+    of_nodes_that_were_fed: "several draws of the draft$",
+    of_each_parent: "several draws of the draft$",
+    of_the_place_ahead: "coupled to other positions",
+    of_a_key_of_keys: "made of one that is drawn from",
+    of_a_race_for_a_draw: "shares its key with an independent one",
+    of_one_race: "not named by their request and position",
+    of_the_verdict: "neither draft nor rule draws",
+    of_the_request: "made of one that is drawn from",
+    of_nothing: "no draw of the rule was seen",
+}

@@ -1,0 +1,68 @@
+"""Parts of one's own are not certified until they were, as their file is now."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from specjax import guarantees, verifiers
+from specjax.cli import by_gamma
+
+SOURCE = """
+from specjax.verifiers import lenient, token
+
+
+def verify(law, draft, noise, keep_residual=False):
+    return token.verify(law, draft, noise, keep_residual)
+
+
+own = token.verifier._replace(verify=verify)
+alias = token.verifier
+loose = lenient.build(0.5)
+"""
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch) -> Path:
+    file = tmp_path / "parts_of_mine.py"
+    file.write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "parts_of_mine", raising=False)
+    return file
+
+
+def test_what_was_certified_holds_until_its_file_changes(parts):
+    rule, draft = "parts_of_mine:own", "parts_of_mine:draft"
+    assert guarantees.of("token", "copying", "adaptive") == "exact law"
+    assert guarantees.of(rule) == f"not certified: {rule}"
+    assert guarantees.of(rule, draft) == f"not certified: {rule}, {draft}"
+    guarantees.keep(rule, True)
+    guarantees.keep("token", True)  # ours needs no record
+    assert guarantees.of(rule) == "exact law"
+    assert guarantees.of(rule, draft) == f"not certified: {draft}"
+    assert [*guarantees.read()] == [rule]
+    parts.write_text(SOURCE + "\n")
+    assert guarantees.of(rule) == f"not certified: {rule}"
+    guarantees.keep(rule, True)
+    guarantees.keep(rule, False)  # it fails now
+    assert guarantees.of(rule) == f"not certified: {rule}"
+    guarantees.path().write_text("{")
+    assert guarantees.of(rule, None, "none") == f"not certified: {rule}"
+
+
+def test_a_rule_that_says_that_it_is_lossy_is_believed(parts):
+    assert guarantees.of("parts_of_mine:loose", "parts_of_mine:draft").startswith(
+        "lenient: "
+    )
+
+
+def test_no_kernel_stands_for_a_verdict_of_ones_own(parts):
+    """Though it was made of a rule for which one does."""
+    assert verifiers.named("parts_of_mine:own").rule is None
+    assert verifiers.named("parts_of_mine:alias").rule == verifiers.named("token").rule
+
+
+def test_measure_says_that_nobody_knows():
+    row = {"exactness": "not certified: mine:own", "texts": 3, "temperature": 0.0}
+    assert "nobody knows (not certified: mine:own)" in by_gamma.same_text(row)

@@ -1,0 +1,147 @@
+"""Seeds and keys: what is drawn depends on them alone, whatever JAX is set to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import console, generate, keys
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import Params
+from tests.support import tiny
+from tests.support.jax_settings import set_to
+
+HIGHEST = 2**32 - 1
+# Settings of JAX that are read where programs are traced or numbers drawn.
+TRACED = {
+    "jax_default_prng_impl": "unsafe_rbg",
+    "jax_random_seed_offset": 1,
+    "jax_threefry_partitionable": False,
+    "jax_high_dynamic_range_gumbel": True,
+    "jax_enable_x64": True,
+    "jax_default_matmul_precision": "bfloat16",
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_debug_key_reuse": True,
+    "jax_check_tracer_leaks": True,
+    "jax_softmax_custom_jvp": False,
+}
+
+
+def own_key(seed: int) -> jax.Array:
+    """A user's key, of whatever kind is set, whose seed JAX moves by an offset."""
+    return jax.random.key(seed - jax.config.values["jax_random_seed_offset"])
+
+
+def noise() -> list[np.ndarray]:
+    """What is drawn of keys that are made in every way, rows apart."""
+    roots = keys.split(own_key(3), 2)
+    rows = jax.vmap(keys.root_key)(jnp.arange(2))
+    at = jnp.array([3, 5], jnp.int32)
+    drawn = [keys.uniform(key, 1, (2,)) for key in (roots, rows)]
+    drawn += [keys.gumbel(keys.iteration(rows, at), at, 7)]
+    return [*map(np.asarray, drawn)]
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg", "philox4x32"])
+def test_rows_of_other_keys_draw_other_numbers(impl):
+    """Under vmap rbg draws by the first key, for every row."""
+    key = keys.split(jax.random.key(0, impl=impl), 64)
+    assert keys.is_safe(key)
+    drawn = np.asarray(keys.uniform(key, 0))
+    assert np.unique(drawn).size == 64
+    with pytest.raises(ValueError, match="must be typed keys of threefry2x32"):
+        keys.uniform(jax.random.split(jax.random.key(0, impl=impl), 2), 0)
+
+
+def test_all_bits_of_a_key_count():
+    data = jnp.array([[1, 2, 1, 2], [1, 2, 3, 4], [1, 2, 3, 5], [3, 4, 1, 2]])
+    made = keys.safe(jax.random.wrap_key_data(data.astype(jnp.uint32), impl="rbg"))
+    assert len({tuple(row) for row in jax.random.key_data(made).tolist()}) == 4
+    assert keys.safe(made) is made
+
+
+def test_noise_is_the_same_whatever_jax_is_set_to():
+    wanted = noise()
+    with set_to(TRACED):
+        jax.tree.map(np.testing.assert_array_equal, noise(), wanted)
+
+
+def text(batch: int = 3) -> np.ndarray:
+    """What a pair of tables writes, at every setting of sampling."""
+    world = tiny.tables()
+    decoder = Decoder(world.target, autoregressive.build(world.draft, 2))
+    prompt = make_prompt([[i] for i in range(batch)])
+    sampling = make_sampling(batch, 0.9, top_k=3, top_p=0.95, min_p=0.01)
+    request = make_request(own_key(0), prompt, 12, sampling)
+    params = Params(world.target_weights, world.draft_weights)
+    return np.asarray(generate.build(decoder, 16)(params, prompt, request).tokens)
+
+
+def test_a_text_is_the_same_whatever_jax_is_set_to():
+    wanted = text()
+    with set_to(TRACED):
+        np.testing.assert_array_equal(text(), wanted)
+
+
+# Settings under which nothing is computed, or that need what is not here.
+APART = {"jax_no_execution", "jax_no_tracing", "jax_distributed_debug"}
+APART |= {"jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"}
+
+
+def settings() -> list[tuple[str, object]]:
+    """Every other value of every setting of JAX that has two or is named in TRACED."""
+    others = []
+    for name, (kind, *_) in jax.config.meta.items():
+        value = jax.config.values[name]
+        if name in APART or "cache" in name or "profil" in name or "pgle" in name:
+            continue
+        if kind is bool:
+            others.append((name, not value))
+        elif name in TRACED and TRACED[name] != value:
+            others.append((name, TRACED[name]))
+    return others
+
+
+@pytest.mark.slow
+def test_a_text_is_the_same_by_every_setting_alone():
+    wanted, differ = text(), {}
+    for name, value in settings():
+        with set_to({name: value}):
+            try:
+                same = np.array_equal(text(), wanted)
+            except Exception as error:
+                same = repr(error)[:200]
+            if same is not True:
+                differ[name] = same
+    assert not differ
+
+
+# Seeds.
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31, HIGHEST, np.uint32(HIGHEST)])
+def test_a_seed_is_jaxs_own_key_in_every_width(seed):
+    wanted = jax.random.key_data(jax.random.key(int(seed))).tolist()
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            assert jax.random.key_data(keys.root_key(seed)).tolist() == wanted
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**63, 1.0, "0", None, True, [0]])
+def test_other_seeds_are_refused(seed):
+    with pytest.raises(ValueError, match=f"^seed must be a whole .* to {HIGHEST}; got"):
+        keys.root_key(seed)
+
+
+def test_commands_have_the_same_seeds():
+    assert console.seed(str(HIGHEST)) == HIGHEST == keys.SEEDS - 1
+
+
+def test_samples_have_keys_that_no_seed_has():
+    every = keys.root_key(jnp.arange(3), jnp.arange(4)[:, None])
+    data = jax.random.key_data(every).reshape(-1, 2)
+    assert len({tuple(row) for row in data.tolist()}) == 12
+    assert np.count_nonzero(data[:, 0]) == 9  # a seed's own key begins with 0
