@@ -98,7 +98,7 @@ RUNS = {
 def test_a_row_decodes_by_what_is_chosen(chosen, monkeypatch, name):
     run, wanted = RUNS[name]
     asked = chosen(wanted)
-    for measured in ("check_memory", "bandwidth"):  # of a GPU
+    for measured in ("check_memory", "copy_speed", "read_speed"):  # of a GPU
         monkeypatch.setattr(row, measured, lambda *arguments: None)
     with pytest.raises(Stop):
         run()

@@ -202,7 +202,8 @@ def compiled(
             cache: Pair(*(it.result() for it in both)) for cache, both in chains.items()
         }
         for cache, pair in pairs.items():
-            timing.check_loop(pair.long, given[cache][1], setting.steps)
+            text, state = pair.long.as_text(), given[cache][1]
+            timing.check_loop(text, state, setting.steps)
         return Ready(program, pairs, plain.result(), apart.result())
 
     chosen = [it for it in candidates if wanted(it, setting)]

@@ -140,11 +140,11 @@ def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
     return fixed, State(batch.target, batch.draft, n, tokens)
 
 
-def check_loop(program, state: State, length: int) -> None:
-    """Raises ValueError unless a compiled chain reads the logits in a loop of `length`
-    steps alone, as what stands before it is not in the time of a step, and unless a
-    step writes the first logit where it lies, as a copy would be in every cache."""
-    text = program.as_text()
+def check_loop(text: str, state: State, length: int) -> None:
+    """Raises ValueError unless a chain, as compiled, reads the logits in a loop of
+    `length` steps alone, as what stands before it is not in the time of a step, and
+    unless a step writes the first logit where it lies: a copy would be in the caches.
+    """
     found, entry = hlo.computations(text)
     loops = [loop.trips for loop in hlo.loops(hlo.read(text))]
     if length not in loops:

@@ -84,15 +84,15 @@ def test_neither_a_dispatch_nor_what_precedes_a_loop_is_in_a_step(monkeypatch):
 def test_a_chain_ends_with_the_verdict_of_its_call(batch, cache):
     given = timing.operands(batch, cache)
     run = timing.chain(timing.verifying(CALL), LENGTH).lower(*given).compile()
-    timing.check_loop(run, given[1], LENGTH)
+    timing.check_loop(run.as_text(), given[1], LENGTH)
     end, alone = run(*given), jax.jit(CALL)(batch)
     for mine, wanted in zip((end.n, end.tokens), alone, strict=True):
         np.testing.assert_array_equal(mine, wanted)
     np.testing.assert_array_equal(end.target, batch.target)
 
 
-def compiled(step, given, length: int = LENGTH):
-    return timing.chain(step, length).lower(*given).compile()
+def compiled(step, given, length: int = LENGTH) -> str:
+    return timing.chain(step, length).lower(*given).compile().as_text()
 
 
 def test_what_stands_before_the_loop_is_refused(batch):
@@ -111,7 +111,7 @@ def test_what_stands_before_the_loop_is_refused(batch):
 
     run = jax.jit(ahead).lower(*given).compile()
     with pytest.raises(ValueError, match="reads logits before the loop"):
-        timing.check_loop(run, given[1], LENGTH)
+        timing.check_loop(run.as_text(), given[1], LENGTH)
     for length in (1, LENGTH + 1):  # a loop of one step is none
         with pytest.raises(ValueError, match=f"no loop of {LENGTH} steps"):
             timing.check_loop(compiled(step, given, length), given[1], LENGTH)
@@ -176,8 +176,8 @@ def test_the_empty_chain_reads_and_writes_alike(batch):
     empty = timing.verifying(programs.empty)
 
     def opcodes(given):
-        text = compiled(empty, given).as_text()
-        return [op.opcode for part in hlo.computations(text)[0].values() for op in part]
+        found = hlo.computations(compiled(empty, given))[0]
+        return [op.opcode for part in found.values() for op in part]
 
     assert opcodes(warm).count("dynamic-update-slice") == 2
     assert opcodes(cold).count("reduce") > opcodes(warm).count("reduce")

@@ -1,0 +1,49 @@
+"""Chains of verifications as an H100 would run them: nothing stands before the loop,
+and no step copies the logits."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments.gpu.aot import compilers
+from experiments.gpu.kernels import inputs, programs, timing
+from experiments.gpu.kernels.programs import Place, Program
+from experiments.gpu.kernels.timing import Fixed, State
+
+MISSING = compilers.missing("gpu")
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+SHAPE = inputs.Shape(1, 5, 32000)
+PLACE = Place(compilers.DEVICES["h100"])
+LENGTH = 100
+
+
+def every() -> list[Program]:
+    grid = programs.Grid((4096,), (4,), (False,))
+    return programs.programs(SHAPE, PLACE, grid)
+
+
+def given() -> tuple[Fixed, State]:
+    """As `timing.operands` where caches are cold, of shapes alone."""
+    batch, like = inputs.shapes(SHAPE), jax.ShapeDtypeStruct
+    first, whole = like((1, 1, 1), jnp.float32), like((), jnp.int32)
+    rows = 2 * inputs.CACHE // (4 * timing.COLUMNS)
+    other = like((timing.PARTS, rows, timing.COLUMNS), jnp.float32)
+    fixed = Fixed(batch._replace(target=None, draft=None), (first, first), whole, other)
+    verdict = like((1,), jnp.int32), like((1, SHAPE.gamma + 1), jnp.int32)
+    return fixed, State(batch.target, batch.draft, *verdict)
+
+
+@pytest.mark.parametrize(
+    "name", ["empty", "read", "onepass/draft", "mosaic_gpu/none", "four_launches/none"]
+)
+def test_a_chain_on_an_h100_is_a_loop_of_its_call_alone(name):
+    (program,) = (it for it in every() if it.name.startswith(name))
+    run, arguments = timing.chain(timing.verifying(program.call), LENGTH), given()
+    compiled = compilers.compile(run, arguments, "h100")
+    timing.check_loop(compiled.text, arguments[1], LENGTH)
+    (loop,) = compiled.program.loops
+    assert loop.trips == LENGTH  # known: the host is not asked
+    least = SHAPE.row_bytes(SHAPE.gamma)
+    assert not [it for it in loop.body.kernels if it.moves and it.bytes >= least]
+    # What clears the caches is read where it lies: a slice is not copied.
+    assert compiled.temp_bytes < 10 * least
