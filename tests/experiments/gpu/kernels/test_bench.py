@@ -381,13 +381,20 @@ def test_goals_of_an_earlier_record_are_judged_without_the_host():
 
 
 def test_a_time_says_what_its_chain_did_beside():
-    new = {"programs": [{"cache": "cold"}], "empty_us": 1.0, "fused_us": 2.0}
-    assert kernel_times.current(new) == new
-    state = tables.state(FUSED, {"measured": new})
+    """A record without steps copied logits, and 20 times what counts as 19 copies."""
+    line = {"name": "mosaic_gpu/none", "cache": "cold", "acceptance": 0.7, "us": 2.0}
+    new = {"programs": [line | {"share": 0.8}], "empty_us": 1.0, "fused_us": 2.0}
+    new |= {"copy_gb_s": 1900.0, "copy_us": 20.0, "acceptances": [0.7], "skip": []}
+    told = kernel_times.current(new)
+    np.testing.assert_allclose(told["fused_share"], 0.8 * 19 / 20)
+    np.testing.assert_allclose([told["copy_gb_s"], told["copy_us"]], [2000, 19])
+    state = tables.state(FUSED, {"measured": told})
     assert state == (
         "ok, with a note: each step copied the logits too: what a cache holds was warm"
     )
-    assert tables.state(FUSED, {"measured": new | {"steps": 9}}) == "ok"
+    new |= {"steps": 9}
+    assert kernel_times.current(new) == new
+    assert tables.state(FUSED, {"measured": new}) == "ok"
 
 
 def test_a_call_alone_has_the_time_of_its_kernels_or_why_not():
