@@ -20,6 +20,7 @@ from specjax.drafters import (
     early_exit,
     forked,
     grown,
+    lookahead,
     ngram,
     nothing,
     random,
@@ -273,6 +274,9 @@ BUILDERS = [
     (lambda: paths.build(0), "at least one path"),
     (lambda: likeliest.build([1.2]), "probabilities from 0 to 1"),
     (lambda: nothing.build(-1), "at least 0"),
+    (lambda: lookahead.build(0), "gamma of at least 1.* got 0, 4 and 512"),
+    (lambda: lookahead.build(4, 1), "n-grams of 2 tokens or more.* got 4, 1 and 512"),
+    (lambda: lookahead.build(4, 2, 3), "a pool of at least gamma; got 4, 2 and 3"),
 ]
 
 

@@ -12,8 +12,9 @@ from unittest import mock
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
-from specjax import mesh, probs
+from specjax import mesh, probs, sides
 from tests.support import devices, meshed
 
 CROSSING = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
@@ -175,6 +176,25 @@ def test_the_largest_ids_are_those_of_a_selection_in_one_part():
     with mock.patch.object(jax.sharding, "get_abstract_mesh", lambda: four):
         found = probs.largest(values, 5)
     jax.tree.map(np.testing.assert_array_equal, [*found], [*wanted])
+
+
+def test_an_early_exit_has_its_targets_parameters_on_a_mesh_too():
+    target = meshed.pair("gpt")[0]
+    loaded = target.pretrained
+    config = loaded.config._replace(num_layers=2)
+    exits = sides.early_exit(loaded._replace(config=config), 1)
+    with mesh.using("data=1,model=1"):
+        placed, draft = mesh.pair(target, exits)
+    assert placed.params is not target.params and draft.params is placed.params
+
+
+def test_weights_that_a_mesh_does_not_divide_are_read_whole():
+    """If but one of their sizes is not divided."""
+    config = meshed.pair("gpt")[0].pretrained.config
+    with mesh.using("data=1,model=1"), mesh.layout(mesh.Layout(model=4)):
+        assert not isinstance(mesh.read_to(config), NamedSharding)
+        whole = mesh.read_to(config._replace(num_heads=6))
+    assert whole.spec == PartitionSpec()
 
 
 def test_rows_that_a_mesh_does_not_divide_are_refused():

@@ -7,25 +7,32 @@ import jax
 import numpy as np
 import pytest
 
-from specjax import probs
-from specjax.drafters import best_first, forked, grown
-from specjax.inputs import make_prompt
+from specjax import generate, probs
+from specjax.drafters import best_first, forked, grown, tree
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
+from specjax.types import Params
 from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
-from tests.support.drafted import SLOTS, along, whole
+from tests.support.drafted import SLOTS, Drafted, along, anew, whole
 from tests.support.drafter_cases import BY_NAME
 
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
 BATCH, NODES, FLOORS, LONGEST = 3, 7, (0.3, 0.25, 0.1), 3
+WRITTEN = 12, 6, 20, 2  # LONGEST tokens and one
 WORLD = tiny.transformers()
+PARAMS = Params(WORLD.draft_weights, WORLD.draft_weights)
 LOGITS = whole(WORLD.draft)
 
 
-def drafted(drafter):
-    """Tokens and parents after two steps, and the text, of each row."""
-    decoder = Decoder(WORLD.target, drafter, recursive.verifier)
-    *_, now = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, 2)
+def drafted(drafter) -> Drafted:
+    """A draft after as many tokens as a step may commit."""
+    decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
+    return anew(decoder, PARAMS, PROMPT, WRITTEN)[1]
+
+
+def rows_of(now: Drafted):
+    """Tokens, parents and the text of each row."""
     rows = now.draft.tokens.tolist(), now.draft.parent.tolist(), now.texts()
     return zip(*rows, strict=True)
 
@@ -45,8 +52,8 @@ def kept(shares: list) -> list:
 @pytest.mark.parametrize("floors", [(), FLOORS])
 def test_the_best_of_what_a_beam_extends(floors):
     """With no floor the probability of a path alone."""
-    each = drafted(best_first.build(WORLD.draft, NODES, 2, LONGEST, floors))
-    for tokens, parents, text in each:
+    drafter = best_first.build(WORLD.draft, NODES, 2, LONGEST, floors)
+    for tokens, parents, text in rows_of(drafted(drafter)):
         beam, every = [((), 1.0)], []
         for _ in range(LONGEST):
             level = []
@@ -66,6 +73,36 @@ def test_the_best_of_what_a_beam_extends(floors):
         assert paths == [path for path, _ in wanted]
 
 
+def by_likeliest(model):
+    return best_first.build(model, NODES, 2, LONGEST)
+
+
+def by_hand(model):
+    return tree.build(model, (-1, -1, 0, 1, 2))
+
+
+@pytest.mark.parametrize("make", [by_likeliest, by_hand])
+def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
+    """One more would draft the same."""
+    calls = []
+
+    def apply(*asked):
+        calls.append(asked)
+        return WORLD.draft.apply(*asked)
+
+    drafter = make(WORLD.draft._replace(apply=apply))
+    decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
+    request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(BATCH, 1.0))
+
+    def drafted():
+        state = generate.prefill(decoder, PARAMS, PROMPT, SLOTS)
+        calls.clear()
+        return drafter.draft(request.key, PARAMS.draft, request, state)[0].tokens
+
+    jax.eval_shape(drafted)
+    assert len(calls) == LONGEST
+
+
 def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
     """How likely the next child of a place is kept, by what was drawn before it."""
     if len(drawn) == len(FLOORS) or len(path) == LONGEST:
@@ -75,15 +112,16 @@ def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
 
 
 def test_a_place_is_chosen_by_what_was_drawn_before():
-    shapes = set()
-    for tokens, parents, text in drafted(
-        grown.build(WORLD.draft, NODES, FLOORS, LONGEST)
-    ):
+    """And each node carries the draft's own law after its parent's path."""
+    shapes, now = set(), drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST))
+    laws = np.asarray(jax.jit(probs.dense)(now.draft.law))
+    for law, (tokens, parents, text) in zip(laws, rows_of(now), strict=True):
         places, paths = {-1: [1.0, [], after(text, [])]}, {-1: []}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
             values = {row: hope(*places[row], paths[row]) for row in places}
             assert values[parent] == pytest.approx(max(values.values()), rel=1e-3)
             reach, drawn, q = places[parent]
+            np.testing.assert_allclose(law[node], q, atol=2e-5)
             share, floor = q[token] / np.delete(q, drawn).sum(), FLOORS[len(drawn)]
             chance = floor + (1 - floor) * share
             places[parent] = [reach * (1 - chance), [*drawn, token], q]

@@ -10,6 +10,7 @@ import pytest
 from specjax import probs
 from specjax.drafters import intersection, tree
 from specjax.inputs import make_prompt, make_sampling
+from specjax.types import Draft, Drafter, State
 from specjax.verifiers import recursive, token
 from tests.support import tiny
 from tests.support.drafted import Drafted, along, whole
@@ -83,6 +84,22 @@ def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
             assert (now.draft.num[row] > 0) == fits
             silent[fits].append(row)
     assert all(map(len, silent))
+
+
+def test_a_draft_has_room_for_its_stretch_and_its_own_slots():
+    """Of 5 slots of the target and a stretch of 2: 10 ids, or those that it has."""
+    gamma, rows = 4, jnp.arange(2)
+    ends = jnp.zeros((2, 6), jnp.int32).at[:, 3].set(jnp.array([7, 8]))
+    state = State(None, jnp.full(2, 3), None, None, None)
+
+    def draft(*asked):
+        num = jnp.full(rows.size, gamma)
+        return Draft(None, num, None), intersection.Told(None, ends)
+
+    for slots, num in ((None, [4, 0]), (9, [0, 0]), (11, [4, 0])):
+        model = SHORT.draft._replace(slots=slots)
+        held = intersection.held(Drafter(None, draft, gamma), model, 2)
+        assert held.draft(None, None, None, state)[0].num.tolist() == num
 
 
 def test_tokens_are_cut_at_the_longest_pieces():

@@ -24,6 +24,8 @@ def test_the_window_is_a_chain_with_columns_and_candidates_are_chains():
     assert lookahead.parents(LONG, COLUMNS, 2).tolist() == [*WINDOW, -1, 6, -1, 8]
     drafter = lookahead.build(GAMMA, SIZE)
     assert (drafter.gamma, drafter.depth) == (10, 4)
+    pairs = lookahead.build(4, 2)  # n-grams of two: chains of one token
+    assert (pairs.gamma, pairs.depth) == (4, 2)
 
 
 @functools.cache
