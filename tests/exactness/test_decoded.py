@@ -84,7 +84,8 @@ def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path)
     )
     assert re.fullmatch(
         r"my_parts:repeat: enumerated, max \|law - target\| of a text \de-0[89]\n"
-        rf"my_parts:repeat with token: {whole}\nexact \(\d+ s\)\n",
+        rf"my_parts:repeat with token: {whole}\n"
+        r"my_parts:repeat: no key serves two draws\nexact \(\d+ s\)\n",
         capsys.readouterr().out,
     )
     assert guarantees.of("token", "my_parts:repeat") == "exact law"
