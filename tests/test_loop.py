@@ -7,8 +7,8 @@ import pytest
 
 from specjax import generate
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import build_step, commit
-from specjax.types import Request, State, Verdict
+from specjax.step import build_step, commit, measure
+from specjax.types import Draft, Request, State, Verdict
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME
 
@@ -31,6 +31,44 @@ def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
     tokens, length = commit(request, state, verdict)
     assert length.tolist() == [3, 4, 6, 6, 4]
     assert tokens[:, 2:6].tolist() == verdicts
+
+
+def test_what_a_step_did_is_counted_to_the_end_of_its_row():
+    """Kept whole, rejected, nothing drafted, ended before, cut by its limit."""
+    start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 2, 4])
+    request = Request(None, None, start, limit, jnp.full(5, 7))
+    state = State(jnp.full((5, 9), 5), start, None, None, None)
+    tokens, chance = jnp.arange(15).reshape(5, 3), jnp.full((5, 3), 0.5)
+    draft = Draft(tokens, jnp.array([3, 3, 0, 3, 3]), None)
+    verdict = Verdict(jnp.array([3, 1, 0, 3, 3]), None, chance)
+    emitted = jnp.array([4, 2, 1, 0, 2])
+    info = measure(request, state, draft, verdict, state.length + emitted)
+    assert info.drafted.tolist() == [3, 3, 0, 0, 3]
+    assert info.accepted.tolist() == [3, 1, 0, 0, 2]
+    assert info.tested.tolist() == [3, 2, 0, 0, 2]
+    assert info.emitted.tolist() == emitted.tolist()
+    assert info.full.tolist() == [True, False, False, False, True]
+    assert info.accept_prob[:, 0].tolist() == [0.5, 0.5, 0.5, 0.0, 0.5]
+    np.testing.assert_array_equal(info.tokens, tokens)
+
+
+def test_what_a_step_did_with_a_tree_is_counted_by_levels():
+    """Rejected below node 2, at the leaf 1, and where a budget left node 2 a leaf."""
+    start = jnp.full(3, 2)
+    request = Request(None, None, start, jnp.full(3, 9), jnp.full(3, 7))
+    state = State(jnp.full((3, 9), 5), start, None, None, None)
+    parent = jnp.tile(jnp.array([-1, -1, 0, 0, 2]), (3, 1))
+    nodes, rows = jnp.tile(jnp.arange(5), (3, 1)), [[0, 2], [1, 1], [0, 2]]
+    draft = Draft(nodes, jnp.array([5, 5, 4]), None, parent)
+    path, n = nodes.at[:, :2].set(jnp.array(rows)), jnp.array([2, 1, 2])
+    verdict = Verdict(n, None, nodes / 8, path)
+    info = measure(request, state, draft, verdict, state.length + n + 1)
+    assert info.tested.tolist() == [3, 1, 2]
+    assert info.full.tolist() == [False, True, True]
+    assert info.drafted.tolist() == [5, 5, 4] and info.accepted.tolist() == [2, 1, 2]
+    order = [[0, 2, 1, 3, 4], [1, 0, 2, 3, 4], [0, 2, 1, 3, 4]]
+    assert info.tokens.tolist() == order
+    np.testing.assert_array_equal(info.accept_prob, np.array(order) / 8)
 
 
 def test_what_a_drafter_observes_is_the_last_token_its_draft_and_the_laws_after():

@@ -175,7 +175,8 @@ def table(row: dict) -> list[str]:
         names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
         values = [row[name][at] for name in names]
         numbers = ["none" if x is None else f"{x:.2f}" for x in values]
-        numbers[-2] = numbers[-2] if gamma else "baseline"
+        if not gamma:  # a call of the target and nothing else, by which all is divided
+            numbers[1], numbers[-2] = "", "baseline"
         lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
     return lines
 

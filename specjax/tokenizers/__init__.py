@@ -30,6 +30,8 @@ FILES = {
     "tokenizer.model": pieces.read,
     "vocab.json": merges.read,
 }
+# Every file of a folder that is read here, as patterns: what a hub is asked for.
+READ = (*FILES, merges.MERGES, *folder.READ, f"{chat.FURTHER}/*.jinja")
 BROKEN = "\ufffd"  # stands where a character lacks some of its tokens
 
 
@@ -69,7 +71,7 @@ def read(
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
-        ends in .model, a tokenizer.json if in .json, or a model with its own, GGUF.
+        ends in .model, a tokenizer.json if in .json; a GGUF file has its own.
       start: id that a text of the model starts with.
       ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.
@@ -93,15 +95,20 @@ def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
     """version: of the files, with which another tokenizer is read."""
     del version
     within = gguf_file.is_gguf(path)
-    config = gguf.config(path) if within else folder.read(path.parent)
+    if within:
+        config = gguf.config(gguf_file.open_file(path))
+    else:
+        config = folder.read(path.parent)
     other = huggingface.read if path.suffix == ".json" else pieces.read
     reader = (FILES | {folder.CONFIG: byt5.read}).get(path.name, other)
     reader = gguf.read if within else reader
     coder = reader(path, special, config)
 
     def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
-        stated = config if within else None
-        return coder.bare(chat.render(path.parent, messages, asked, stated))
+        if not within:
+            return coder.bare(chat.render(path.parent, messages, asked))
+        text = chat.render(path.parent, messages, asked, config)
+        return coder.encode(gguf.without_around(text, config))
 
     plain = coder.encode, coder.decode, coder.piece
     around, names = (special.start, special.ends), (coder.token, coder.spelled)

@@ -14,6 +14,7 @@ from specjax.drafters import (
     ngram,
     random,
     recycling,
+    rollout,
     suffix,
 )
 from specjax.drafters.rollout import independent
@@ -58,6 +59,12 @@ def test_ngram_laws_are_the_interpolated_counts():
     }
     got = laws_after(fitted(3), jnp.array([*laws]))
     np.testing.assert_allclose(got, [*laws.values()], rtol=1e-6)
+
+
+def test_what_stands_before_a_text_is_no_token():
+    tokens = jnp.array([[A, B, C], [C, 0, 0], [B, A, 0]])
+    last = ngram.last_tokens(tokens, jnp.array([3, 1, 2]), 2)
+    assert last.tolist() == [[B, C], [-1, C], [B, A]]
 
 
 def test_few_places_keep_the_most_probable_and_still_sum_to_one():
@@ -166,6 +173,13 @@ def test_a_store_is_searched_for_the_longest_match():
     assert (int(num), int(matched)) == (0, 0)
 
 
+def test_of_many_occurrences_some_are_asked_evenly():
+    """Of 96 after one token 5 follows the first 32, and 6 the others."""
+    texts = [[7 + i, 2, 5 if i < suffix.OCCURRENCES else 6] for i in range(96)]
+    store = datastore.index(texts)
+    assert drafted(datastore.build(1), state_of([[3, 2]]), store)[0] == [[6]]
+
+
 def test_bisection_finds_what_a_search_of_every_place_does():
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 3, n).tolist() for n in (40, 1, 25)]
@@ -211,6 +225,21 @@ def test_a_rollout_keeps_to_each_rows_budget():
     request = Request(key, Sampling(jnp.ones(2)), *[jnp.zeros(2, int)] * 3)
     draft, _ = jax.jit(random.build(8, gamma=4).draft)(key, None, request, state)
     np.testing.assert_array_equal(draft.num, [1, 3])
+
+    def draw(logits, slot):
+        return jnp.zeros(2, jnp.int32), probs.standardize(logits, Sampling(jnp.ones(2)))
+
+    @jax.jit
+    def calls(budget):
+        def advance(count, token, slot):
+            return rollout.Proposal(jnp.zeros((2, 8)), count + 1)
+
+        begun = rollout.Proposal(jnp.zeros((2, 8)), jnp.int32(0))
+        asked = draw, state._replace(budget=budget), 4, begun, advance
+        return rollout.rollout(*asked)[1]
+
+    for budget in (0, 1, 3, 4, 9):
+        assert calls(jnp.array([0, budget])) == max(min(budget, 4) - 1, 0)
 
 
 def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:

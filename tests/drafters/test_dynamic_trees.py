@@ -14,24 +14,21 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, along, whole
+from tests.support.drafted import SLOTS, Drafted, along, anew, whole
 from tests.support.drafter_cases import BY_NAME
 
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
 BATCH, NODES, FLOORS, LONGEST = 3, 7, (0.3, 0.25, 0.1), 3
+WRITTEN = 12, 6, 20, 2  # LONGEST tokens and one
 WORLD = tiny.transformers()
+PARAMS = Params(WORLD.draft_weights, WORLD.draft_weights)
 LOGITS = whole(WORLD.draft)
 
 
-def drafted(drafter, temperature: float) -> Drafted:
-    """A draft after two steps, in the last of which some rows kept a whole path, as the
-    draft is its own target."""
+def drafted(drafter) -> Drafted:
+    """A draft after as many tokens as a step may commit."""
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
-    params = Params(WORLD.draft_weights, WORLD.draft_weights)
-    sampling = make_sampling(BATCH, temperature)
-    *_, before, now = along(decoder, params, PROMPT, 2, sampling)
-    assert (now.state.length - before.state.length).max() == LONGEST + 1
-    return now
+    return anew(decoder, PARAMS, PROMPT, WRITTEN)[1]
 
 
 def rows_of(now: Drafted):
@@ -56,7 +53,7 @@ def kept(shares: list) -> list:
 def test_the_best_of_what_a_beam_extends(floors):
     """With no floor the probability of a path alone."""
     drafter = best_first.build(WORLD.draft, NODES, 2, LONGEST, floors)
-    for tokens, parents, text in rows_of(drafted(drafter, 0.0)):
+    for tokens, parents, text in rows_of(drafted(drafter)):
         beam, every = [((), 1.0)], []
         for _ in range(LONGEST):
             level = []
@@ -87,7 +84,7 @@ def by_hand(model):
 @pytest.mark.parametrize("make", [by_likeliest, by_hand])
 def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
     """One more would draft the same."""
-    calls, params = [], Params(WORLD.draft_weights, WORLD.draft_weights)
+    calls = []
 
     def apply(*asked):
         calls.append(asked)
@@ -98,9 +95,9 @@ def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
     request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(BATCH, 1.0))
 
     def drafted():
-        state = generate.prefill(decoder, params, PROMPT, SLOTS)
+        state = generate.prefill(decoder, PARAMS, PROMPT, SLOTS)
         calls.clear()
-        return drafter.draft(request.key, params.draft, request, state)[0].tokens
+        return drafter.draft(request.key, PARAMS.draft, request, state)[0].tokens
 
     jax.eval_shape(drafted)
     assert len(calls) == LONGEST
@@ -116,7 +113,7 @@ def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
 
 def test_a_place_is_chosen_by_what_was_drawn_before():
     """And each node carries the draft's own law after its parent's path."""
-    shapes, now = set(), drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST), 1.0)
+    shapes, now = set(), drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST))
     laws = np.asarray(jax.jit(probs.dense)(now.draft.law))
     for law, (tokens, parents, text) in zip(laws, rows_of(now), strict=True):
         places, paths = {-1: [1.0, [], after(text, [])]}, {-1: []}

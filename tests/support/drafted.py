@@ -3,7 +3,7 @@
 Axes: N texts, T tokens, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +60,31 @@ def along(
         found.append(Drafted(state, *drafted))
         state = after
     return found
+
+
+def anew(
+    decoder: Decoder,
+    params: Params,
+    prompt: Prompt,
+    written: Sequence[int],
+    sampling: Sampling | None = None,
+) -> list[Drafted]:
+    """A first draft, and a second after these tokens in every row, as many as a step
+    may commit: others than the first drafted, so that nothing of it serves."""
+    sampling = sampling or make_sampling(prompt.length.size, 1.0)
+    request = make_request(jax.random.key(3), prompt, 24, sampling)
+    state = jax.jit(lambda: generate.prefill(decoder, params, prompt, SLOTS))()
+
+    @jax.jit
+    def draft(state):
+        return decoder.drafter.draft(request.key, params.draft, request, state)
+
+    first = Drafted(state, *draft(state))
+    rows, more = jnp.arange(state.length.size)[:, None], jnp.arange(len(written))
+    tokens = state.tokens.at[rows, state.length[:, None] + more].set(jnp.array(written))
+    on = dict(tokens=tokens, length=state.length + len(written))
+    state = state._replace(draft_cache=first.cache, **on)
+    return [first, Drafted(state, *draft(state))]
 
 
 def whole(model: Model) -> Callable:
