@@ -34,6 +34,11 @@ def of(rule: str, draft: str | None = None, policy: str | None = None) -> str:
     return f"{UNKNOWN}: {', '.join(unknown)}"
 
 
+def is_unknown(guarantee: str) -> bool:
+    """Whether it says that a part was not certified."""
+    return guarantee.startswith(UNKNOWN)
+
+
 def is_certified(name: str) -> bool:
     """Whether a part of one's own passed as it is now."""
     return name in read() and read()[name] == digest(name)

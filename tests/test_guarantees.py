@@ -7,6 +7,7 @@ import pytest
 
 from specjax import guarantees, verifiers
 from specjax.cli import by_gamma
+from specjax.measure import verdict
 
 SOURCE = """
 from specjax.verifiers import lenient, token
@@ -64,5 +65,9 @@ def test_no_kernel_stands_for_a_verdict_of_ones_own(parts):
 
 
 def test_measure_says_that_nobody_knows():
-    row = {"exactness": "not certified: mine:own", "texts": 3, "temperature": 0.0}
-    assert "nobody knows (not certified: mine:own)" in by_gamma.same_text(row)
+    promise = "not certified: mine:own"
+    row = {"exactness": promise, "texts": 3, "temperature": 1.0, "draft_regime": "it"}
+    assert f"nobody knows ({promise})" in by_gamma.same_text(row)
+    assert verdict.same(row) == promise and verdict.law(row) == f"{promise}; it"
+    greedy = row | {"temperature": 0.0, "same_greedy_texts": 3}
+    assert verdict.same(greedy) == f"greedy texts 3 of 3 identical, {promise}"

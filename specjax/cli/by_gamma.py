@@ -185,7 +185,7 @@ def same_text(row: dict) -> str:
     """Whether a draft changes what is written, for who does not know the names."""
     guarantee, texts = row["exactness"], row["texts"]
     exact = guarantee in guarantees.EXACT
-    if guarantee.startswith(guarantees.UNKNOWN):
+    if guarantees.is_unknown(guarantee):
         return f"nobody knows ({guarantee}): `specjax certify` finds out"
     if row["temperature"] > 0 and not exact:
         return f"no: this rule writes other texts on purpose ({guarantee})"

@@ -3,6 +3,7 @@
 The page of a report, the terminal and `--json` have it from here.
 """
 
+from specjax import guarantees
 from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE
 from specjax.theory import speedup
 
@@ -51,22 +52,28 @@ def faster(row: dict) -> str:
 
 def same(row: dict) -> str:
     """What is promised of the text, and of greedy ones what was seen."""
-    exact = row["exactness"] in ("exact law", "pathwise")
+    promise = row["exactness"]
+    exact, known = promise in guarantees.EXACT, not guarantees.is_unknown(promise)
     if row["temperature"] == 0:
         found = f"greedy texts {row['same_greedy_texts']} of {row['texts']} identical"
-        return found if exact else f"{found}, by a rule that may change them"
-    return (
-        "same distribution" if exact else f"another distribution ({row['exactness']})"
-    )
+        others = "by a rule that may change them" if known else promise
+        return found if exact else f"{found}, {others}"
+    other = f"another distribution ({promise})" if known else promise
+    return "same distribution" if exact else other
 
 
 def law(row: dict) -> str:
     """What is promised of the output, and how its drafts come about."""
     promise = row["exactness"]
-    promised = {
+    exact = {
         "exact law": "same distribution as the target alone (exact)",
         "pathwise": "same text as the target alone, for the same seed (exact)",
-    }.get(promise, f"another distribution than the target's ({promise})")
+    }
+    unknown = guarantees.is_unknown(promise)
+    other = (
+        promise if unknown else f"another distribution than the target's ({promise})"
+    )
+    promised = exact.get(promise, other)
     kind = CERTAIN if row["temperature"] == 0 else row["draft_regime"]
     return f"{promised}; {DRAFTED.get(kind, kind)}"
 

@@ -70,7 +70,7 @@ def test_what_drafters_draw_follows_the_laws_that_they_carry(name):
     for chunk in (CHAINS, TREES):
         tally = soak.soak(verifiers.named(name), SEED, chunk)
         assert not tally.counts.any() and not tally.wrong_draws.any()
-        assert tally.draws.shape[1] >= 3 and (tally.draws[1] > 1000).all()
+        assert tally.draws.shape[1] >= 3 and (tally.draws[1] > 100).all()
 
 
 @pytest.mark.parametrize(("name", "chunk"), [("token", CHAINS), ("kseq", TREES)])
