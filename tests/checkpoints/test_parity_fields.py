@@ -12,6 +12,7 @@ from specjax.checkpoints import names_llama
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from tests.support import format_defaults as table  # noqa: E402
 from tests.support import transformers_models as theirs  # noqa: E402
 from tests.support.transformers_models import config_of, model_of  # noqa: E402
 
@@ -100,3 +101,16 @@ def test_every_field_of_their_class_is_used_or_refused_or_changes_nothing(model_
         elif name in ("bos_token_id", "eos_token_id"):
             assert after[1] != before[1]
     assert {"hidden_size", "rms_norm_eps", "rope_parameters"} <= seen, seen
+
+
+@pytest.mark.parametrize("kind", table.CONFIGS)
+def test_what_a_missing_field_is_read_as_is_the_default_of_their_class(kind):
+    config = transformers.AutoConfig.for_model(kind)
+    declared = {field.name: field.default for field in dataclasses.fields(config)}
+    compared = set()
+    for row in table.CONFIGS[kind]:
+        theirs = declared.get(row.key, getattr(config, row.key, row.value))
+        if row.value is not table.NOTHING and "rope" not in row.key:
+            assert (theirs or False) == (row.value or False), row
+            compared.add(row.key)
+    assert {"eos_token_id", "tie_word_embeddings"} & compared
