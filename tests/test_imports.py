@@ -30,7 +30,7 @@ FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
 TEXT = (*TEXT, *ours("progress questions prompt_lines text_files streaming"))
-TEXT = (*TEXT, *ours("serving mesh writing guarantees"))
+TEXT = (*TEXT, *ours("serving mesh writing locks guarantees"))
 TEXT = (*TEXT, *ours("foreign_names compilation_cache"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
@@ -38,7 +38,7 @@ CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
 ALONE = "types truncation plugins jax_flags theory native tokenizers"
-ALONE += " prompt_lines progress questions text_files writing foreign_names"
+ALONE += " prompt_lines progress questions text_files writing locks foreign_names"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
     "specjax.console": ours("writing foreign_names"),

@@ -13,6 +13,8 @@
 #SBATCH --signal=B:TERM@120
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$(dirname "$0")/../..}"
+# shellcheck disable=SC1091  # beside this script
+. experiments/launch/interpreter.sh
 again() {
   kill -TERM -- "-$stages" 2>/dev/null || true
   wait "$stages" || true

@@ -14,6 +14,8 @@
 #SBATCH --signal=B:TERM@120
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$(dirname "$0")/../..}"
+# shellcheck disable=SC1091  # beside this script
+. experiments/launch/interpreter.sh
 again() {
   kill -TERM "$rows" 2>/dev/null || true
   wait "$rows" || true
@@ -21,6 +23,6 @@ again() {
 }
 trap again TERM
 # Where one process is lost the others end too.
-srun --kill-on-bad-exit=1 .venv/bin/python -m experiments.run --out runs/hosts "$@" --distributed &
+srun --kill-on-bad-exit=1 "$PYTHON" -m experiments.run --out runs/hosts "$@" --distributed &
 rows=$!
 wait "$rows"

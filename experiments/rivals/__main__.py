@@ -55,7 +55,7 @@ def run(
             )
         for name in wanted or known:
             row = f"{setting.size}_{name}"
-            if not again and bench.kept(out, [row], setting):
+            if not again and bench.kept(out, [row], setting, known[name]):
                 print(f"bench/{row}: kept", flush=True)
                 continue
             begun = time.monotonic()

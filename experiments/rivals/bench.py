@@ -41,10 +41,17 @@ def there(out: Path) -> dict[str, dict]:
     return records.latest(jsonl.read(out / "bench.jsonl"))
 
 
-def kept(out: Path, rows: Sequence[str], setting: Any) -> bool:
-    """Whether all of these rows are there, with this setting."""
-    known, text = there(out), config(setting)
-    return all(x in known and known[x]["provenance"]["config"] == text for x in rows)
+def kept(
+    out: Path, rows: Sequence[str], setting: Any, measurement: Measurement
+) -> bool:
+    """Whether all of these rows are there, with this setting, measured of files that
+    hold what those of the measurement do."""
+    known, digests = there(out), provenance.inputs(measurement.inputs)
+    wanted = {"config": config(setting), "inputs": digests}
+    origins = [known[row]["provenance"] for row in rows if row in known]
+    return len(origins) == len(rows) and all(
+        {name: origin.get(name) for name in wanted} == wanted for origin in origins
+    )
 
 
 def put(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from experiments.rivals.bench import ROOT
 from experiments.rivals.children import Refused
+from specjax.measure import provenance
 
 FLOAT, EIGHT, DYNAMIC, FOUR = "float32", "int8", "int8_dynamic", "q4_1"
 OPTIMUM = "optimum-cli"
@@ -28,6 +29,12 @@ class Exports(NamedTuple):
 
     file: Path
     work: Path
+
+
+def place(work: Path, name: str, weights: Path) -> Path:
+    """Returns where formats are kept that are made of these weights, and of no others
+    of their name."""
+    return work / f"{name}-{provenance.digest(weights)[:16]}"
 
 
 def file(exports: Exports) -> Path:

@@ -15,7 +15,14 @@ import numpy as np
 
 from experiments.rivals import agreement, calls, children, ratios
 from experiments.rivals.children import Child, Refused, Taken
-from experiments.rivals.exports import ENGINES, FLOAT, Exports, beside, called
+from experiments.rivals.exports import (
+    ENGINES,
+    FLOAT,
+    Exports,
+    beside,
+    called,
+    place,
+)
 from specjax import pretrained, prompts, questions, sides, text_files
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
@@ -65,6 +72,21 @@ def batches(setting: LanguageSetting) -> list[int]:
     return sorted({1, setting.batch})
 
 
+def check(setting: LanguageSetting) -> None:
+    """Raises ValueError for a setting that has no row of several texts."""
+    if setting.texts < setting.batch:
+        raise ValueError(
+            f"--texts {setting.texts} are fewer than --batch {setting.batch}: ask for"
+            " more texts, or for a smaller batch"
+        )
+
+
+def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
+    """Returns the files that are measured. Raises ValueError for a model that is not
+    here."""
+    return (file, *pretrained.files_of(pretrained.describe(setting.model)))
+
+
 def measure(
     setting: LanguageSetting, file: Path, work: Path, texts_to: Path | None = None
 ) -> Iterator[tuple[str, dict]]:
@@ -72,7 +94,7 @@ def measure(
     what every engine wrote, as `specjax microscope --texts` reads it."""
     target = pretrained.load(setting.model)
     every = asked(file, target, setting.texts, setting.longest)
-    exports = Exports(target.files[0], work / setting.model)
+    exports = Exports(target.files[0], place(work, setting.model, target.files[0]))
     *names, long, alone = rows(setting)
     with ExitStack() as stack:
         opened = open_all(setting, exports, target.ends, stack)

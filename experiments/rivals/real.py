@@ -3,8 +3,8 @@
 FILE has questions of a benchmark, such as Spec-Bench, a JSON object a line; FOLDER of
 --speech has recordings and their transcripts.tsv. Nothing of either is recorded but
 numbers. Each row is appended to OUT/bench.jsonl; rows of a model that are there
-already, with the same settings, are kept unless `--again`. An engine is in a process
-of its own, and all of them are on the same few cores.
+already, with the same settings, weights and files, are kept unless `--again`. An engine
+is in a process of its own, and all of them are on the same few cores.
 """
 
 import argparse
@@ -46,7 +46,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     work, texts_to, out = chosen.work, chosen.texts_to, chosen.out
-    measurement = Measurement(dict, MODULE, dtype="float32")
     versions = bench.installed(PACKAGES.split())
     asked = {
         language: (chosen.questions, language.LanguageSetting, "--questions FILE"),
@@ -58,7 +57,11 @@ def run(chosen: argparse.Namespace) -> None:
         if files is None:
             print(f"bench/{usual.model}: not measured, it needs {flag}")
             continue
-        if not chosen.again and bench.kept(out, module.rows(setting), setting):
+        module.check(setting)
+        inputs = module.inputs(setting, files)
+        measurement = Measurement(dict, MODULE, inputs, dtype="float32")
+        rows = module.rows(setting)
+        if not chosen.again and bench.kept(out, rows, setting, measurement):
             print(f"bench/{usual.model}: kept")
             continue
         begun = time.monotonic()

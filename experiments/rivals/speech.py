@@ -59,6 +59,19 @@ def rows(setting: SpeechSetting) -> list[str]:
     return [setting.model]
 
 
+def check(setting: SpeechSetting) -> None:
+    """Raises ValueError for a setting without recordings."""
+    if setting.recordings < 1:
+        raise ValueError(f"--recordings {setting.recordings}: ask for at least 1")
+
+
+def inputs(setting: SpeechSetting, folders: list[Path]) -> tuple[Path, ...]:
+    """Returns the files that are measured. Raises ValueError for a model that is not
+    here."""
+    heard = [each.file for x in folders for each in recordings(x, setting)]
+    return (*heard, *pretrained.files_of(pretrained.describe(setting.model)))
+
+
 def measure(
     setting: SpeechSetting, folders: list[Path], work: Path, texts_to: Path | None
 ) -> Iterator[tuple[str, dict]]:
@@ -114,8 +127,9 @@ def open_one(
     place = published.path(setting.model)
     if place is None:
         raise Refused(f"{setting.model} is not here: specjax fetch {setting.model}")
-    make = exports.WHISPER.get(module)
-    path = place if make is None else make(place, work / setting.model)
+    make, path = exports.WHISPER.get(module), place
+    if make is not None:
+        path = make(place, exports.place(work, setting.model, place / "model.bin"))
     drafts = {"drafted": setting.draft} if setting.draft else {}
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
     loader = f"{__package__}.{module}:speech"

@@ -52,7 +52,9 @@ def data(
     read: Stream, held_out: Mapping[str, tuple[Stream, int]]
 ) -> Callable[[Stage], Data]:
     """Windows of a stage's size. held_out: by name, a stream and how many batches of
-    it are measured on, the same ones always."""
+    it are measured on, the same ones always. A run is of one stream: it does not go on
+    with another."""
+    about = {loop.TEXT: loop.digest(read)}
 
     def of(stage: Stage) -> Data:
         size = stage.recipe.batch, stage.recipe.length
@@ -60,7 +62,7 @@ def data(
             name: [rows(other, (1, i), *size) for i in range(count)]
             for name, (other, count) in held_out.items()
         }
-        return Data(lambda seed: rows(read, seed, *size), fixed, next_token_loss)
+        return Data(lambda seed: rows(read, seed, *size), fixed, next_token_loss, about)
 
     return of
 

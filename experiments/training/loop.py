@@ -35,12 +35,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax import console, mesh, progress, writing
+from specjax import console, locks, mesh, progress, writing
 from specjax.checkpoints import Config
 from specjax.keys import root_key
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
+TEXT = "text"  # of `Task.sizes`, the digest of what is learnt from; older runs lack it
 
 
 class Recipe(NamedTuple):
@@ -105,7 +106,7 @@ def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
     or the weights are no longer finite. At SIGTERM, as before a machine is taken away,
     the step is finished and kept, and the process ended by `console.terminated`.
     """
-    with mesh.using(devices):
+    with mesh.using(devices), locks.alone(folder):
         check_mesh(folder.name, task, recipe)
         params = trained(folder, task, recipe)
     return jax.device_get(params) if devices else jax.tree.map(jnp.asarray, params)
@@ -269,6 +270,8 @@ def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
     if path.exists():
         there, here = json.loads(path.read_text()), sizes | lasting
         there = there["config"] | there["recipe"]
+        if TEXT in here:
+            there.setdefault(TEXT, here[TEXT])
         if step <= min(it["steps"] - it["decay"] for it in (there, here)):
             there |= {key: here[key] for key in ("steps", "decay")}
         unlike = [

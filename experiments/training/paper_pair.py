@@ -41,9 +41,8 @@ def main() -> None:
     path = out / "tokenizer.model"
     pieces = tokenizer.keep(path, lambda: tokenizer.train(sentences, vocab))
     coded = language.encode(pieces, sentences)
-    if not (out / "bigram.safetensors").exists():
-        table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
-        zoo.save_ngrams(out / "bigram.safetensors", table)
+    table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
+    zoo.save_ngrams(out / "bigram.safetensors", table)
     held_out = language.encode(pieces, read_lines(chosen.held_out))
     fixed = {"held_out": (language.stream(held_out), HELD_OUT)}
     data = {"text": language.data(language.stream(coded), fixed)}

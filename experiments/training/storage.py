@@ -23,13 +23,15 @@ def keep(
     about: Mapping[str, Any],
     save: Callable = np.savez,
 ) -> Arrays:
-    """Arrays by name; once, then from `path`."""
+    """Arrays by name; made once, then read from `path`. about: what they are made of,
+    which files of older versions say nothing of. Raises ValueError for arrays that were
+    made of something else."""
     settings = json.dumps(about, sort_keys=True)
     if not path.exists():
         arrays = {**make(), "about": settings}
         writing.save(path, lambda file: save(file, **arrays))
     read = np.load(path)
-    if str(read.get("about")) != settings:
+    if str(read.get("about")) not in (settings, "{}"):
         raise ValueError(
             f"{path} was written by another target or other settings: delete it"
         )

@@ -1,5 +1,6 @@
 """Trains the subword tokenizers of the bundled models with SentencePiece."""
 
+import hashlib
 import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +14,12 @@ def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePiecePr
     if not path.exists():
         storage.replace(path, make())
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+def about(pieces: sentencepiece.SentencePieceProcessor) -> dict[str, str]:
+    """Returns what texts were cut by, for `storage.keep`."""
+    model = pieces.serialized_model_proto()
+    return {"tokenizer": hashlib.sha256(model).hexdigest()}
 
 
 def train(documents: Iterable[str], vocab: int) -> bytes:

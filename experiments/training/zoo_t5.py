@@ -13,6 +13,7 @@ Half of the texts are written at T = 0. Drafts that read the input learn to copy
 while, and for long. One that does not read it cannot agree much, and is left at that.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -106,7 +107,9 @@ def of_target(train: tasks.Texts, valid: tasks.Texts, recipe: dict) -> pipeline.
             if name not in shares["seed"]
         }
         sample = sampler(train, shares[part], stage)
-        return Data(sample, fixed | added, pairs.cross_entropy)
+        whole = "".join(pairs.digest(train[name]) for name in sorted(shares[part]))
+        about = {loop.TEXT: hashlib.sha256(whole.encode()).hexdigest()}
+        return Data(sample, fixed | added, pairs.cross_entropy, about)
 
     return {"seed": partial(data, "seed"), "tasks": partial(data, "share")}
 

@@ -29,14 +29,18 @@ def measure(
 
     def so_far(turns: list[categories.Turn]) -> None:
         row = categories.rows(*case, turns)[ALL]
-        saving.keep(record(flags, name, row, time.monotonic() - begun))
+        seconds = time.monotonic() - begun
+        saving.keep(record(flags, name, row, seconds, inputs=saving.inputs))
 
     with parser.refusing(FloatingPointError):
         turns = categories.decode(*case, so_far)
     ms = categories.call_ms(*case)
     rows = categories.rows(*case, turns, flags.by, ms)
     seconds = time.monotonic() - begun
-    groups = {k: record(flags, name, row, seconds) for k, row in rows.items()}
+    groups = {
+        group: record(flags, name, row, seconds, inputs=saving.inputs)
+        for group, row in rows.items()
+    }
     for group, made in groups.items():
         made["row"] += f", {group}"
     saved = saving.append_all(flags, groups.values())

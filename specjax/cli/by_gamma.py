@@ -43,7 +43,8 @@ def measure(
     begun = time.monotonic()
 
     def made(row: dict) -> dict:
-        return record(flags, row["draft"], row, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        return record(flags, row["draft"], row, seconds, inputs=saving.inputs)
 
     def so_far(row: dict) -> None:
         saving.keep(made(row))

@@ -28,7 +28,7 @@ SAME += ("best_gamma", "slots", "new_tokens", "texts", "tokens", "same_greedy_te
 SAME += ("kernels", "others", "chosen_on")
 NO_SETTINGS = {"json", "name", "out", "report", "specdec"}  # but flags of measure
 DRIFT = 0.05  # of the target's time, beyond twice its error: by more than noise
-MADE = ("commit", "dirty", "device", "versions", "dtype", "seed")
+MADE = ("commit", "dirty", "device", "versions", "dtype", "seed", "inputs")
 HEAD = ("quantity", "gamma", "A", "B", "B - A", "95 % interval", "B / A", "")
 
 Name = tuple[str, int | None]  # a quantity and, where it depends on one, its gamma

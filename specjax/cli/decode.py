@@ -20,6 +20,7 @@ from typing import Any
 from specjax import (
     console,
     drafts,
+    locks,
     native,
     plans,
     pretrained,
@@ -28,7 +29,7 @@ from specjax import (
     streaming,
     text,
 )
-from specjax.cli import blocks, content, locks, workers
+from specjax.cli import blocks, content, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
 from specjax.cli.texts_folder import (

@@ -21,7 +21,8 @@ from specjax.cli.saving import Saving
 from specjax.console import Parser
 from specjax.measure import costs, forecast, specdec, walltime
 from specjax.measure.provenance import digest
-from specjax.measure.row import versions
+from specjax.measure.provenance import inputs as inputs_of
+from specjax.measure.row import own_files, versions
 from specjax.measure.texts import truncation, width
 from specjax.prompts import Prompts
 from specjax.questions import Chosen
@@ -79,6 +80,9 @@ def ready(
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, answer=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
+        own = own_files(flags.rule, flags.policy)
+        files = *target.files, *draft.files, *own, Path(flags.data)
+        saving.inputs = inputs_of(files)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         kernels = fused.of_setting(target, draft, setting)

@@ -16,6 +16,7 @@ from specjax import console, drafts, progress, sides
 from specjax.cli.saving import Saving, record
 from specjax.console import Parser
 from specjax.exactness.other_engines import Finding, OtherText, explain, read
+from specjax.measure import provenance
 from specjax.pretrained import Pretrained
 
 UNREAD = "draft", "rule", "policy", "data", "gammas", "tokens", "batch", "kernels"
@@ -67,7 +68,8 @@ def of_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict:
     print(summary(row), end="\n\n")
     name, row = f"{flags.texts.stem}, {dtype}", {"target": target.name, **row}
     seconds = time.monotonic() - begun
-    return record(flags, name, row, seconds, "other_engines", dtype)
+    inputs = provenance.inputs((*target.files, flags.texts))
+    return record(flags, name, row, seconds, "other_engines", dtype, inputs=inputs)
 
 
 def named(model: Pretrained) -> Callable[[int], str]:

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from specjax import console
@@ -19,9 +19,12 @@ def record(
     seconds: float,
     table: str = "measure",
     dtype: str | None = None,
+    *,
+    inputs: Mapping[str, str],
 ) -> dict:
     """A row as `specjax compare` and the experiments read it. name: of the row, where
-    --name gives none. dtype: None is that of --dtype."""
+    --name gives none. dtype: None is that of --dtype. inputs: digests of the files that
+    were measured (`provenance.inputs`)."""
     told = vars(flags)
     made = conditions(dtype or flags.dtype, told.get("seed"), seconds)
     config = "".join(f"{k} = {v!r}\n" for k, v in sorted(told.items()))
@@ -33,7 +36,12 @@ def record(
         "scale": "measured",
         "measured": row,
         "published": None,
-        "provenance": {"commit": None, **made, "config": config},
+        "provenance": {
+            "commit": None,
+            **made,
+            "config": config,
+            "inputs": dict(inputs),
+        },
     }
 
 
@@ -44,11 +52,12 @@ def tell(flags: argparse.Namespace, line: str) -> None:
 
 class Saving:
     """A file to append to, and one beside it for what is not whole yet. path: None
-    saves nothing."""
+    saves nothing. inputs: digests of the files that are measured, for `record`."""
 
     def __init__(self, path: str | Path | None):
         self.path = None if path is None else Path(path)
         self.kept = False
+        self.inputs = {}
 
     @property
     def partial(self) -> Path:

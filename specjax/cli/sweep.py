@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import configs, console
-from specjax.cli import locks, workers
+from specjax import configs, console, locks
+from specjax.cli import workers
 from specjax.cli.workers import finished
 from specjax.configs import RowFile, flags
 from specjax.configs.run import OUT

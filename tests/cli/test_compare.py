@@ -152,11 +152,12 @@ def test_a_row_without_errors_must_be_equal_in_everything(run):
     assert row["unequal"] == [{"name": "speed", "a": 1.5, "b": 1.6}]
 
 
-def test_provenance_that_differs_is_listed(run):
+def test_provenance_that_differs_is_listed(run, monkeypatch):
     elsewhere = {"commit": "bbbb", "device": {"platform": "gpu", "kind": "H"}}
     elsewhere |= {"versions": {"jax": "0.11.0", "numpy": "2.4.6"}, "seed": 1}
     elsewhere |= {"config": "# Others:\nTOKENS = 20\nplayers.model.name = 'a'\n"}
-    elsewhere |= {"date": "2026-02-02"}
+    elsewhere |= {"date": "2026-02-02", "inputs": {"m.safetensors": "0f", "p": "1"}}
+    monkeypatch.setitem(PROVENANCE, "inputs", {"m.safetensors": "0e", "p": "1"})
     document = run([RECORD], [record(provenance=elsewhere)], "--json")
     (row,) = document["rows"]
     assert [tuple(entry.values()) for entry in row["provenance"]] == [
@@ -165,6 +166,7 @@ def test_provenance_that_differs_is_listed(run):
         ("device.kind", "cpu", "H"),
         ("versions.jax", "0.10.2", "0.11.0"),
         ("seed", 0, 1),
+        ("inputs.m.safetensors", "0e", "0f"),
         ("TOKENS", "10", "20"),
     ]
     text = run([RECORD], [record(provenance=elsewhere)])

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from specjax import console, pretrained, text, zoo
-from specjax.cli import blocks, content, decode, locks, workers, worlds
+from specjax import console, locks, pretrained, text, zoo
+from specjax.cli import blocks, content, decode, workers, worlds
 from specjax.models import gpt
 from tests import conftest
 

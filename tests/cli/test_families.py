@@ -5,6 +5,7 @@ Commands know Llamas of all styles as one family.
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,9 @@ def test_a_family_goes_through_a_command(family, command, folder_of, tmp_path, c
         assert measured["encodes"] == (family == "t5") and measured["ends"]
         assert 0 < measured["alpha"] < 1 and measured["prefill_target_ms"] > 0
         assert " costs most\n" in printed and record["provenance"]["dtype"] == dtype
+        names = {Path(x).name for x in record["provenance"]["inputs"]}
+        assert {"prompts.jsonl", "model.safetensors", "config.json"} <= names
+        assert any("token" in name for name in names)
     else:
         assert f", {dtype}, " in printed
         assert "passed" in printed or "Nothing differs" in printed

@@ -25,7 +25,7 @@ LAUNCH = ROOT / "experiments/launch"
 
 def stubs(folder: Path, **scripts: str) -> dict[str, str]:
     """Programs of these names, first on PATH."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in scripts.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
         (folder / name).chmod(0o755)
@@ -90,10 +90,12 @@ def test_a_job_of_slurms_is_told_and_goes_back_into_the_queue(
     """By its stages' script, or by `srun` on several hosts."""
     waits = WAITS.format(tmp_path, f'echo "$0 $*" >{tmp_path}/asked\n')
     own = stubs(tmp_path / "bin", srun=waits, scontrol=f'echo "$@" >>{tmp_path}/asked')
+    shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
     stages = tmp_path / "experiments/gpu/run_all.sh"
     stages.parent.mkdir(parents=True)
     shutil.copy(tmp_path / "bin/srun", stages)
     own |= {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    own |= {"PYTHON": sys.executable}
     job = subprocess.Popen(["bash", LAUNCH / script[0], *script[1:]], env=own)
     deadline = time.monotonic() + 30
     while not (tmp_path / "asked").exists() and time.monotonic() < deadline:
@@ -106,19 +108,118 @@ def test_a_job_of_slurms_is_told_and_goes_back_into_the_queue(
     assert then == ["told", "requeue 7"]
 
 
-def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
+# A Python that serves, and makes environments like itself; and one that does not.
+SERVES = """echo "$*" >>{0}/asked
+case "$*" in *venv*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;; esac"""
+OLD = "echo 'is Python 3.10, and specjax needs 3.11' >&2; exit 1"
+PYTHONS = "python3", "python3.11", "python3.12", "python3.13"
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Runs a script of a checkout with stand-ins alone; what they were asked."""
     shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
-    said = f'printf "%s\\n" "$*" >>{tmp_path}/asked'
-    own = stubs(tmp_path / "bin", gcloud=said, git=said)
-    script = ["bash", tmp_path / "experiments/launch/tpu_vm.sh"]
-    done = subprocess.run([*script, "vm", "zone"], env=own, capture_output=True)
-    assert done.returncode == 2 and b"usage" in done.stderr
-    subprocess.run([*script, "vm", "zone", "a.gin:b", "c d.gin"], env=own, check=True)
-    asked = (tmp_path / "asked").read_text()
-    assert "experiments.run --out records a.gin:b c\\ d.gin" in asked
-    assert re.search(
-        r"scp --recurse vm:specjax/records/\* runs/tpu/ --zone zone", asked
+
+    def run(name: str, *arguments: str, env=(), **scripts: str):
+        (tmp_path / "asked").write_text("")
+        scripts = {k: v.replace("{}", str(tmp_path)) for k, v in scripts.items()}
+        own = stubs(tmp_path / "bin", **scripts) | {"HOME": str(tmp_path)}
+        own |= {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+        own = {k: v for k, v in own.items() if k != "PYTHON"} | dict(env)
+        command = ["bash", tmp_path / "experiments/launch" / name, *arguments]
+        how = dict(cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(command, env=own, **how)
+        return done, (tmp_path / "asked").read_text()
+
+    return run
+
+
+def test_a_script_takes_a_python_that_can_run_specjax(launch, tmp_path):
+    """The checkout's own first; one line where there is none."""
+    old = dict.fromkeys(PYTHONS, OLD)
+    done, asked = launch("slurm_hosts.sh", "a.gin", srun="exit 9", **old)
+    assert done.returncode == 2 and not asked and done.stderr.count("\n") == 1
+    assert "python3 is Python 3.10, and specjax needs 3.11: experiments/" in done.stderr
+    stubs(tmp_path / ".venv/bin", python=SERVES.format(tmp_path))
+    said = f'echo "srun $*" >>{tmp_path}/asked'
+    done, asked = launch("slurm_hosts.sh", "a.gin", srun=said, **old)
+    assert done.returncode == 0, done.stderr
+    assert "srun --kill-on-bad-exit=1 .venv/bin/python -m experiments.run" in asked
+    (tmp_path / "experiments/gpu").mkdir()
+    stubs(tmp_path / "experiments/gpu", **{"run_all.sh": f"echo $PYTHON >{tmp_path}/a"})
+    done, _ = launch("slurm.sh", "texts", **old)
+    assert (tmp_path / "a").read_text() == ".venv/bin/python\n", done.stderr
+
+
+def test_an_environment_is_made_of_a_new_python_and_a_broken_one_anew(launch, tmp_path):
+    good, old = SERVES.format(tmp_path), dict.fromkeys(PYTHONS, OLD)
+    install = "-m pip install --quiet --editable .[tpu,experiments]\n"
+    broken = tmp_path / ".venv/bin"
+    broken.mkdir(parents=True)  # as a venv without ensurepip leaves it
+    fetched = f"echo 'mkdir -p $HOME/.local/bin; cp {tmp_path}/uv $HOME/.local/bin/uv'"
+    stubs(tmp_path, uv=good)
+    for scripts, taken in (
+        (old | {"python3.12": good}, "-m venv .venv"),
+        (old | {"curl": fetched}, "venv --quiet --seed --python 3.12 .venv"),
+    ):
+        done, asked = launch("environment.sh", "tpu,experiments", **scripts)
+        assert done.returncode == 0, done.stderr
+        assert taken in asked.splitlines() and asked.endswith(install)
+        stubs(broken, python="exit 1")
+    stubs(broken, python=good)  # which serves, and stays
+    done, asked = launch("environment.sh", "tpu,experiments", **old)
+    assert "venv" not in asked and asked.endswith(install), done.stderr
+    done, _ = launch("environment.sh")
+    assert done.returncode == 2 and "usage" in done.stderr
+
+
+def test_xpk_gets_an_image_that_it_can_pull_and_a_folder_that_is_mounted(launch):
+    said = 'echo "${0##*/} $*" >>{}/asked\n'
+    arguments = "own", "zone", "pkg.dev/a/specjax:tpu", "a.gin:b"
+    for stored, made in ("none", 1), ("NAME TYPE\nspecjax gcpfilestore", 0):
+        run = launch("xpk.sh", *arguments, docker=said, xpk=f"{said}echo '{stored}'")
+        assert run[0].returncode == 0, run[0].stderr
+        asked = run[1].splitlines()
+        assert asked[1] == "docker push pkg.dev/a/specjax:tpu"
+        create = [x for x in asked if x.startswith("xpk storage create specjax ")]
+        assert len(create) == made and all("--mount-point=/kept " in x for x in create)
+        assert "--docker-image=pkg.dev/a/specjax:tpu --storage=specjax" in asked[-1]
+        assert asked[-1].endswith("experiments.run --out /kept/results a.gin:b")
+    assert launch("xpk.sh", "own")[0].returncode == 2
+
+
+def test_rows_go_to_a_tpu_and_records_come_back(launch, tmp_path):
+    """On every host of a slice, which is made where it is not there."""
+    said = f'printf "%s\\n" "$*" >>{tmp_path}/asked\n'
+    there = said + 'case "$*" in *describe*) echo "{}";; esac'
+    absent = (
+        said
+        + f"""case "$*" in
+      *create*) touch {tmp_path}/made;;
+      *describe*) [ -e {tmp_path}/made ] && echo 10.0.0.1;; esac"""
     )
+    arguments = "vm", "zone", "a.gin:b", "c d.gin"
+    done, _ = launch("tpu_vm.sh", *arguments[:2], gcloud=said, git=said)
+    assert done.returncode == 2 and "usage" in done.stderr
+    run = "experiments.run --out records a.gin:b c\\ d.gin"
+    for hosts, last in ("10.0.0.1", ""), ("10.0.0.1;10.0.0.2", " --distributed"):
+        scripts = dict(gcloud=there.format(hosts), git=said)
+        done, asked = launch("tpu_vm.sh", *arguments, **scripts)
+        assert done.returncode == 0, done.stderr
+        assert f"{run}{last} --zone zone\n" in asked
+        assert "ssh vm --worker=all --command" in asked
+        assert "vm:specjax.tar.gz --worker=all --zone zone" in asked
+        assert "launch/environment.sh tpu,experiments\n" in asked
+        assert "scp --recurse vm:specjax/records/* runs/tpu/ --zone zone" in asked
+    scripts = dict(gcloud=absent, git=said)
+    done, asked = launch("tpu_vm.sh", *arguments, **scripts)
+    assert done.returncode == 2 and "create" not in asked
+    assert "has no TPU VM vm: name its kind, such as TYPE=" in done.stderr
+    kind = {"TYPE": "v5litepod-8"}
+    done, asked = launch("tpu_vm.sh", *arguments, env=kind, **scripts)
+    assert done.returncode == 0, done.stderr
+    made = "--accelerator-type v5litepod-8 --version v2-alpha-tpuv5-lite --zone zone"
+    assert f"create vm {made}\n" in asked and run in asked
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 
-from experiments.training import language, storage
+from experiments.training import language, storage, tokenizer
 from experiments.training.language import Stream
 from experiments.training.texts import corpus, packages
 
@@ -39,7 +39,7 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
             flat[f"{name}_starts"] = starts
         return flat
 
-    flat = storage.keep(path, read, {}, np.savez_compressed)
+    flat = storage.keep(path, read, tokenizer.about(pieces), np.savez_compressed)
     library, others, *held_out = (
         Stream(flat[f"{name}_tokens"].astype(np.int32), flat[f"{name}_starts"])
         for name in ("library", "others", "held_out", "packages")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.training import pairs, storage
+from experiments.training import pairs, storage, tokenizer
 from experiments.training.pairs import Pair
 from experiments.training.texts import correction, documentation, packages
 from specjax.models import t5
@@ -62,7 +62,8 @@ def load(path: Path, pieces, folder: Path) -> Texts:
         storage.write_json(path.with_suffix(".json"), about)
         return packed(texts)
 
-    return unpacked(storage.keep(path, made, {}, np.savez_compressed))
+    about = tokenizer.about(pieces)
+    return unpacked(storage.keep(path, made, about, np.savez_compressed))
 
 
 def packed(texts: Texts) -> dict[str, np.ndarray]:

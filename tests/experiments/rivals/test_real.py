@@ -14,8 +14,10 @@ from experiments.rivals import (
     language,
     padding,
     ratios,
+    real,
 )
 from specjax.checkpoints import published
+from specjax.measure import row
 from specjax.prompts import Prompts
 
 ENGINE = """
@@ -125,6 +127,27 @@ def test_a_folder_is_complete_or_not_there(tmp_path):
     assert exports.made(made, half) == made
     with pytest.raises(children.Refused, match=r"python3: no such thing"):
         exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
+
+
+def test_rows_are_kept_of_the_same_files_alone(tmp_path):
+    weights, setting = tmp_path / "a.gguf", language.LanguageSetting(texts=8)
+    weights.write_bytes(b"1")
+    measured = row.Measurement(dict, "m", (weights,))
+    assert not bench.kept(tmp_path, ["a"], setting, measured)
+    bench.put(tmp_path, "a", {}, (measured, setting, 1.0), {})
+    assert bench.kept(tmp_path, ["a"], setting, measured)
+    assert not bench.kept(tmp_path, ["a", "b"], setting, measured)
+    assert not bench.kept(tmp_path, ["a"], setting._replace(gamma=3), measured)
+    made = exports.place(tmp_path, "a", weights)
+    weights.write_bytes(b"2")
+    assert not bench.kept(tmp_path, ["a"], setting, measured)
+    assert exports.place(tmp_path, "a", weights) != made
+
+
+def test_fewer_texts_than_a_batch_are_refused_before_anything(tmp_path):
+    argv = ["--questions", str(tmp_path / "none.jsonl"), "--out", str(tmp_path)]
+    with pytest.raises(SystemExit, match="--texts 2 are fewer than --batch 8: ask for"):
+        real.main([*argv, "--texts", "2"])
 
 
 @pytest.mark.slow

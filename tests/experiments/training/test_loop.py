@@ -18,6 +18,7 @@ from flax import serialization
 from experiments.training import events, language, loop, pipeline, tokenizer
 from experiments.training.pipeline import Stage
 from experiments.training.texts import corpus
+from specjax import locks
 from specjax.models import gpt
 
 CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
@@ -122,6 +123,15 @@ def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
             run(folder, data, RECIPE._replace(**change))
     with pytest.raises(ValueError, match="another recipe"):
         run(folder, data, config=CONFIG._replace(dim=16))
+    other = data._replace(tokens=data.tokens[::-1].copy())
+    with pytest.raises(ValueError, match=r"another recipe \(text is .* there and"):
+        run(folder, other)
+    older = json.loads((folder / "recipe.json").read_text())
+    del older["config"]["text"]  # of a run that noted none
+    (folder / "recipe.json").write_text(json.dumps(older))
+    run(folder, data)
+    with locks.alone(folder), pytest.raises(ValueError, match="worked on by process"):
+        run(folder, data)
 
 
 def test_windows_begin_documents_and_the_rate_rises_stays_and_falls(data):
