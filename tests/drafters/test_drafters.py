@@ -17,10 +17,11 @@ from specjax.drafters import (
     rollout,
     suffix,
 )
+from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder, build_step
-from specjax.types import Drafter, Kept, Params, Policy, Request, Sampling, State
+from specjax.types import Draft, Drafter, Kept, Params, Policy, Request, Sampling, State
 from tests.support import tiny
 from tests.support.drafted import along
 
@@ -111,6 +112,19 @@ def test_copying_looks_in_its_context():
 def test_least_leaves_out_what_matches_less():
     state = state_of([[5, 6, 7, 6], [5, 6, 7, 5, 6]])
     assert drafted(copying.build(3, 3, 2), state)[0] == [[], [7, 5, 6]]
+
+
+def test_where_nothing_is_copied_a_draft_is_short():
+    """And as long as what there is to copy where something is."""
+
+    def draft(key, params, request, state):
+        return Draft(jnp.zeros((3, 5), jnp.int32), state.budget, None), ()
+
+    drafter = copying.short_else(Drafter(no_cache, draft, 5), least=2, short=2)
+    texts = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6], [5, 6, 7, 8, 5, 6]]
+    state = state_of(texts, budget=np.array([9, 9, 1]))
+    assert [len(row) for row in drafted(drafter, state)[0]] == [4, 2, 1]
+    assert drafter.widths == (2,)
 
 
 def test_what_is_copied_has_a_law_that_is_sure_of_it():
