@@ -5,6 +5,7 @@ Axes: B rows, G = gamma.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from specjax.types import Draft, Law, Verdict
@@ -27,19 +28,25 @@ def draft_of(made: Any, batch: int, gamma: int) -> tuple[Draft, Any]:
     draft = made[0]
     check_whole("the draft's tokens", draft.tokens, (batch, gamma))
     check_whole("the draft's num", draft.num, (batch,))
-    law = draft.law
-    if law is not None and not isinstance(law, Law):
+    for law in jax.tree.leaves(draft.law, is_leaf=lambda it: isinstance(it, Law)):
+        check_law(law, (batch, gamma))
+    return made
+
+
+def check_law(law: Any, shape: tuple[int, int]) -> None:
+    """Raises ValueError for what is no law of this shape [B, G]. A custom rule may read
+    several, in any tree."""
+    if not isinstance(law, Law):
         raise ValueError(
             f"the draft's law is of class {type(law).__name__}: give"
             " probs.standardize(logits, request.sampling) of logits [B, G, V] that the"
             " tokens were drawn from, or None where nothing was drawn"
         )
-    if law is not None and jnp.shape(law.top) != (batch, gamma):
+    if jnp.shape(law.top) != shape:
         raise ValueError(
-            f"the draft's law must be of {(batch, gamma)} rows and tokens; got"
+            f"the draft's law must be of {shape} rows and tokens; got"
             f" {jnp.shape(law.top)}"
         )
-    return made
 
 
 def check_verdict(verdict: Any, batch: int, gamma: int) -> None:

@@ -28,6 +28,7 @@ import pytest
 FULLY = (
     "tests.exactness.test_audit",
     "tests.exactness.test_goodness",
+    "tests.exactness.test_pairs",
     "tests.exactness.test_sampled",
     "tests.exactness.test_soak",
     "tests.native.test_product",

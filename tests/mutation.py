@@ -40,8 +40,8 @@ NOISE = f"""
 NAMES = """
 ## Wrong names of noise, caught by the record of keys
 
-`specjax.exactness.draws` finds for each a key that serves two draws, or draws whose
-keys it does not see.
+`specjax.exactness.draws` finds for each a key that serves two draws, or that no draw is
+seen.
 
 | what is wrong |
 | --- |

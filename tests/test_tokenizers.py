@@ -44,6 +44,17 @@ def test_the_bundled_ones_put_the_ids_around_that_their_models_want():
     assert t5.piece(6015) == "<6015>"
 
 
+def test_a_file_that_is_written_anew_is_another_tokenizer(tmp_path):
+    file = shutil.copy(zoo.FOLDER / "tokenizer.model", tmp_path / "a.model")
+    first = tokenizers.read(file)
+    assert tokenizers.read(file) is first
+    shutil.copy(zoo.FOLDER / "t5.model", file)
+    second = tokenizers.read(file)
+    assert second.vocab != first.vocab
+    (tmp_path / "tokenizer_config.json").write_text("{}")  # which says how it is read
+    assert tokenizers.read(file) is not second
+
+
 def test_a_tokenizer_json_gives_the_ids_of_its_library(byte_level):
     folder, library = byte_level
     own = tokenizers.read(folder, start=0, ends=(0,))

@@ -17,8 +17,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import cloudpickle
-
 from specjax.cli import decode, sweep, workers
 from specjax.cli.blocks import Block
 from specjax.cli.decode import Setting
@@ -44,8 +42,6 @@ def measure(
     """task_s: seconds a task by one worker. share_*: of a row that lasts as long, a
     worker's time that is not the row's. killed: workers; lost, twice, changed: texts
     that are not there, there more than once, or others than a process alone has."""
-    # Where a worker begins there is no checkout, from which this would be imported.
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with tempfile.TemporaryDirectory() as folder:
         alone = seconds(Path(folder), tasks, 1) / tasks
         several = seconds(Path(folder), tasks, at_once) / tasks
@@ -62,7 +58,7 @@ def seconds(folder: Path, tasks: int, at_once: int) -> float:
     command = [sys.executable, "-m", "specjax", "run", "--list", str(path)]
 
     def begin(task: int):
-        return launcher.submit(sweep.work, command)
+        return workers.submit(launcher, sweep.work, command)
 
     begun = time.perf_counter()
     ends = [*workers.finished(begin, range(tasks), at_once, 1, str)]
@@ -72,7 +68,7 @@ def seconds(folder: Path, tasks: int, at_once: int) -> float:
 
 
 def started(folder: Path):
-    """submitit's launcher on this machine."""
+    """The launcher of processes on this machine."""
     parser = decode.make_parser()
     chosen = parser.parse_args(["none", "--out", str(folder)])
     return workers.launched(chosen, folder / "workers")
@@ -87,7 +83,7 @@ def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, 
     setting = decode.asked(decode.make_parser().parse_args(argv))
     launcher, every = started(folder), [*decode.blocks_of(setting)]
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        begin = lambda block: launcher.submit(dying, setting, block)  # noqa: E731
+        begin = lambda block: workers.submit(launcher, dying, setting, block)  # noqa: E731
         ends = [*workers.finished(begin, every, at_once, 3, str)]
     kept = [how for _, how in ends if not how.said]
     if len(kept) == len(every):

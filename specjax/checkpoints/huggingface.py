@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from specjax import writing
+from specjax import tokenizers, writing
 from specjax.checkpoints import (
     archive,
     names_gpt2,
@@ -33,10 +33,9 @@ CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-# Weights as safetensors, and what a tokenizer is made from; never a pickle.
-FETCHED = f"{CONFIG} {GENERATION} {WHOLE} {INDEX} model-*-of-*.safetensors".split()
-FETCHED += "spiece.model tokenizer.model tokenizer.json tokenizer_config.json".split()
-FETCHED += "chat_template.jinja vocab.json added_tokens.json merges.txt".split()
+SHARDS = "model-*-of-*.safetensors"
+# Weights as safetensors, and all that is read of a folder beside them; never a pickle.
+FETCHED = [CONFIG, GENERATION, WHOLE, INDEX, SHARDS, *tokenizers.READ]
 ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
 
@@ -73,7 +72,9 @@ def generation(folder: Path) -> Fields:
     if not (folder / GENERATION).is_file():
         return {}
     fields = field.read(folder / GENERATION)
-    return {name: fields[name] for name in ENDS if fields.get(name) is not None}
+    found = {name: fields[name] for name in ENDS if fields.get(name) is not None}
+    field.check_ids(folder / GENERATION, found)
+    return found
 
 
 def _weights(folder: Path) -> tuple[list[Path], set[str]]:

@@ -23,6 +23,7 @@ FAMILY, MODEL_TYPES, MODELS = "gpt", ("gpt2",), gpt
 PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
+END = 50256  # starts a text and ends one, where config.json does not say
 # Names that transformers takes for others.
 ALIASES = {
     "hidden_size": "n_embd",
@@ -78,8 +79,8 @@ def read_config(fields: Fields, dtype: str) -> gpt.Config:
 def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a text starts and ends with."""
     vocab = config.vocab
-    start = field.token(fields, "bos_token_id", None, vocab)
-    return start, field.tokens(fields, "eos_token_id", None, vocab)
+    start = field.token(fields, "bos_token_id", vocab, END)
+    return start, field.tokens(fields, "eos_token_id", vocab, END)
 
 
 def write_config(

@@ -69,8 +69,9 @@ MISTRAL = LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096}
 BIASES = {"attention_bias": False}
 WINDOW = {"sliding_window": 4096, "layer_types": None}
 QWEN = COMMON | WINDOW | {"use_sliding_window": False, "max_window_layers": 28}
+QWEN |= {"num_key_value_heads": 32}
 GEMMA = COMMON | BIASES | {TIE: True, "bos_token_id": 2, "eos_token_id": 1}
-GEMMA |= {"head_dim": 256}
+GEMMA |= {"head_dim": 256, "num_key_value_heads": 16}
 CAPS = {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0}
 GEMMA2 = GEMMA | WINDOW | CAPS | {"query_pre_attn_scalar": 256}
 GEMMA2 |= {"num_key_value_heads": 4}
@@ -174,7 +175,8 @@ def read_rotation(
     base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
     whole = _object(stated, "rope_parameters")
     if "rope_local_base_freq" not in stated:
-        return _rotation(scaling or whole, base or BASE, positions), None
+        base = BASE if base is None else base
+        return _rotation(scaling or whole, base, positions), None
     for name, value in whole.items():
         if name not in (FULL, SLIDING) and value is not None:
             raise ValueError(
@@ -188,8 +190,9 @@ def read_rotation(
             " no rope_type, which versions of transformers before 5 follow and later"
             " ones ignore: call it rope_type, or take rope_scaling out"
         )
-    nearby = stated["rope_local_base_freq"] or LOCAL_BASE
-    full = _rotation(full | scaling, base or LONG_BASE, positions)
+    near = "rope_local_base_freq"
+    nearby = LOCAL_BASE if stated[near] is None else field.number(stated, near)
+    full = _rotation(full | scaling, LONG_BASE if base is None else base, positions)
     return full, _rotation(sliding, nearby, positions)
 
 
@@ -203,7 +206,8 @@ def _object(fields: Fields, name: str) -> Fields:
 
 
 def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
+    named = (scaling.get(name) for name in ("rope_type", "type"))
+    kind = next((x for x in named if x is not None), "default")
     if not isinstance(kind, str) or kind not in ROTATIONS:
         raise ValueError(
             f"config.json: rope_type is {reprlib.repr(kind)}; known are"
@@ -367,8 +371,8 @@ def _cap(stated: Fields, name: str) -> float | None:
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a text starts and ends with."""
     _, stated = kind_of(fields)
-    start = field.token(stated, "bos_token_id", None, config.vocab)
-    return start, field.tokens(stated, "eos_token_id", None, config.vocab)
+    start = field.token(stated, "bos_token_id", config.vocab)
+    return start, field.tokens(stated, "eos_token_id", config.vocab)
 
 
 def write_config(

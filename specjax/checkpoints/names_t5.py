@@ -72,6 +72,7 @@ def read_config(fields: Fields, dtype: str) -> t5.Config:
     """Sizes from config.json."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
+    field.only(fields, {"feed_forward_proj": ("relu", *GATES)})
     gate = GATES.get(fields.get("feed_forward_proj", usual))
     acts = {None: "relu", "gelu": "gelu_new", "silu": "silu"}
     field.refuse_read(fields, ("is_encoder_decoder", "tie_encoder_decoder"))
@@ -79,7 +80,6 @@ def read_config(fields: Fields, dtype: str) -> t5.Config:
     field.only(
         fields,
         {
-            "feed_forward_proj": ("relu", *GATES),
             "is_gated_act": (gate is not None,),
             "dense_act_fn": (acts[gate],),
             **{name: (value,) for name, value in FIXED.items()},
@@ -119,9 +119,12 @@ def with_pieces(config: t5.Config, pieces: int | None = None) -> t5.Config:
 def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a decoder's text starts and ends with."""
     vocab = config.vocab
-    pad = field.token(fields, "pad_token_id", t5.PAD, vocab)
-    start = field.token(fields, "decoder_start_token_id", pad, vocab)
-    ends = field.tokens(fields, "eos_token_id", t5.END, vocab)
+    first = fields.get("model_type", MODEL_TYPE) != MODEL_TYPE  # has one of its own
+    pad = field.token(fields, "pad_token_id", vocab, t5.PAD)
+    start = field.token(
+        fields, "decoder_start_token_id", vocab, t5.PAD if first else pad
+    )
+    ends = field.tokens(fields, "eos_token_id", vocab, t5.END)
     if start is None or not ends:
         name = "decoder_start_token_id" if start is None else "eos_token_id"
         raise ValueError(f"config.json: {name} must be below vocab_size, {vocab}")

@@ -89,6 +89,7 @@ CAN = {
     "tie_word_embeddings": (True,),
 }
 STATES = "max_source_positions"
+START, END = 50257, 50256  # where config.json does not say
 # Names that transformers takes for others.
 ALIASES = {
     "hidden_size": "d_model",
@@ -123,8 +124,8 @@ def read_config(fields: Fields, dtype: str) -> Config:
 
 def ends(fields: Fields, config: Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a decoder's text starts and ends with."""
-    start = field.token(fields, "decoder_start_token_id", None, config.vocab)
-    return start, field.tokens(fields, "eos_token_id", None, config.vocab)
+    start = field.token(fields, "decoder_start_token_id", config.vocab, START)
+    return start, field.tokens(fields, "eos_token_id", config.vocab, END)
 
 
 def write_config(config: Config, start: int | None, ends: tuple[int, ...]) -> Fields:

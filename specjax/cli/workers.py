@@ -1,7 +1,7 @@
 """Who starts tasks on other machines or processes, and begins again what died.
 
-A launcher is submitit's: `submit(function, *arguments)` gives a job with `done()`,
-`result()` and `cancel(check)`.
+A launcher has `submit(function, *arguments)`, which gives a job with `done()`,
+`result()` and `cancel(check)`, as submitit's have.
 """
 
 import argparse
@@ -9,7 +9,6 @@ import contextlib
 import glob
 import os
 import shutil
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,12 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from specjax import console
 from specjax.cli import worlds
+from specjax.cli.local import Local
 
 LAUNCHERS = ("local", "slurm", "ray")
 KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM
 GPUS = "/dev/nvidia[0-9]*", "/dev/dxg"  # the latter in Windows
 POLL = 0.2  # seconds
-LOG = "launcher.log"  # in the folder of what workers write
+NEEDS = {"slurm": {"submitit": "sweep"}, "ray": {"ray": "ray"}}  # library, its extra
 Task = TypeVar("Task")
 
 
@@ -55,11 +55,11 @@ def add(parser: argparse.ArgumentParser, what: str) -> None:
 def check(chosen: argparse.Namespace) -> None:
     """Raises ValueError where `launched` could have no launcher, as far as that is seen
     before one begins."""
-    library, extra = ("ray", "ray") if chosen.on == "ray" else ("submitit", "sweep")
-    if find_spec(library) is None:
-        raise ValueError(
-            f"--on {chosen.on} needs {library}: pip install 'specjax[{extra}]'"
-        )
+    for library, extra in NEEDS.get(chosen.on, {}).items():
+        if find_spec(library) is None:
+            raise ValueError(
+                f"--on {chosen.on} needs {library}: pip install 'specjax[{extra}]'"
+            )
     if chosen.on == "slurm" and shutil.which("sbatch") is None:
         raise ValueError("there is no sbatch here: name --on local, or start it on a"
                          " machine that submits to Slurm")  # fmt: skip
@@ -76,6 +76,8 @@ def launched(chosen: argparse.Namespace, logs: Path) -> Any:
     check(chosen)
     if chosen.on == "ray":
         return cluster(chosen.address, chosen.cpus, chosen.gpus)
+    if chosen.on == "local":
+        return Local(logs, chosen.minutes, chosen.gpus, [])
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would take our streams
     import submitit
 
@@ -83,33 +85,7 @@ def launched(chosen: argparse.Namespace, logs: Path) -> Any:
     wanted = {"timeout_min": chosen.minutes, "gpus_per_node": chosen.gpus}
     wanted |= {"cpus_per_task": chosen.cpus, "slurm_partition": chosen.partition}
     executor.update_parameters(**{k: v for k, v in wanted.items() if v is not None})
-    return Local(executor, logs / LOG) if chosen.on == "local" else executor
-
-
-class Local(NamedTuple):
-    """A launcher of processes here. log: takes what those say that watch over workers:
-    their last words are of no use to a person who has stopped them."""
-
-    executor: Any
-    log: Path
-
-    def submit(self, function: Callable, *arguments: Any) -> Any:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log, errors_to(log.fileno()):
-            return self.executor.submit(function, *arguments)
-
-
-@contextlib.contextmanager
-def errors_to(descriptor: int) -> Iterator[None]:
-    """Standard error of processes that are begun meanwhile is an open file."""
-    sys.stderr.flush()
-    own = os.dup(2)
-    os.dup2(descriptor, 2)
-    try:
-        yield
-    finally:
-        os.dup2(own, 2)
-        os.close(own)
+    return executor
 
 
 def cluster(address: str | None, cpus: int | None, gpus: int | None) -> "Cluster":

@@ -352,14 +352,16 @@ def drafted(
         for rule, it in of_draft.certify(case):
             found[rule] = it
             print(f"{name} with {rule}: {of_draft.line(it)}", flush=True)
-    passed &= all(it.passed for it in found.values())
+        wrong = draws.problems(of_draft.draws_of(case))
+        print(f"{name}: {'; '.join(wrong) or 'no key serves two draws'}")
+    passed &= not wrong and all(it.passed for it in found.values())
     if not rules:  # else others than those of one's choice may fail
         guarantees.keep(name, passed)
     seconds = time.perf_counter() - began
     print(f"{'exact' if passed else 'WRONG'} ({seconds:.0f} s)")
     texts = [{"rule": rule, **it._asdict()} for rule, it in found.items()]
     document = {"passed": passed, "draft": name, "policy": policy, "error": error}
-    return document | {"texts": texts, "seconds": seconds}
+    return document | {"draws": wrong, "texts": texts, "seconds": seconds}
 
 
 def show(rules: Sequence[str], policy: str = "adaptive") -> list[dict]:

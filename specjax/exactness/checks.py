@@ -23,8 +23,7 @@ CHECKS = {
     "per_call": "tokens a call are not those of the closed form, which costs speed and"
     " not exactness",
     "noise": "what is drawn in two steps is not independent",
-    "draws": "one key serves two draws of a step or of two in a row, or a draw is not"
-    " made by `specjax.keys`, so that nothing is known of it",
+    "draws": "a key serves two draws of a step or of two in a row, or no draw was seen",
 }
 VOID = {"cells", "tokens"}  # then the law that was enumerated is not the rule's
 

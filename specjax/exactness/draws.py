@@ -1,15 +1,16 @@
 """Which noise a step draws: no key serves two draws, in one step or in the next.
 
-A step runs with every key recorded that `specjax.keys` draws from. Its batch has two
-requests at each length at which the next step may begin, so that the draws of two rows
-and of two steps in a row lie side by side. What is judged is the keys themselves,
-however they were named: of independent draws no two may agree. Draws that a rule
-couples, which are named by position (`keys.gumbel`), must be those of the same
-positions, of draft and rule.
+A step runs with every key recorded that noise is drawn from. Its batch has two requests
+at each length at which the next step may begin, so that the draws of two rows and of
+two steps in a row lie side by side. What is judged is the keys themselves, however they
+were named: of independent draws no two may agree. Draws that a rule couples, which are
+named by position (`keys.gumbel`), must be those of the same positions, of draft and
+rule.
 Axes: B rows, N draws, W words of a key, G = gamma.
 """
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -30,7 +31,12 @@ from specjax.types import Model, Params, Prompt, Request, Verifier
 
 DRAFT, RULE, OTHER = "the draft", "the rule", "neither draft nor rule"
 SHORTEST = 3
-MAKERS = "iteration", "purpose", "uniform", "gumbels", "several"  # of keys, by `keys`
+# Of `specjax.keys`: what makes keys of keys, and what draws from them.
+MAKERS = "iteration", "purpose", "uniform", "gumbels", "several"
+DRAWERS = "draw_uniform", "draw_gumbel"
+# Of jax.random: by what else a part of one's own may draw.
+SAMPLERS = "uniform gumbel categorical bits bernoulli normal exponential".split()
+SAMPLERS += "randint choice permutation truncated_normal gamma beta laplace".split()
 QUICKLY = {"xla_backend_optimization_level": 0}  # to compile, as each runs once
 
 
@@ -63,17 +69,19 @@ class Recorder:
         self.drawn = False
         self._who = OTHER
         self._names: tuple[Array, ...] = ()
+        self._inner = False
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Records what is traced within it, and not what was compiled before."""
-        wrappers = {name: self._making for name in MAKERS}
-        wrappers |= {name: self._drawing for name in ("draw_uniform", "draw_gumbel")}
-        wrappers["gumbel"] = self._placing
+        wrappers = {(keys, name): self._making for name in MAKERS}
+        wrappers |= {(keys, name): self._drawing for name in DRAWERS}
+        wrappers |= {(jax.random, name): self._drawing for name in SAMPLERS}
+        wrappers[keys, "gumbel"] = self._placing
         with contextlib.ExitStack() as stack:
-            for name, wrapper in wrappers.items():
-                wrapped = wrapper(getattr(keys, name))
-                stack.enter_context(mock.patch.object(keys, name, wrapped))
+            for (module, name), wrapper in wrappers.items():
+                wrapped = wrapper(getattr(module, name))
+                stack.enter_context(mock.patch.object(module, name, wrapped))
             yield
 
     def watched(self, decoder: Decoder) -> Decoder:
@@ -111,14 +119,20 @@ class Recorder:
         return making
 
     def _drawing(self, draw: Callable) -> Callable:
-        def drawing(key: Array, size: Any) -> Array:
-            who = self._who
+        @functools.wraps(draw)
+        def drawing(key: Array, *arguments: Any, **options: Any) -> Array:
+            who, inner = self._who, self._inner
 
             def note(*data: np.ndarray) -> None:
                 self.draws.append(Draw(who, *map(np.asarray, data)))
 
-            jax.debug.callback(note, jax.random.key_data(key), *self._names)
-            return draw(key, size)
+            if not inner:  # one draw is made by another
+                jax.debug.callback(note, jax.random.key_data(key), *self._names)
+            self._inner = True
+            try:
+                return draw(key, *arguments, **options)
+            finally:
+                self._inner = inner
 
         return drawing
 
@@ -173,7 +187,7 @@ def problems(recorder: Recorder) -> list[str]:
     found, draws = [], recorder.draws
     for who in (DRAFT, RULE) if recorder.drawn else (RULE,):
         if not any(draw.who == who for draw in draws):
-            found.append(f"{who} draws nothing by specjax.keys")
+            found.append(f"no draw of {who} was seen")
     if any(draw.who == OTHER for draw in draws):
         found.append(f"{OTHER} draws")
     users: dict[bytes, list[str]] = {}

@@ -37,13 +37,14 @@ TOP_K, TOP_P, MIN_P = (1, 2, 5), (1e-6, 0.3, 0.9, 0.9999999), (0.0, 0.05, 0.5, 1
 
 class Variant(NamedTuple):
     """What is compiled apart. certain: drafts carry no law. tree: of a rule that
-    verifies trees, they are TREE."""
+    verifies trees, they are TREE. own: they are drawn by a drafter's own code."""
 
     vocab: int
     dtype: str
     certain: bool
     truncated: bool
     tree: bool = False
+    own: bool = False
 
 
 TREE = (-1, -1, 0)
@@ -55,7 +56,9 @@ SHORT = (
     Variant(37, "float32", certain=True, truncated=True),
 )
 TREES = tuple(each._replace(tree=True) for each in SHORT)
-VARIANTS = (*SHORT, Variant(300, "float32", certain=False, truncated=True), *TREES)
+DRAWN = tuple(each._replace(own=True) for each in (*SHORT[:2], *TREES[:2]))
+WIDE = Variant(300, "float32", certain=False, truncated=True)
+VARIANTS = (*SHORT, WIDE, *TREES, *DRAWN)
 
 
 class Problem(NamedTuple):

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from specjax import policies, verifiers
 from specjax.drafters.rollout import for_rule
-from specjax.exactness import goodness, sampled, small_drafts
+from specjax.exactness import draws, goodness, sampled, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.sides import CERTAIN, Side
-from specjax.types import Policy
+from specjax.step import Decoder
+from specjax.types import Params, Policy
 from specjax.verifiers import token
 
 GAMMA, NODES = 3, 6  # tokens of a chain, nodes of a tree
@@ -83,6 +84,15 @@ def certify(case: Case) -> Iterator[tuple[str, sampled.Found]]:
         texts = sampled.build(drafter, rules, case.policy)
         for number, rule in enumerate(alike):
             yield rule, sampled.certify(texts, case.side.params, number, calls=CALLS)
+
+
+def draws_of(case: Case) -> draws.Recorder:
+    """Returns what a step of the draft with the first of its rules draws from."""
+    rule, target = verifiers.named(case.rules[0]), sampled.target()
+    drafter = case.side.drafter(case.gamma, for_rule(rule))
+    decoder = Decoder(target.model, drafter, rule, case.policy)
+    asked = draws.side_by_side(drafter.gamma, target.vocab)
+    return draws.of_step(decoder, Params(target.params, case.side.params), *asked)
 
 
 def line(found: sampled.Found) -> str:

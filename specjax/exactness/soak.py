@@ -2,7 +2,8 @@
 
 A draw is one verified row: nasty logits of two models, a draft, noise. Whatever they
 are, KINDS must hold of its verdict, row by row, so that one bad row in 1e8 is found;
-whether laws are right is for `specjax.exactness.certify`.
+whether laws are right is for `specjax.exactness.certify`. In some chunks a drafter's
+own code draws, and what it drew is judged over all rows (`own_draws`).
 `specjax soak --draws 1e8` prints rates and exits with 1 on a violation.
 Axes: B rows, G = gamma, V vocabulary, F features, K kinds.
 """
@@ -22,6 +23,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, probs, progress, trees, verifiers
+from specjax.exactness import own_draws
 from specjax.exactness.nasty import (
     FEATURES,
     GAMMA,
@@ -67,10 +69,17 @@ class Deal(NamedTuple):
 
 
 class Found(NamedTuple):
-    """counts: [K] rows by kind. first: [K] the first such row of the chunk, or -1."""
+    """counts: [K] rows by kind. first: [K] the first such row of the chunk, or -1.
+    draws: [2, Z] sums of `own_draws.moments`, Z = 0 where no drafter drew."""
 
     counts: np.ndarray
     first: np.ndarray
+    draws: np.ndarray
+
+    @property
+    def wrong_draws(self) -> np.ndarray:
+        """Which statistics of draws are off: [Z] bool."""
+        return np.abs(own_draws.scores(self.draws)) > own_draws.LIMIT
 
 
 class SoakRow(NamedTuple):
@@ -125,19 +134,27 @@ def _compiled(verifier: Verifier, variant: Variant) -> Callable:
         dealt = deal(verifier, problem, number, variant)
         return dealt, violations(problem, dealt)
 
+    def drawn(dealt: Deal) -> Array:
+        if not variant.own:
+            return jnp.zeros((2, 0))
+        return own_draws.moments(dealt.draft, siblings_of(verifier, variant))
+
     @jax.jit
     def run(problem: Problem, first: int, end: int) -> tuple[Found, tuple[Deal, Array]]:
         def turn(number: Array, carry: tuple) -> tuple:
             dealt, wrong = trial(problem, number)
-            counts, earlier = carry[0]
+            counts, earlier, draws = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
             row = jnp.where(wrong.any(1) & (earlier < 0), row, earlier)
-            return Found(counts + wrong.sum(1), row), (dealt, wrong)
+            found = Found(counts + wrong.sum(1), row, draws + drawn(dealt))
+            return found, (dealt, wrong)
 
         shapes = jax.eval_shape(trial, problem, 0)
         none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         zero = jnp.zeros(len(KINDS), jnp.int32)
-        return jax.lax.fori_loop(first, end, turn, (Found(zero, zero - 1), none))
+        draws = jax.eval_shape(drawn, none[0])
+        empty = Found(zero, zero - 1, jnp.zeros(draws.shape, draws.dtype))
+        return jax.lax.fori_loop(first, end, turn, (empty, none))
 
     return run
 
@@ -147,24 +164,44 @@ _make = jax.jit(make, static_argnums=2)
 
 def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) -> Deal:
     """Draw `number` of each problem: a draft, noise, and the verdict on them."""
-    target, law = problem.laws
-    row, vocab = jnp.arange(ROWS), variant.vocab
-    noise = verifier.noise(problem.key, jnp.full(ROWS, number), GAMMA, vocab)
-    noise = at_the_edges(noise, row % 16 >= 8, verifier.coupled)
+    noise = verifier.noise(problem.key, jnp.full(ROWS, number), GAMMA, variant.vocab)
+    noise = at_the_edges(noise, jnp.arange(ROWS) % 16 >= 8, verifier.coupled)
     dice = (problem.dice + number * jnp.array(STEPS)) % 1
-    u, stray, num = dice[:, :GAMMA], dice[:, GAMMA:-1], dice[:, -1]
+    if variant.own:
+        branches = siblings_of(verifier, variant) is not None
+        drafter = own_draws.drafter_of(verifier, variant.vocab, branches)
+        draft = own_draws.draft(drafter, problem, number)
+    else:
+        draft = drawn_apart(verifier, problem, dice, noise, variant)
+    num = jnp.minimum((2 * GAMMA * dice[:, -1]).astype(jnp.int32), GAMMA)
+    draft = draft._replace(num=num)
+    verdict = verifier.verify(problem.laws[0], draft, noise, keep_residual=True)
+    return Deal(draft, noise, verdict)
 
-    tree = variant.tree and verifier.siblings
+
+def siblings_of(verifier: Verifier, variant: Variant) -> str | None:
+    """How the nodes of a rule's trees are drawn; None where its drafts are chains."""
+    if not variant.tree or not verifier.siblings:
+        return None
     if variant.certain and "certain" not in verifier.siblings:
-        tree = False
-    cumulative = problem.cumulative
-    if tree:  # a node's law is that after its parent
+        return None
+    return verifier.siblings[0]
+
+
+def drawn_apart(
+    verifier: Verifier, problem: Problem, dice: Array, noise: Array, variant: Variant
+) -> Draft:
+    """A draft of each problem by uniforms of its own, all nodes of it."""
+    law, row, vocab = problem.laws[1], jnp.arange(ROWS), variant.vocab
+    u, stray = dice[:, :GAMMA], dice[:, GAMMA:-1]
+    siblings, cumulative = siblings_of(verifier, variant), problem.cumulative
+    if siblings:  # a node's law is that after its parent
         rows = jnp.array(TREE) + 1
         own = jax.tree.map(lambda leaf: leaf[:, rows], probs.apart(law))
         law, cumulative = probs.shared(own, law.logits), cumulative[:, rows]
     below = u[..., None] * cumulative[..., -1:]
     tokens = (cumulative <= below).sum(-1)
-    if tree and verifier.siblings[0] == "without":
+    if siblings == "without":
         tokens = tokens.at[:, 1].set(another(cumulative[:, 1], tokens[:, 0], u[:, 1]))
     if verifier.coupled:
         race = probs.race(law, noise[:, :GAMMA])
@@ -172,13 +209,11 @@ def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) 
     # Ids that the draft's law need not have: a deterministic drafter names any.
     tokens = jnp.where((row % 8 == 7)[:, None], (stray * vocab).astype(int), tokens)
     tokens = jnp.minimum(tokens, vocab - 1).astype(jnp.int32)
-    num = jnp.minimum((2 * GAMMA * num).astype(jnp.int32), GAMMA)
-    draft = Draft(tokens, num, None if variant.certain else law)
-    if tree:
+    draft = Draft(tokens, None, None if variant.certain else law)
+    if siblings:
         above = jnp.broadcast_to(jnp.array(TREE, jnp.int32), tokens.shape)
         draft = draft._replace(parent=above)
-    verdict = verifier.verify(target, draft, noise, keep_residual=True)
-    return Deal(draft, noise, verdict)
+    return draft
 
 
 def another(cumulative: Array, taken: Array, u: Array) -> Array:
@@ -231,7 +266,8 @@ def violations(problem: Problem, dealt: Deal) -> Array:
 
 
 def describe(rule: str, seed: int, chunk: int, tally: Found) -> Iterator[tuple]:
-    """(kind, text) for each kind of violation: how often, the first, how to see it."""
+    """(kind, text) for each kind of violation: how often, the first, how to see it; and
+    for what a drafter drew, over all rows."""
     problem, vocab = _problem(seed, chunk), variant_of(chunk).vocab
     for index, (kind, meaning) in enumerate(KINDS.items()):
         row = int(tally.first[index])
@@ -248,6 +284,14 @@ def describe(rule: str, seed: int, chunk: int, tally: Found) -> Iterator[tuple]:
             f"{rule}: {meaning} in {tally.counts[index]} of {CHUNK} rows, first with V"
             f" {vocab}, {', '.join(setting)}; target {target}; draft {draft}:\n"
             f"  soak.replay(verifiers.named({rule!r}), {seed=}, {chunk=}, {row=})",
+        )
+    siblings = siblings_of(verifiers.named(rule), variant_of(chunk))
+    z, named = own_draws.scores(tally.draws), own_draws.names(siblings)
+    for index in np.flatnonzero(tally.wrong_draws):
+        yield (
+            "draws",
+            f"{rule}: a drafter draws otherwise than it says: {named[index]}, by"
+            f" {z[index]:.0f} standard errors over {CHUNK} rows of chunk {chunk}",
         )
 
 
@@ -290,7 +334,7 @@ def soaked(flags: argparse.Namespace) -> dict:
                 tally = soak(verifiers.named(rule), flags.seed, chunk)
                 seconds[rule] += time.perf_counter() - began
                 rows[rule] += CHUNK
-                wrong[rule] += int(tally.counts.sum())
+                wrong[rule] += int(tally.counts.sum() + tally.wrong_draws.sum())
                 for kind, text in describe(rule, flags.seed, chunk, tally):
                     if (rule, kind) not in shown:
                         with bar.above():

@@ -242,8 +242,9 @@ def measure_alpha(
     pair = placed(pair, protocol)
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    law, how = pair[1].law, (text, protocol.temperature)
-    scores = law and scoring.score(*pair, *how, **truncation(protocol))
+    scores, how = None, (text, protocol.temperature)
+    if pair[1].law is not None and protocol.rule in scoring.BY_RATIO:
+        scores = scoring.score(*pair, *how, **truncation(protocol))
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.gamma)
     alpha = each.get("rao_blackwell", each["counts"])

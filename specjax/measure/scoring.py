@@ -19,6 +19,9 @@ from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.types import Law, Prompt
 
+# Rules that keep a drafted token with probability min(1, p / q) once they come to it,
+# of siblings the first: the mean of beta is their alpha.
+BY_RATIO = "token", "recursive", "recursive_replaced"
 CHUNK = 8  # rows scored at once: two laws of [8, L, V] fit anywhere
 
 
@@ -93,8 +96,8 @@ def positions(
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
     """The four estimators of alpha (`specjax.theory.estimate`), as JSON holds them.
     Without nan, which JSON lacks: the error of a single sequence is None. scores: None
-    for a draft without a law, whose alpha is the share of its tokens that was accepted;
-    it may draft less than gamma tokens."""
+    for a draft without a law, which may draft less than gamma tokens, or a rule that is
+    not one of BY_RATIO: alpha is then the share of drafted tokens that was accepted."""
     counted = calls.accepted, calls.tested, calls.calls
     if scores is not None:
         four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)

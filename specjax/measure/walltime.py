@@ -96,8 +96,10 @@ def measure(
     scored = []  # once: every round writes the same texts
 
     def score(text: Text) -> scoring.Scores | None:
+        if draft.law is None or setting.rule not in scoring.BY_RATIO:
+            return None
         chosen = target, draft, text, setting.temperature
-        return draft.law and scoring.score(*chosen, **truncation(setting))
+        return scoring.score(*chosen, **truncation(setting))
 
     def row(seconds: dict, outputs: dict) -> dict:
         text = counts.written(outputs, texts)

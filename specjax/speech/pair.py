@@ -15,7 +15,7 @@ from specjax.speech import tokens as special
 from specjax.speech.limits import Limits
 from specjax.speech.tokens import Tokens
 from specjax.tokenizers import Tokenizer
-from specjax.tokenizers.folder import Coder
+from specjax.tokenizers.folder import OPENAI, Coder
 
 ALONE = "none"  # what a command calls no draft
 
@@ -133,7 +133,7 @@ def folder(model: Pretrained) -> Path:
 
 def tokenizer(model: Pretrained, place: Path) -> Coder | Tokenizer:
     """The one beside the weights, or OpenAI's own."""
-    own = next(iter(sorted(place.glob("*.tiktoken"))), None)
+    own = next(iter(sorted(place.glob(OPENAI))), None)
     if model.tokenizer_file is None and own is not None:
         return tiktoken.read(own)
     return model.tokenizer

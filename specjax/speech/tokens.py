@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.speech import languages, tiktoken
+from specjax.tokenizers.folder import OPENAI, read_json
 from specjax.tokenizers.folder import read as described
-from specjax.tokenizers.folder import read_json
 
 STEP = 0.02  # seconds between two timestamps
 STEPS = 1500  # of a window of 30 s
@@ -109,7 +109,7 @@ def names(folder: Path) -> dict[str, int]:
     if not fields:
         more = described(folder).added.items()
         ids = read_json(folder / "vocab.json") | {x["content"]: i for i, x in more}
-    file = next(iter(sorted(folder.glob("*.tiktoken"))), None)
+    file = next(iter(sorted(folder.glob(OPENAI))), None)
     if not ids and file is not None:
         return _after(file, read_json(folder / CONFIG).get("vocab_size"))
     if not ids:

@@ -30,6 +30,8 @@ FILES = {
     "tokenizer.model": pieces.read,
     "vocab.json": merges.read,
 }
+# Every file of a folder that is read here, as patterns: what a hub is asked for.
+READ = (*FILES, merges.MERGES, *folder.READ, f"{chat.FURTHER}/*.jinja")
 BROKEN = "\ufffd"  # stands where a character lacks some of its tokens
 
 
@@ -58,18 +60,18 @@ class Tokenizer(NamedTuple):
     spelled: Callable[[int], bytes | None]
 
 
-@functools.cache
 def read(
     file: str | Path,
     start: int | None = None,
     ends: tuple[int, ...] = (),
     encodes: bool = False,
 ) -> Tokenizer:
-    """The tokenizer in a file, or in a folder.
+    """The tokenizer in a file, or in a folder; the same one as long as these files stay
+    as they are.
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
-        ends in .model, a tokenizer.json if in .json, a model with its own if GGUF.
+        ends in .model, a tokenizer.json if in .json; a GGUF file has its own.
       start: id that a text of the model starts with.
       ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.
@@ -83,20 +85,34 @@ def read(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
-    special, within = Special(start, ends, encodes), gguf_file.is_gguf(path)
-    config = gguf.config(path) if within else folder.read(path.parent)
+    states = ((place, place.stat()) for place in files(path))
+    version = tuple((place, x.st_mtime_ns, x.st_size) for place, x in states)
+    return _read(path, Special(start, ends, encodes), version)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
+    """version: of the files, with which another tokenizer is read."""
+    del version
+    within = gguf_file.is_gguf(path)
+    if within:
+        config = gguf.config(gguf_file.open_file(path))
+    else:
+        config = folder.read(path.parent)
     other = huggingface.read if path.suffix == ".json" else pieces.read
     reader = (FILES | {folder.CONFIG: byt5.read}).get(path.name, other)
     reader = gguf.read if within else reader
     coder = reader(path, special, config)
 
     def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
-        stated = config if within else None
-        return coder.bare(chat.render(path.parent, messages, asked, stated))
+        if not within:
+            return coder.bare(chat.render(path.parent, messages, asked))
+        text = chat.render(path.parent, messages, asked, config)
+        return coder.encode(gguf.without_around(text, config))
 
     plain = coder.encode, coder.decode, coder.piece
-    names = coder.token, coder.spelled
-    return Tokenizer(*plain, converse, coder.vocab, start, ends, path, *names)
+    around, names = (special.start, special.ends), (coder.token, coder.spelled)
+    return Tokenizer(*plain, converse, coder.vocab, *around, path, *names)
 
 
 def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
@@ -121,7 +137,7 @@ def beside(place: Path) -> Path | None:
 def files(file: Path) -> list[Path]:
     """Returns all files that a tokenizer and its chat template are read from. file: the
     one that `beside` gives."""
-    if file.suffix == gguf.SUFFIX:
+    if gguf_file.is_gguf(file):
         return [file]
     names = folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL
     names += (merges.MERGES,) if file.name == "vocab.json" else ()

@@ -37,6 +37,8 @@ class Coder(NamedTuple):
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
 MODEL = "config.json"  # which may name the tokenizer's class
+OPENAI = "*.tiktoken"  # OpenAI's vocabularies of Whisper
+READ = CONFIG, MAP, ADDED, TEMPLATE, OPENAI
 GENERIC = "TokenizersBackend"
 LISTS = "extra_special_tokens", "additional_special_tokens"
 FLAGS = "special", "normalized", "lstrip", "rstrip", "single_word"

@@ -1,102 +1,177 @@
 """The tokenizer within a GGUF file, as llama.cpp reads it (extra `gguf`).
 
 Byte-level pairs are cut as the file's `tokenizer.ggml.pre` says; pieces of
-SentencePiece are merged by their scores. Both run in the tokenizers library.
+SentencePiece are merged by their scores. Both run in the tokenizers library. Where a
+file lacks a key, llama.cpp's default stands for it (src/llama-vocab.cpp).
 """
 
 import reprlib
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from specjax.tokenizers import converted, huggingface, merges
 from specjax.tokenizers.folder import GENERIC, Coder, Special, TokenizerConfig, token
-from specjax.tokenizers.gguf_file import open_file
+from specjax.tokenizers.gguf_file import Contents, open_file
+from specjax.tokenizers.gguf_vocabulary import (
+    AT,
+    BYTE,
+    CONTROL,
+    NAMED,
+    NORMAL,
+    OWN,
+    PAIRS,
+    PIECES,
+    UNKNOWN,
+    list_of,
+    value_of,
+    vocabulary,
+)
+from specjax.tokenizers.merges import Split
 
-AT = "tokenizer.ggml."
 TEMPLATE = "tokenizer.chat_template"
-UNKNOWN, CONTROL, OWN, BYTE = 2, 3, 4, 6  # kinds of tokens
-NAMES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
-# How a text is cut before bytes are merged, by `tokenizer.ggml.pre`.
-CUTS = {
-    "gpt-2": merges.GPT2,
-    "smollm": merges.Split(digits=True),
-    "llama-bpe": merges.LLAMA3,
-    "qwen2": merges.QWEN2,
+
+
+class Cut(NamedTuple):
+    """How texts are cut before their bytes are merged. whole: whether a word that is a
+    token stays one, whatever the merges say. starts: whether a text starts with BOS
+    where the file does not say."""
+
+    split: Split
+    whole: bool = False
+    starts: bool = False
+
+
+# By `tokenizer.ggml.pre`. llama.cpp composes no characters, whatever a model's own
+# tokenizer does.
+DIGITS = Split((r"\p{N}", merges.WORDS))
+DEFAULT = Split(
+    (r"[\p{P}\$\+<=>\^~\|]+", merges.WORDS, r"\p{N}+", "[0-9][0-9][0-9]"),
+)
+LIKE = {
+    "default": Cut(DEFAULT),
+    "gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum"
+    " modern-bert mpt olmo jais trillion granite-docling exaone4": Cut(merges.GPT2),
+    "smollm codeshell exaone minerva-7b mellum2": Cut(DIGITS),
+    "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2"
+    " jina-v5-nano": Cut(merges.LLAMA3, whole=True, starts=True),
+    "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 hunyuan solar-open megrez": Cut(
+        merges.QWEN2._replace(composed=False)
+    ),
 }
+CUTS = {name: cut for names, cut in LIKE.items() for name in names.split()}
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Raises ValueError for a file without a tokenizer, or with one of a kind that is
     not known, by its name."""
-    fields = open_file(file).fields
-    kind = fields.get(f"{AT}model")
-    known = {"gpt2": of_pairs, "llama": of_pieces}
-    if kind not in known:
+    held = open_file(file)
+    kind = held.fields.get(f"{AT}model")
+    known = {PAIRS: of_pairs, PIECES: of_pieces}
+    if not isinstance(kind, str) or kind not in known:
         raise ValueError(
             f"{file}: {AT}model is {reprlib.repr(kind)}; known are {', '.join(known)}:"
             " name a tokenizer by --tokenizer or specjax.load(name, tokenizer=FILE)"
         )
-    needed = "tokens", "token_type", "merges" if kind == "gpt2" else "scores"
-    for name in needed:
-        if not isinstance(fields.get(AT + name), list):
+    for name in ("tokens", "merges") if kind == PAIRS else ("tokens",):
+        if AT + name not in held.fields:
             raise ValueError(f"{file} lacks {AT}{name}: copy or download it again")
-    return known[kind](file, special, config)
+        list_of(held, AT + name, str)
+    library = huggingface.tokenizers(file)
+    backend = known[kind](library, held, config)
+    backend.add_tokens(huggingface.added(library, config._replace(named={})))
+    around = []
+    for name in ("bos", "eos"):
+        asked = config.fields[f"add_{name}_token"] and f"{name}_token" in config.named
+        text = config.named[f"{name}_token"]["content"] if asked else None
+        around.append([(text, backend.token_to_id(text))] if asked else [])
+    huggingface.set_around(library, backend, *around)
+    if not config.added.get(special.start, {}).get("special"):
+        special = special._replace(start=None)  # a word that llama.cpp starts with
+    return huggingface.of_backend(backend, special)
 
 
-def config(file: Path) -> TokenizerConfig:
-    """What a folder's files would say of its tokenizer."""
-    fields = open_file(file).fields
-    texts, kinds = (fields.get(AT + x, []) for x in ("tokens", "token_type"))
-    ids = {x: fields.get(f"{AT}{name}_token_id") for name, x in NAMES.items()}
+def config(held: Contents) -> TokenizerConfig:
+    """What a folder's files would say of this tokenizer."""
+    texts, kinds, ids, _ = vocabulary(held)
     named = {
-        f"{name}_token": token(texts[i])
-        for name, i in ids.items()
-        if i is not None and i < len(texts)
+        f"{name}_token": token(texts[ids[name]])
+        for name in NAMED
+        if name in ids and ids[name] < len(texts)
     }
     added = {
-        i: token(texts[i], kind == CONTROL) | {"normalized": False}
+        i: token(texts[i], kind != OWN) | {"normalized": False}
         for i, kind in enumerate(kinds)
-        if kind in (CONTROL, OWN)
+        if kind in (UNKNOWN, CONTROL, OWN)
     }
-    spaced = fields.get(f"{AT}model") == "llama"  # what either kind does by itself
+    spaced = held.fields.get(f"{AT}model") == PIECES
+    cut = CUTS.get(_cut(held))
+    starts = spaced or (cut is not None and cut.starts)
     asked = {
-        "add_bos_token": fields.get(f"{AT}add_bos_token", spaced),
-        "add_eos_token": fields.get(f"{AT}add_eos_token", False),
-        "add_prefix_space": fields.get(f"{AT}add_space_prefix", spaced),
-        "chat_template": fields.get(TEMPLATE),
+        "add_bos_token": value_of(held, f"{AT}add_bos_token", bool, starts),
+        "add_eos_token": value_of(held, f"{AT}add_eos_token", bool, False),
+        "add_prefix_space": value_of(held, f"{AT}add_space_prefix", bool, spaced),
+        "chat_template": _templates(held),
     }
     return TokenizerConfig(GENERIC, asked, named, None, [], added, True)
 
 
-def of_pairs(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Byte-level pairs, as GPT-2's."""
-    library, fields = huggingface.tokenizers(file), open_file(file).fields
-    pre = fields.get(f"{AT}pre")
+def _templates(held: Contents) -> dict[str, str]:
+    """The templates of conversations by their names."""
+    at = f"{TEMPLATE}."
+    keys = {x.removeprefix(at): x for x in held.fields if x.startswith(at)}
+    keys["default"] = TEMPLATE
+    named = {name: value_of(held, key, str, "") for name, key in keys.items()}
+    # Some name a template of llama.cpp's own, such as "chatml".
+    return {name: text for name, text in named.items() if "{" in text}
+
+
+def without_around(text: str, config: TokenizerConfig) -> str:
+    """A conversation without the start and the end that encoding adds: a template may
+    have written them too, and llama.cpp wants each once."""
+    if config.fields["add_bos_token"] and "bos_token" in config.named:
+        text = text.removeprefix(config.named["bos_token"]["content"])
+    if config.fields["add_eos_token"] and "eos_token" in config.named:
+        text = text.removesuffix(config.named["eos_token"]["content"])
+    return text
+
+
+def _cut(held: Contents) -> str:
+    return value_of(held, f"{AT}pre", str, "default") or "default"
+
+
+def of_pairs(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
+    """Byte-level pairs, as GPT-2's, before special tokens are added."""
+    del config
+    pre = _cut(held)
     if pre not in CUTS:
         raise ValueError(
-            f"{file}: {AT}pre is {reprlib.repr(pre)}, and how that cuts a text is not"
-            f" known ({', '.join(CUTS)} are): name a tokenizer by --tokenizer"
+            f"{held.path}: {AT}pre is {reprlib.repr(pre)}, and how that cuts a text is"
+            f" not known ({', '.join(CUTS)} are): name a tokenizer by --tokenizer"
         )
-    vocab = {text: i for i, text in enumerate(fields[f"{AT}tokens"])}
-    pairs = [tuple(pair.split(" ", 1)) for pair in fields[f"{AT}merges"]]
-    whole = pre.startswith("llama")  # a word that is a token is not merged to others
-    words = library.models.BPE(vocab, pairs, ignore_merges=whole)
+    vocab = {text: i for i, text in enumerate(vocabulary(held).texts)}
+    pairs = [tuple(pair.split(" ", 1)) for pair in held.fields[f"{AT}merges"]]
+    words = library.models.BPE(vocab, pairs, ignore_merges=CUTS[pre].whole)
     backend = library.Tokenizer(words)
-    CUTS[pre].apply(library, backend, config.fields["add_prefix_space"])
-    huggingface.extend(library, file, backend, config)
-    return huggingface.of_backend(backend, special)
+    CUTS[pre].split.apply(library, backend, False)
+    return backend
 
 
-def of_pieces(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Pieces with scores, as a SentencePiece model has them."""
-    library, fields = huggingface.tokenizers(file), open_file(file).fields
-    model, kinds = converted.formats.ModelProto(), fields[f"{AT}token_type"]
-    stored = fields[f"{AT}tokens"], fields[f"{AT}scores"], kinds
-    for text, score, kind in zip(*stored, strict=True):
+def of_pieces(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
+    """Pieces with scores, as a SentencePiece model has them, before special tokens are
+    added."""
+    texts, kinds, _, _ = vocabulary(held)
+    scores = list_of(held, f"{AT}scores", float, int) or [0.0] * len(texts)
+    if len(scores) < len(texts):
+        raise ValueError(f"{held.path}: {AT}scores is shorter than {AT}tokens")
+    model = converted.formats.ModelProto()
+    for text, score, kind in zip(texts, scores, kinds, strict=False):
+        kind = kind if NORMAL <= kind <= BYTE else NORMAL
         model.pieces.add(piece=text, score=score, type=kind)
     trained, normal = model.trainer_spec, model.normalizer_spec
-    trained.model_type, trained.byte_fallback = converted.PAIRS, BYTE in kinds
+    trained.model_type, trained.byte_fallback = converted.PAIRS, "<0x0A>" in texts
     unknown = [x.piece for x in model.pieces if x.type == UNKNOWN]
     trained.unk_piece = next(iter(unknown), "<unk>")
     normal.add_dummy_prefix = config.fields["add_prefix_space"]
     normal.remove_extra_whitespaces = False
-    return converted.of_model(library, model, file, special, config)
+    return converted.by_model(library, model, config)

@@ -88,7 +88,7 @@ def _opened(path: Path, *version: int) -> Contents:
         raise ValueError(
             f"{path} is no whole GGUF file ({error}): copy or download it again"
         ) from None
-    if fields.get("split.count", 1) > 1:
+    if fields.get("split.count", 0) not in (0, 1):
         raise ValueError(
             f"{path} is one of {fields['split.count']} parts: join them by"
             " `llama-gguf-split --merge FIRST WHOLE`, and name the whole"

@@ -11,28 +11,26 @@ MERGES = "merges.txt"
 
 
 class Split(NamedTuple):
-    """How a text is cut before its bytes are merged. pattern: None is GPT-2's. digits:
-    each apart from all else. composed: characters are composed before."""
+    """How a text is cut before its bytes are merged. patterns: each cuts further what
+    those before it left; none are GPT-2's. composed: characters are composed before."""
 
-    pattern: str | None = None
-    digits: bool = False
+    patterns: tuple[str, ...] = ()
     composed: bool = False
 
     def apply(self, library: ModuleType, backend: Any, spaced: bool) -> None:
         """Makes a backend cut so, and join again. spaced: a space before a text."""
         place, steps = library.pre_tokenizers, []
-        if self.digits:
-            steps.append(place.Digits(individual_digits=True))
-        if self.pattern is not None:
-            cut = library.Regex(self.pattern)
-            steps.append(place.Split(cut, behavior="isolated"))
-        usual = dict(add_prefix_space=spaced, use_regex=self.pattern is None)
+        for pattern in self.patterns:
+            steps.append(place.Split(library.Regex(pattern), behavior="isolated"))
+        usual = dict(add_prefix_space=spaced, use_regex=not self.patterns)
         backend.pre_tokenizer = place.Sequence([*steps, place.ByteLevel(**usual)])
         backend.decoder = library.decoders.ByteLevel()
         if self.composed:
             backend.normalizer = library.normalizers.NFC()
 
 
+# How GPT-2 cuts a text: contractions, letters, digits, signs, spaces.
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # How Qwen cuts a text before merging: contractions; letters with a sign before them;
 # digits one by one; signs; line ends; spaces but for the last before a word. Llama 3
 # differs in that it takes up to three digits.
@@ -43,7 +41,8 @@ CUT = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-GPT2, QWEN2, LLAMA3 = Split(), Split(CUT % "", composed=True), Split(CUT % "{1,3}")
+GPT2, LLAMA3 = Split(), Split((CUT % "{1,3}",))
+QWEN2 = Split((CUT % "",), composed=True)
 SPLITS = {
     None: GPT2,  # nothing says
     "GPT2Tokenizer": GPT2,

@@ -16,6 +16,7 @@ from tests.support import tiny_whisper
 CONFIG = tiny_whisper.TARGET
 CODES = {dtype.name: code for code, dtype in ctranslate2.DTYPES.items()}
 SCALARS = {"num_heads": np.int16(2), "activation": np.int8(3), "pre_norm": np.int8(1)}
+SCALARS |= {"scale_embeddings": np.int8(0)}
 
 
 def text(name: str) -> bytes:

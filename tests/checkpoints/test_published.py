@@ -47,6 +47,16 @@ def test_parts_are_joined_and_kept(index):
     assert [x.name for x in kept.parent.parent.iterdir()] == ["made"]
 
 
+def test_what_was_damaged_since_is_not_loaded_and_fetched_again(index):
+    """A disk may lose what it holds and keep its size."""
+    kept = published.fetch("made")
+    kept.write_bytes(bytes(len(WHOLE)))
+    with pytest.raises(ValueError, match=r"no longer holds.*`specjax fetch made`"):
+        checkpoints.load("made")
+    assert not published.is_whole("made")
+    assert published.fetch("made").read_bytes() == WHOLE and index == 2 * [*PARTS]
+
+
 def test_other_bytes_are_not_kept(index, monkeypatch):
     monkeypatch.setitem(PARTS, "two==1", b"altered")
     with pytest.raises(ValueError, match="it is another file"):

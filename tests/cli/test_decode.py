@@ -399,7 +399,7 @@ def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
 
 
 def working(ancestor: int) -> list[int]:
-    """The workers of a process, of submitit's and of Ray's."""
+    """The workers of a process, here and of Ray's."""
     parents, found = {}, []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ProcessLookupError):
@@ -410,23 +410,29 @@ def working(ancestor: int) -> list[int]:
             above = parents[above]
         with contextlib.suppress(OSError, ProcessLookupError):
             command = Path(f"/proc/{process}/cmdline").read_bytes()
-            at_work = b"submitit.core._submit" in command or b"ray::work" in command
+            at_work = b"specjax.cli.local" in command or b"ray::work" in command
             found += [process] if above == ancestor and at_work else []
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["local", "ray"])
-def test_workers_that_are_killed_lose_no_text(on, tmp_path):
-    if not find_spec({"local": "submitit"}.get(on, on)):
+def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
+    """Their drafter lies beside the prompts, and where they import from is named as it
+    is seen from there. A command that is stopped says one line, and leaves none."""
+    if on == "ray" and not find_spec(on):
         pytest.skip(f"needs the launcher of --on {on}")
     wrote(tmp_path, TEXTS)
-    argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *FLAGS]
+    shutil.copy(ROOT / "docs" / "my_parts.py", tmp_path)
+    flags = [*FLAGS, "--draft", "my_parts:repeat"]
+    argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *flags]
     argv += ["--out", "out", "--block", "2", "--workers", "2", "--on", on]
-    own = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    own = os.environ | {"JAX_PLATFORMS": "cpu"}
+    own |= {"PYTHONPATH": os.path.relpath(ROOT, tmp_path)}
     own |= {"JAX_COMPILATION_CACHE_DIR": str(conftest.CACHE)}
     own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     how = dict(env=own, cwd=tmp_path, text=True, stdout=subprocess.PIPE)
+    how |= dict(stderr=subprocess.PIPE, start_new_session=True)
     killed = 0
     for last in (False, True):
         with subprocess.Popen(argv, **how) as going:
@@ -438,10 +444,14 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path):
             line = going.stdout.readline()
             if not last:
                 going.send_signal(signal.SIGTERM)
-            said = line + going.stdout.read()
-        assert going.returncode == (0 if last else 143), said
+            said, errors = line + going.stdout.read(), going.stderr.read()
+        assert going.returncode == (0 if last else 143), said + errors
+        lines = [x for x in errors.splitlines() if not x.startswith("blocks: ")]
+        told = "stopped; the same command goes on from here"
+        assert lines == ([] if last else [told]) and not working(going.pid)
     assert killed == 2
-    asked = setting(tmp_path, *FLAGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = setting(tmp_path, *flags)
     (block,) = blocks.cut(asked.prompts, 99)
     alone = decode.decoded(asked, 0, blocks.lines(asked.prompts, block))
     texts = [row["text"] for row in alone]

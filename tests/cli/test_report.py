@@ -55,6 +55,8 @@ def test_what_speaks_against_the_numbers_is_said_alike_everywhere(capsys):
     printed = capsys.readouterr().out
     for each in (said["verdict"], below, wide):
         assert each in printed and each in page
+    (alone,) = (x for x in printed.splitlines() if x.strip().startswith("0 "))
+    assert "-0.2" not in alone and "<td>-0.2</td>" not in page  # no draft, no overhead
     assert printed.count("gamma 3") == 1 and "predicted:" not in printed
     assert "same distribution as the target alone (exact); the draft is" in printed
     assert "decode without a draft" in verdict.faster({"best_speedup_ci": [0.5, 0.9]})

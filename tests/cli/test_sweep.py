@@ -105,8 +105,6 @@ def test_what_cannot_be_swept_is_one_line(tmp_path, refused):
 
 @pytest.mark.slow
 def test_rows_are_measured_by_processes_of_their_own(tmp_path, capsys):
-    if not find_spec("submitit"):
-        pytest.skip("needs submitit")
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "grid.gin").write_text(GRID)
     argv = [str(tmp_path / "table"), "--out", str(tmp_path / "out"), "--workers", "2"]

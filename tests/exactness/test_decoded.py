@@ -6,8 +6,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from specjax import probs
-from specjax.exactness import certify, decoded
+from specjax import guarantees, probs
+from specjax.exactness import certify, decoded, of_draft
+from specjax.exactness.claims import CLAIMS
 from specjax.step import Decoder
 from specjax.verifiers import recursive, token
 from tests.support import tiny
@@ -70,15 +71,53 @@ def test_a_certain_token_that_claims_a_law_is_seen(name):
     assert error(name, claiming) > 1e-2
 
 
-def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch):
+def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))
+    rules = {"token": CLAIMS["token"]}  # of those that are put to it by themselves
+    monkeypatch.setattr(of_draft, "CLAIMS", rules)
     with pytest.raises(SystemExit) as ended:
         certify.main(["--draft", "my_parts:repeat"])
     assert ended.value.code == 0
+    whole = (
+        r"100,000 texts of 4 tokens by its own draws, p = .* found from 0\.01\d on, .*"
+    )
     assert re.fullmatch(
-        r"my_parts:repeat: .* gamma 2: \de-0[89]\nexact \(\d+ s\)\n",
+        r"my_parts:repeat: enumerated, max \|law - target\| of a text \de-0[89]\n"
+        rf"my_parts:repeat with token: {whole}\nexact \(\d+ s\)\n",
         capsys.readouterr().out,
     )
+    assert guarantees.of("token", "my_parts:repeat") == "exact law"
+
+
+SHARED = """
+from specjax.drafters import random
+from specjax.drafters.rollout import independent
+
+
+def shared(gamma, vocab):
+    def begin(key, request, state):
+        draw = independent(key, request, state)
+        return lambda logits, slot: draw(logits, 0)
+
+    return random.build(vocab, gamma, begin)
+"""
+
+
+def test_a_draft_that_draws_twice_by_one_noise_is_not_certified(
+    capsys, monkeypatch, tmp_path
+):
+    """Each token alone follows its law: whole texts tell."""
+    (tmp_path / "shares.py").write_text(SHARED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))
+    monkeypatch.setattr(of_draft, "CALLS", 1)
+    with pytest.raises(SystemExit) as ended:
+        certify.main(["--draft", "shares:shared", "--rule", "token"])
+    assert ended.value.code == 1
+    assert ", p = 0; total variation 0.5" in (out := capsys.readouterr().out)
+    assert "\nWRONG (" in out
+    assert guarantees.of("token", "shares:shared") == "not certified: shares:shared"
     with pytest.raises(SystemExit):
-        certify.main(["--draft", "random"])
-    assert "test a run of it by specjax audit" in capsys.readouterr().err
+        certify.main(["--draft", "tree:q,width=2", "--rule", "kseq"])
+    assert "is not for kseq: leave out --rule" in capsys.readouterr().err

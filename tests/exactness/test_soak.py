@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import verifiers
-from specjax.exactness import soak
+from experiments.exactness import pairs
+from specjax import probs, verifiers
+from specjax.exactness import own_draws, soak
 from specjax.exactness.fixtures import reference
 from specjax.types import Sampling, Verdict, Verifier
 from specjax.verifiers import token
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 SEED, MIXED = 5, 1  # a chunk of bfloat16 logits and truncations
 BRANCHED = next(i for i, each in enumerate(soak.VARIANTS) if each.tree)
+CHAINS, *_, TREES = (i for i, each in enumerate(soak.VARIANTS) if each.own)
 
 
 # Broken verifiers, beside those of `mutants`.
@@ -61,6 +63,40 @@ def test_a_verifier_survives(name):
 )
 def test_a_verifier_of_trees_survives(name):
     assert not soak.soak(verifiers.named(name), SEED, BRANCHED).counts.any()
+
+
+@pytest.mark.parametrize("name", ["token", "gumbel", "recursive", "kseq"])
+def test_what_drafters_draw_follows_the_laws_that_they_carry(name):
+    for chunk in (CHAINS, TREES):
+        tally = soak.soak(verifiers.named(name), SEED, chunk)
+        assert not tally.counts.any() and not tally.wrong_draws.any()
+        assert tally.draws.shape[1] >= 3 and (tally.draws[1] > 1000).all()
+
+
+@pytest.mark.parametrize(("name", "chunk"), [("token", CHAINS), ("kseq", TREES)])
+def test_draws_that_share_noise_are_told(name, chunk):
+    rule = verifiers.named(name)
+    again = rule._replace(guarantee="compiled anew")
+    with pairs.one_slot(True):
+        tally = soak.soak(again, SEED, chunk)
+    assert not tally.counts.any() and tally.wrong_draws.any()
+    text = dict(soak.describe(name, SEED, chunk, tally))["draws"]
+    assert "nodes" in text and "agree, by" in text
+
+
+def test_draws_by_another_law_are_told(monkeypatch):
+    right = own_draws.draft
+
+    def likeliest(*given):
+        made = right(*given)
+        best = jnp.argmax(probs.dense(made.law), axis=-1).astype(jnp.int32)
+        return made._replace(tokens=best)
+
+    monkeypatch.setattr(own_draws, "draft", likeliest)
+    again = token.verifier._replace(guarantee="compiled anew")
+    tally = soak.soak(again, SEED, CHAINS)
+    text = dict(soak.describe("token", SEED, CHAINS, tally))["draws"]
+    assert "q(x) of node 2" in text
 
 
 def test_rows_of_another_branch_are_told_by_their_kind():

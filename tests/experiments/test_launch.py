@@ -123,7 +123,6 @@ def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
 
 @pytest.mark.slow
 def test_what_a_launcher_costs_is_measured_and_no_text_is_lost():
-    pytest.importorskip("submitit")
     found = cost.measure(2.0, tasks=1, at_once=2, prompts=8, block=2)
     assert found["blocks"] == 4 and found["killed"] == 2
     assert found["lost"] == found["twice"] == found["changed"] == 0

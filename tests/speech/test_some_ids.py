@@ -6,15 +6,16 @@ import pytest
 
 from specjax import checkpoints
 from specjax.checkpoints import reduced
+from specjax.exactness import draws
 from specjax.inputs import make_prompt
 from specjax.models import whisper
 from specjax.models.reduced import UNSAID, Reduction
 from specjax.speech import decoding, rules
 from specjax.speech.decoding import Speculation
 from specjax.speech.pair import opened
-from specjax.types import Features
+from specjax.types import Features, Params
 from tests.support import speech_folders, tiny_llama
-from tests.support.speech_folders import DRAFT, SAID, TARGET
+from tests.support.speech_folders import DRAFT, FIRST, SAID, TARGET
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -77,3 +78,16 @@ def test_who_cannot_draft_is_told(names, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             opened(target, draft)
+
+
+@pytest.mark.slow
+def test_no_key_serves_two_draws_of_a_transcript(names):
+    """By the decoder of recordings, with the rules of times and texts."""
+    pair = opened(names["target"], names["few"])
+    prompt, key = draws.side_by_side(2, FIRST)
+    frames = jnp.ones((key.size, TARGET.frames, TARGET.bands))
+    prompt = prompt._replace(inputs=Features(frames))
+    plan = decoding.make_plan(pair, Speculation(gamma=2), True, key.size, 8)
+    params = Params(pair.target.params, pair.draft.params)
+    found = draws.of_step(decoding.make_decoder(plan), params, prompt, key)
+    assert draws.problems(found) == [] and found.drawn

@@ -6,6 +6,7 @@ Each is a function that makes the mistake and returns a decoder that has it.
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pytest import MonkeyPatch
 
@@ -135,12 +136,21 @@ def of_the_verdict(monkeypatch: MonkeyPatch) -> Decoder:
     return chain(2)._replace(verifier=Verifier(token.noise, verify))
 
 
-def of_jax(monkeypatch: MonkeyPatch) -> Decoder:
-    """A rule draws by JAX, where no name is seen."""
+def of_the_request(monkeypatch: MonkeyPatch) -> Decoder:
+    """A rule draws by JAX from the request's key."""
 
     def noise(key, start, gamma, vocab):
         draw = jax.vmap(lambda one: jax.random.uniform(one, (gamma + 1, 2)))
         return match.Noise(draw(key))
+
+    return chain(2)._replace(verifier=Verifier(noise, match.verify))
+
+
+def of_nothing(monkeypatch: MonkeyPatch) -> Decoder:
+    """A rule has the same noise always."""
+
+    def noise(key, start, gamma, vocab):
+        return match.Noise(jnp.full((key.size, gamma + 1, 2), 0.5))
 
     return chain(2)._replace(verifier=Verifier(noise, match.verify))
 
@@ -160,5 +170,6 @@ MISTAKES: dict[Callable[[MonkeyPatch], Decoder], str] = {
     of_a_race_for_a_draw: "shares its key with an independent one",
     of_one_race: "not named by their request and position",
     of_the_verdict: "neither draft nor rule draws",
-    of_jax: "the rule draws nothing by specjax.keys",
+    of_the_request: "made of one that is drawn from",
+    of_nothing: "no draw of the rule was seen",
 }

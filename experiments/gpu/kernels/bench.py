@@ -21,31 +21,13 @@ from experiments.gpu.kernels import inputs, oracle, programs, timing
 from experiments.gpu.kernels.inputs import Inputs, Shape
 from experiments.gpu.kernels.programs import EMPTY, Grid, Program
 from experiments.gpu.kernels.timing import Fixed, State
-from experiments.records.words import FAILED, SKIPPED, UNCLEAR, over
+from experiments.records.kernel_times import COLD, WARM, asked, group, quantities
+from experiments.records.words import SKIPPED, UNCLEAR
 from specjax.measure.row import Measurement
 from specjax.measure.timing import interleaved
 
-# Quantity of a record, and the programs of which the fastest gives it.
-CHOICES = {
-    "empty": "empty",
-    "read": "read",
-    "ref_jnp": "ref_jnp/none",
-    "ref_jnp_draft": "ref_jnp/draft",
-    "ref_jnp_both": "ref_jnp/both",
-    "onepass": "onepass/none",
-    "onepass_draft": "onepass/draft",
-    "fused": "mosaic_gpu/none",
-    "fused_draft": "mosaic_gpu/draft",
-    "fused_both": "mosaic_gpu/both",
-    "sigmoid": "sigmoid/both",
-    "triton": "triton/none",
-    "triton_draft": "triton/draft",
-    "triton_both": "triton/both",
-    "four_launches": "four_launches/none",
-}
 REFERENCE = f"{programs.REF}/{programs.NONE}"
 NEEDED = REFERENCE, EMPTY  # a row is nothing without them
-COLD, WARM = "cold", "warm"  # caches before every step
 NAMED = "kernel_bench.KernelSetting"
 
 
@@ -164,16 +146,17 @@ def measure(
             latency = one.alone(ready, batch)
         del batch, given  # before the next are made
     right = {group(entry.program.name) for entry in ready}
+    lines = [line for line in lines if group(line["name"]) in right]
     return {
         **setting._asdict() | {"grid": setting.grid._asdict()},
         "interpreted": place.interpreted,
         "acceptance": rates,
         "copy_gb_s": speed / 1e9,
         "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
-        "programs": [line for line in lines if group(line["name"]) in right],
+        "programs": lines,
         "failed": failed,
         "latency": {name: us for name, us in latency.items() if name in right},
-        **quantities([it for it in lines if group(it["name"]) in right], setting),
+        **quantities(lines, setting._asdict()),
     }
 
 
@@ -224,8 +207,7 @@ def compiled(
 
 
 def wanted(program: Program, setting: KernelSetting) -> bool:
-    listed = not setting.only or group(program.name) in {EMPTY, *setting.only}
-    return listed and program.name.partition("/")[0] not in setting.skip
+    return program.name == EMPTY or asked(group(program.name), setting._asdict())
 
 
 def sound(
@@ -325,32 +307,3 @@ class Timing(NamedTuple):
             told[name] = timing.spread(seconds[name]) | kernels
             self.tell({"name": name, "alone": told[name]})
         return told
-
-
-def group(name: str) -> str:
-    """A program's name without its tiles."""
-    return "/".join(name.split("/")[:2])
-
-
-def quantities(lines: list[dict], setting: KernelSetting) -> dict:
-    """Microseconds of the fastest by name where caches are cold, and ratios, or the
-    word for why not."""
-    best, first = {}, (setting.acceptances[0], COLD)
-    for line in sorted(lines, key=lambda line: line["us"]):
-        if (line["acceptance"], line["cache"]) == first:
-            best.setdefault(group(line["name"]), line)
-
-    def of(name: str, quantity: str) -> float | str:
-        if name not in best:
-            asked = not setting.only or name in setting.only
-            left_out = name.partition("/")[0] in setting.skip or not asked
-            return SKIPPED if left_out else FAILED
-        return best[name][quantity] if best[name]["us"] > 0 else UNCLEAR
-
-    values = {f"{name}_us": of(key, "us") for name, key in CHOICES.items()}
-    values["fused_share"] = of(CHOICES["fused"], "share")
-    for other in ("ref_jnp", "onepass", "triton", "four_launches"):
-        values[f"over_{other}"] = over(values[f"{other}_us"], values["fused_us"], True)
-    values["sigmoid_over_exact"] = over(values["fused_us"], values["sigmoid_us"])
-    values["both_over_sigmoid"] = over(values["fused_both_us"], values["sigmoid_us"])
-    return values

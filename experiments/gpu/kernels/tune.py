@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.gpu.kernels import programs
-from experiments.gpu.kernels.bench import COLD, group
 from experiments.gpu.kernels.inputs import Shape
+from experiments.records.kernel_times import COLD, group
 from pallas_kernels import dispatch
 from pallas_kernels.dispatch import Timed
 from pallas_kernels.plan import Tiles

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import jax
 
-from experiments import catalogue
 from experiments.gpu.aot import compilers
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.steps import log
@@ -25,6 +24,7 @@ from specjax.models import t5
 
 PARTS = {"steps": "experiments.gpu.steps.loops", "token": "experiments.gpu.steps.token"}
 TRIPS = "known", "device"
+ROOT = Path(__file__).resolve().parents[3]
 QUANTITIES = {
     "steps": ("token_ms", "step_ms", "prefill_ms", "syncs", "captured"),
     "token": ("kernels", "kernels_us", "token_us", "gaps_us"),
@@ -125,7 +125,7 @@ def run(
 
 def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
     """Returns the variables that the process has beside those of this one."""
-    seen = [str(catalogue.ROOT), os.environ.get("PYTHONPATH", "")]
+    seen = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     flags = [os.environ.get("XLA_FLAGS", ""), setting.flags]
     if setting.part == "steps" and jax.devices()[0].platform == "gpu":
         flags += [compilers.dumping(folder)]  # a CPU's compiler may crash by it

@@ -60,6 +60,16 @@ def test_what_a_row_reports():
     assert row["same_greedy_texts"] == 4 and row["target_calls"] > calls
 
 
+def test_alpha_is_that_of_the_rule():
+    """Of one that keeps other shares than min(1, p / q), what it kept."""
+    row = pairs.measure_alpha(chains(), PROMPTS, WARM._replace(rule="match"))
+    assert [*row["estimates"]] == ["counts"] and "alpha_by_text" not in row
+    assert row["alpha"] == row["estimates"]["counts"]["value"]
+    text = decoding.write(chains()[0], PROMPTS, WARM)
+    scores = scoring.score(*chains(), text, WARM.temperature)
+    assert 0 < row["alpha"] < scores.beta.mean() - 0.05  # sum p q, not sum min(p, q)
+
+
 def test_a_draft_without_a_law_has_the_alpha_that_counts():
     task = tasks.Task(PROMPTS, [], ())
     row = pairs.alpha(chains()[0], "copying", GREEDY, lambda *_: task).run()

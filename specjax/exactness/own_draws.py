@@ -1,0 +1,119 @@
+"""Drafts of nasty logits by the draws of real drafters, and what their draws show.
+
+`soak` draws drafts as they should be drawn; here a drafter of chains or trees does, by
+its own keys, from a model whose logits are a problem's, row by row of the target's
+call. Over many draws two nodes agree as often as their laws say, and each follows its
+own law, or noise is shared or a law is another.
+Axes: B rows, G nodes, R = G + 1 rows of the target's call, V vocabulary, Z statistics.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import keys, probs
+from specjax.drafters import autoregressive, tree
+from specjax.drafters.rollout import for_rule
+from specjax.exactness.nasty import GAMMA, TREE, Problem
+from specjax.types import (
+    Draft,
+    Drafter,
+    Model,
+    Request,
+    State,
+    Verifier,
+)
+
+LIMIT = 8.0  # standard errors
+
+
+def build(vocab: int) -> Model:
+    """Returns the model whose parameters are (logits [B, R, V], length [B]): of the
+    token in slot `length` - 1 + r it reads row r, whatever the token is."""
+
+    def apply(params: Any, tokens: Array, start: Array, cache: Any, tree: Any = None):
+        del tree
+        slot = start[:, None] + jnp.arange(tokens.shape[1])
+        return (slot - params[1][:, None] + 1)[..., None], cache
+
+    def readout(params: Any, features: Array) -> Array:
+        row = features.reshape(len(features), -1, 1)  # of one token or of several
+        found = jnp.take_along_axis(params[0], row, axis=1, mode="clip")
+        return found.reshape(*features.shape[:-1], vocab)
+
+    return Model(lambda *_: (), apply, readout, vocab)
+
+
+def drafter_of(verifier: Verifier, vocab: int, branches: bool) -> Drafter:
+    """Returns what drafts for a rule: chains of GAMMA tokens, or TREE."""
+    if branches:
+        return tree.build(build(vocab), TREE, verifier.siblings[0])
+    return autoregressive.build(build(vocab), GAMMA, for_rule(verifier))
+
+
+def draft(drafter: Drafter, problem: Problem, number: Array) -> Draft:
+    """Returns draw `number` of each problem, all nodes of it."""
+    logits, batch = problem.logits[1], len(problem.key)
+    length = jnp.full(batch, number, jnp.int32)
+    state = State(
+        tokens=jnp.zeros((batch, 1), jnp.int32),
+        length=length,
+        target_cache=(),
+        draft_cache=(),
+        budget=jnp.full(batch, drafter.gamma, jnp.int32),
+    )
+    request = Request(problem.key, problem.sampling[1], length, length, length)
+    key = keys.purpose(keys.iteration(problem.key, length), keys.DRAFT)
+    return drafter.draft(key, (logits, length), request, state)[0]
+
+
+def moments(drafted: Draft, siblings: str | None) -> Array:
+    """Returns of each statistic its sum over rows less its mean, and its variance: [2,
+    Z]. First whether two nodes agree, then q(x) of each; of siblings drawn without
+    replacement the first alone."""
+    q, above = probs.dense(drafted.law), above_of(siblings)
+    sums = []
+    for i, j in pairs_of(siblings):
+        same = (drafted.tokens[:, i] == drafted.tokens[:, j]).astype(q.dtype)
+        mean = jnp.sum(q[:, i] * q[:, j], axis=-1)
+        sums.append((same - mean, mean * (1 - mean)))
+    for i in firsts_of(above, siblings):
+        own = jnp.take_along_axis(q[:, i], drafted.tokens[:, i : i + 1], axis=1)[:, 0]
+        mean = jnp.sum(q[:, i] ** 2, axis=-1)
+        sums.append((own - mean, jnp.sum(q[:, i] ** 3, axis=-1) - mean**2))
+    return jnp.array([[jnp.sum(x) for x in each] for each in sums]).T
+
+
+def above_of(siblings: str | None) -> Sequence[int]:
+    return TREE if siblings else tuple(range(-1, GAMMA - 1))
+
+
+def firsts_of(above: Sequence[int], siblings: str | None) -> list[int]:
+    """Returns the nodes that were drawn from their law as it is."""
+    whole = [i for i, row in enumerate(above) if row not in above[:i]]
+    return whole if siblings == tree.WITHOUT else [*range(len(above))]
+
+
+def pairs_of(siblings: str | None) -> list[tuple[int, int]]:
+    """Returns the pairs of nodes whose draws are independent."""
+    above = above_of(siblings)
+    firsts = firsts_of(above, siblings)
+    return [*itertools.combinations(firsts, 2)]
+
+
+def scores(sums: np.ndarray) -> np.ndarray:
+    """Returns each statistic in standard errors [Z]; what has next to no variance may
+    be off by a few draws."""
+    total, variance = np.asarray(sums, float)
+    return total / np.sqrt(np.maximum(variance, 0) + 100.0)
+
+
+def names(siblings: str | None) -> list[str]:
+    """Returns what each statistic is of."""
+    agree = [f"nodes {i} and {j} agree" for i, j in pairs_of(siblings)]
+    firsts = firsts_of(above_of(siblings), siblings)
+    return [*agree, *(f"q(x) of node {i}" for i in firsts)]
