@@ -171,6 +171,11 @@ def test_a_place_in_the_input_is_followed_and_found_again():
     assert tokens == [[4, 6, 7], [7, 4, 8], [7, 4, 8], [5, 4, 6], [5, 4, 6]]
     assert after.at.tolist() == [3, 5, 5, 2, 2]
     assert after.seen.tolist() == [3, 3, 3, 1, 2]
+    # One token that follows is enough, though another place agrees with more.
+    context = np.array([[3, 4, 5, 3, 4, 6]]), np.array([6])
+    place = anchored.Place(np.array([1]), np.array([2]))
+    state = state_of([[5, 3, 4]], place, context)
+    assert drafted(drafter, state, begins)[0] == [[5, 3, 4]]
 
 
 STORE = [[1, 2, 3, 4], [9, 2, 3, 5], [7, 2, 3, 5], [2, 3]]
@@ -199,6 +204,9 @@ def test_bisection_finds_what_a_search_of_every_place_does():
     texts = [rng.integers(0, 3, n).tolist() for n in (40, 1, 25)]
     store = datastore.index(texts)
     flat, found = np.asarray(store.tokens), jax.jit(datastore.stored, static_argnums=2)
+    few = datastore.index([[1, 2, 3, 4]])
+    for edge, before in ((np.iinfo(np.int32).max, 5), (-3, 0)):  # after all, before all
+        assert datastore.bisected(few, jnp.full(16, edge)) == before
     for _ in range(50):
         text = rng.integers(0, 3, 20)
         end = datastore.last_tokens(jnp.array(text), jnp.int32(20))
