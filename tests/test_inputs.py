@@ -13,6 +13,7 @@ import pytest
 
 from specjax import checkpoints, generate, jax_flags, policies, trees
 from specjax.drafters import (
+    anchored,
     autoregressive,
     best_first,
     copying,
@@ -24,6 +25,8 @@ from specjax.drafters import (
     ngram,
     nothing,
     random,
+    recycling,
+    suffix,
     tree,
 )
 from specjax.inputs import bucket, bucketed, check, make_prompt, make_sampling
@@ -284,3 +287,31 @@ BUILDERS = [
 def test_builders_refuse_what_could_not_draft(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+LEAST = [
+    (lambda: nothing.build(0), 0),
+    (lambda: autoregressive.build(MODEL, 0), 0),
+    (lambda: autoregressive.build(MODEL._replace(portion=2), 1), 1),
+    (lambda: early_exit.build(MODEL, lambda cache: cache, 1), 1),
+    (lambda: random.build(4, 1), 1),
+    (lambda: ngram.build(8, 1, 1), 1),
+    (lambda: copying.build(1, 1, 1), 1),
+    (lambda: copying.build(1, 2, 2), 1),
+    (lambda: suffix.build(1, 1), 1),
+    (lambda: anchored.build(1), 1),
+    (lambda: datastore.build(1, 1), 1),
+    (lambda: recycling.build(4, 1), 1),
+    (lambda: recycling.build(4, 1, (-1,)), 1),
+    (lambda: lookahead.build(1, 2, 1), 1),
+    (lambda: tree.build(MODEL, (-1,)), 1),
+    (lambda: best_first.build(MODEL, 1, 1, 1), 1),
+    (lambda: grown.build(MODEL, 1, (0.0,)), 1),
+    (lambda: grown.build(MODEL, 1, (1.0,)), 1),
+    (lambda: forked.build(MODEL, 2, 1), 2),
+]
+
+
+@pytest.mark.parametrize(("build", "gamma"), LEAST, ids=range(len(LEAST)))
+def test_builders_take_the_least_that_they_say(build, gamma):
+    assert build().gamma == gamma

@@ -178,6 +178,16 @@ def test_the_largest_ids_are_those_of_a_selection_in_one_part():
     jax.tree.map(np.testing.assert_array_equal, [*found], [*wanted])
 
 
+def test_a_draft_that_is_no_model_is_whole_on_every_device():
+    """Where its matrices would not be split, none are asked for."""
+    target, counts = meshed.pair("gpt")[0], sides.random(meshed.GPT_VOCAB)
+    with mesh.using("data=1,model=1"):
+        _, draft = mesh.pair(target, counts)
+        assert mesh.pair(target, None)[1] is None
+    assert draft.params.sharding.spec == PartitionSpec()
+    assert mesh.pair(target, counts) == (target, counts)  # where no mesh is in use
+
+
 def test_an_early_exit_has_its_targets_parameters_on_a_mesh_too():
     target = meshed.pair("gpt")[0]
     loaded = target.pretrained

@@ -159,6 +159,9 @@ def test_requests_come_when_they_come():
         assert it.arrived == later[it.index].at <= it.admitted < it.ended
         assert len(it.tokens) / (GAMMA + 1) <= it.calls <= max(len(it.tokens), 1)
     assert [it.ended for it in told] == sorted(it.ended for it in told)
+    only = arrivals(False)[0]._replace(at=0.3)  # it is waited for with nothing to do
+    (it,) = serving.serve(server, params, [only])
+    assert it.arrived == 0.3 <= it.admitted and it.index == 0
 
 
 def test_what_is_not_of_the_batchs_kind_is_refused():

@@ -17,10 +17,11 @@ from specjax.drafters import (
     rollout,
     suffix,
 )
+from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder, build_step
-from specjax.types import Drafter, Kept, Params, Policy, Request, Sampling, State
+from specjax.types import Draft, Drafter, Kept, Params, Policy, Request, Sampling, State
 from tests.support import tiny
 from tests.support.drafted import along
 
@@ -113,6 +114,19 @@ def test_least_leaves_out_what_matches_less():
     assert drafted(copying.build(3, 3, 2), state)[0] == [[], [7, 5, 6]]
 
 
+def test_where_nothing_is_copied_a_draft_is_short():
+    """And as long as what there is to copy where something is."""
+
+    def draft(key, params, request, state):
+        return Draft(jnp.zeros((3, 5), jnp.int32), state.budget, None), ()
+
+    drafter = copying.short_else(Drafter(no_cache, draft, 5), least=2, short=2)
+    texts = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6], [5, 6, 7, 8, 5, 6]]
+    state = state_of(texts, budget=np.array([9, 9, 1]))
+    assert [len(row) for row in drafted(drafter, state)[0]] == [4, 2, 1]
+    assert drafter.widths == (2,)
+
+
 def test_what_is_copied_has_a_law_that_is_sure_of_it():
     """And the rest is the model's, by its own law."""
     model, gamma = tiny.transformers(), 3
@@ -157,6 +171,11 @@ def test_a_place_in_the_input_is_followed_and_found_again():
     assert tokens == [[4, 6, 7], [7, 4, 8], [7, 4, 8], [5, 4, 6], [5, 4, 6]]
     assert after.at.tolist() == [3, 5, 5, 2, 2]
     assert after.seen.tolist() == [3, 3, 3, 1, 2]
+    # One token that follows is enough, though another place agrees with more.
+    context = np.array([[3, 4, 5, 3, 4, 6]]), np.array([6])
+    place = anchored.Place(np.array([1]), np.array([2]))
+    state = state_of([[5, 3, 4]], place, context)
+    assert drafted(drafter, state, begins)[0] == [[5, 3, 4]]
 
 
 STORE = [[1, 2, 3, 4], [9, 2, 3, 5], [7, 2, 3, 5], [2, 3]]
@@ -185,6 +204,9 @@ def test_bisection_finds_what_a_search_of_every_place_does():
     texts = [rng.integers(0, 3, n).tolist() for n in (40, 1, 25)]
     store = datastore.index(texts)
     flat, found = np.asarray(store.tokens), jax.jit(datastore.stored, static_argnums=2)
+    few = datastore.index([[1, 2, 3, 4]])
+    for edge, before in ((np.iinfo(np.int32).max, 5), (-3, 0)):  # after all, before all
+        assert datastore.bisected(few, jnp.full(16, edge)) == before
     for _ in range(50):
         text = rng.integers(0, 3, 20)
         end = datastore.last_tokens(jnp.array(text), jnp.int32(20))

@@ -86,3 +86,15 @@ def test_the_pool_keeps_each_once_and_the_latest():
     assert lookahead.latest(pool[..., 0], jnp.array([3]), 2, 3).tolist() == [
         [[3, 5], [1, 3], [-1, -1]]
     ]
+
+
+def test_of_a_large_pool_the_latest_come_first():
+    """A sort that is not stable keeps the order of a few alone."""
+    grams = np.stack([np.full(200, 3), np.arange(200)], axis=1)
+    grams[::2, 0] = 5
+    last = jnp.array([[3]])
+    found, count = lookahead.begun_with(jnp.array(grams)[None], last, 4)
+    assert found[0, :, 0].tolist() == [1, 3, 5, 7] and count.tolist() == [4]
+    held = np.where(grams[:, :1] == 5, lookahead.NONE, grams)
+    after = lookahead.remembered(jnp.array(held)[None], jnp.array([[[8, 9]]]))[0]
+    assert after[:4].tolist() == [[8, 9], [3, 1], [3, 3], [3, 5]]
