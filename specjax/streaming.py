@@ -16,6 +16,7 @@ from specjax.tokenizers import Tokenizer
 from specjax.types import Info, Params, Prompt, Request, State
 
 END, STOP, LENGTH = "end", "stop", "length"  # why a text ended
+MARKS = range(0xD800, 0xE000)  # characters that no text of bytes has
 
 
 class Piece(NamedTuple):
@@ -36,6 +37,33 @@ class Piece(NamedTuple):
     logprobs: tuple[float, ...]
     drafted: int
     accepted: int
+
+
+class Stops(NamedTuple):
+    """What texts stop at.
+
+    strings: as they were asked for, and again with marks in place of special tokens.
+    marks: by the id of each special token that is in one of the strings, a character
+    that no text has.
+    """
+
+    strings: tuple[str, ...]
+    marks: dict[int, str]
+
+
+def stops(tokenizer: Tokenizer, asked: Sequence[str]) -> Stops:
+    """Finds special tokens in strings to stop at: a text does not have their names, so
+    that they are matched by their ids."""
+    names = {i: tokenizer.token(i) for i in tokenizer.silent if asked}
+    within = {i: x for i, x in names.items() if x and any(x in each for each in asked)}
+    longest = sorted(within, key=lambda i: -len(within[i]))
+    marks = {i: chr(MARKS[number]) for number, i in enumerate(longest)}
+    strings = list(asked)
+    for string in asked:
+        for i, mark in marks.items():
+            string = string.replace(within[i], mark)
+        strings.append(string)
+    return Stops(tuple(dict.fromkeys(strings)), marks)
 
 
 class Steps(NamedTuple):
@@ -80,6 +108,7 @@ def pieces(
     start, limit = np.asarray(request.start), np.array(request.limit)
     ends = np.asarray(request.eos).reshape(len(start), -1)
     told = np.zeros(len(start), int)  # characters
+    until = stops(tokenizer, stop)
     going = np.ones(len(start), bool)
     state = steps.begin(params, prompt)
     while going.any():
@@ -90,14 +119,15 @@ def pieces(
         generate.check_finite(tokens, start, length)
         for row in np.flatnonzero(going):
             ids = tokens[row, : length[row]]
+            first = length[row] - did.emitted[row]
+            whole = marked(tokenizer, ids, start[row], until)
+            if any(each in whole for each in until.strings):
+                ids = until_stop(tokenizer, ids, start[row], first, until)
+                whole = marked(tokenizer, ids, start[row], until)
             ended = LENGTH if length[row] >= limit[row] else None
             ended = END if ids[-1] in ends[row] else ended
-            first = length[row] - did.emitted[row]
-            whole = continuation(tokenizer, ids, start[row], length[row])
-            if any(each in whole for each in stop):
-                ids = until_stop(tokenizer, ids, start[row], first, stop)
-                whole = continuation(tokenizer, ids, start[row], len(ids))
-            whole, ended = up_to(whole, ended, stop)
+            whole, ended = up_to(whole, ended, until.strings)
+            whole = whole.translate(dict.fromkeys(map(ord, until.marks.values())))
             sure = did.logprob
             sure = () if sure is None else tuple(sure[row, : len(ids) - first].tolist())
             yield Piece(
@@ -115,13 +145,13 @@ def pieces(
 
 
 def until_stop(
-    tokenizer: Tokenizer, ids: np.ndarray, start: int, first: int, stop: Sequence[str]
+    tokenizer: Tokenizer, ids: np.ndarray, start: int, first: int, until: Stops
 ) -> np.ndarray:
     """The ids up to the first behind which the text has a string to stop at, wherever
     calls of the target ended: what a draft kept must not say where a text is cut."""
     for end in range(first + 1, len(ids)):
-        text = continuation(tokenizer, ids, start, end)
-        if any(each in text for each in stop):
+        text = marked(tokenizer, ids[:end], start, until)
+        if any(each in text for each in until.strings):
             return ids[:end]
     return ids
 
@@ -131,12 +161,24 @@ def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str |
     may yet become another character, or such a string."""
     found = [at for each in stop if (at := text.find(each)) >= 0]
     if found:
-        return text[: min(found)], STOP
+        at = min(found)
+        ends = ended == END and len(text) == at + 1 and ord(text[at]) in MARKS
+        return text[:at], END if ends else STOP  # a token that ends texts anyway
     if ended is not None:
         return text, ended
     text = text.rstrip(tokenizers.BROKEN)
     sizes = (n for each in stop for n in range(1, len(each)) if text.endswith(each[:n]))
     return text[: len(text) - max(sizes, default=0)], None
+
+
+def marked(tokenizer: Tokenizer, ids: np.ndarray, start: int, until: Stops) -> str:
+    """What follows the first `start` tokens, with marks where special tokens are."""
+    parts, first = [], start
+    for at in range(start, len(ids)) if until.marks else ():
+        if (mark := until.marks.get(int(ids[at]))) is not None:
+            parts += [continuation(tokenizer, ids, first, at), mark]
+            first = at + 1
+    return "".join([*parts, continuation(tokenizer, ids, first, len(ids))])
 
 
 def continuation(

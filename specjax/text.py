@@ -88,7 +88,8 @@ def generate_text(
       seed: of all randomness. Text i depends on it and on i, not on the other prompts.
       kernels: "auto" verifies in fused kernels where the device has them; "reference"
         never does.
-      stop: strings that each end a text, which is cut before the first of them.
+      stop: strings that each end a text, which is cut before the first of them; special
+        tokens in them, such as "<|eot_id|>", are matched by their ids.
       logprobs: whether to return what the target thought of each token.
       rules: what changes the logits that are decoded with, such as penalties
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the

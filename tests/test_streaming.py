@@ -131,6 +131,30 @@ def test_a_draft_does_not_say_where_a_text_stops(pair):
     assert len(drafted.logprobs[0]) == len(alone.logprobs[0]) == 2
 
 
+def test_special_tokens_are_stopped_at_by_their_ids(pair):
+    """A text does not have their names, in which no string is looked for either."""
+    target = pair[0]
+    tokenizer = target.tokenizer
+    start, end = target.start, target.ends[0]
+    name, last = tokenizer.token(start), tokenizer.token(end)
+    words = tokenizer.encode("return one two")[1:]
+    before, ids = words[:2], [*words[:2], start, *words[2:], end]
+    head, text = map(tokenizer.decode, (before, ids))
+    behind = text.removeprefix(head)[0]
+    asked = dict(gamma=3, rules=dictated(ids), new_tokens=len(ids))
+    for stop, count, want, ended in (
+        ([name], 3, head, "stop"),
+        ([f"{head[-1]}{name}", "never"], 3, head[:-1], "stop"),
+        ([f"{name}{behind}"], 4, head, "stop"),
+        ([name[-1], f"{name}never"], len(ids), text, "end"),
+        ([last], len(ids), text, "end"),
+    ):
+        for draft in (None, target):
+            out = specjax.generate_text(target, draft, ["def"], stop=stop, **asked)
+            assert out.texts[0].lstrip() == want, stop
+            assert (out.ids, out.ended) == ([ids[:count]], [ended]), stop
+
+
 @pytest.mark.parametrize(
     ("text", "ended", "stop", "want"),
     [

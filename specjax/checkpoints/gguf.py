@@ -4,12 +4,10 @@ Metadata become the fields of a config.json, and tensors those of `names_llama`.
 quantised is multiplied out as it is read (extra `gguf`): those weights are the model.
 """
 
-import functools
 import reprlib
 from collections import Counter
-from collections.abc import Callable
-from types import NoneType
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -44,7 +42,7 @@ EPS = "attention.layer_norm_rms_epsilon"
 PATTERN_KEY = "attention.sliding_window_pattern"
 BASE, LOCAL_BASE = 10_000.0, 10_000.0
 WINDOW, PATTERN = {"gemma2": 4096, "gemma3": 0}, {"gemma2": 2, "gemma3": 6}
-SCORE_CAP, LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0, "gemma3": 0.0}
+CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}  # Gemma 2's
 SCALING = "linear"
 READ = {
     *("attention.head_count_kv", "attention.key_length", "attention.value_length"),
@@ -105,6 +103,40 @@ AFTER = {  # where there are norms behind both parts of a layer
 }
 
 
+class Header(NamedTuple):
+    """What a header says of its architecture, by keys behind the architecture's name.
+
+    Lists of as many equal values as there are layers are one value.
+    """
+
+    path: Path
+    kind: str
+    stated: Fields
+
+    def size(self, name: str, default: int | None = None) -> int:
+        value = self.stated.get(name, default)
+        if not is_size(value):
+            raise self.wrong(name, "a whole number of at least 1", value)
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = _short(self.stated.get(name, default))
+        if type(value) not in (int, float) or not 0 < value < np.inf:
+            raise self.wrong(name, "a number above 0", value)
+        return value
+
+    def number_or_none(self, name: str, default: float | None = None) -> float | None:
+        """A number above 0, or None for one of 0."""
+        if self.stated.get(name, default) in (0, None):
+            return None
+        return self.number(name, default)
+
+    def wrong(self, name: str, wanted: str, value: Any) -> ValueError:
+        return ValueError(
+            f"{self.path}: {self.kind}.{name} must be {wanted}: {reprlib.repr(value)}"
+        )
+
+
 def fields_of(held: Contents) -> Fields:
     """The fields of a config.json that describe this model.
 
@@ -115,23 +147,27 @@ def fields_of(held: Contents) -> Fields:
       ValueError: a key is missing, or may change what the model computes and is not
         known; it is named.
     """
-    kind, stated = _stated(held)
-    size = functools.partial(_size, held, kind, stated)
-    number = functools.partial(_number, held, kind, stated)
-    sizes = {to: size(name, None) for name, to in SIZES.items()}
+    header = _header(held)
+    kind, sizes = header.kind, {to: header.size(x) for x, to in SIZES.items()}
     heads, dim = sizes["num_attention_heads"], sizes["hidden_size"]
-    width = size("attention.key_length", dim // heads)
-    _check(held, kind, stated, width, dim // heads)
+    key_heads = header.size("attention.head_count_kv", heads)
+    width = header.size("attention.key_length", max(1, dim // heads))
+    if heads % key_heads:
+        divides = f"a divisor of {kind}.attention.head_count, {heads}"
+        raise header.wrong("attention.head_count_kv", divides, key_heads)
+    if width % 2:
+        raise header.wrong("attention.key_length", "even", width)
+    _check(header, width, usual=dim // heads)
     if "token_embd.weight" not in held.tensors:
         raise ValueError(f"{held.path} has no token_embd.weight: download it again")
     fields = sizes | {
         "model_type": KINDS[kind],
         "hidden_act": "silu",
         "vocab_size": held.tensors["token_embd.weight"].shape[0],
-        "num_key_value_heads": size("attention.head_count_kv", heads),
+        "num_key_value_heads": key_heads,
         "head_dim": width,
-        "rms_norm_eps": number(EPS, None),
-        "rope_theta": number("rope.freq_base", BASE),
+        "rms_norm_eps": header.number(EPS),
+        "rope_theta": header.number("rope.freq_base", BASE),
         "tie_word_embeddings": kind in TIED or "output.weight" not in held.tensors,
         "attention_bias": kind == "llama" and "blk.0.attn_q.bias" in held.tensors,
         "mlp_bias": kind == "llama" and "blk.0.ffn_up.bias" in held.tensors,
@@ -141,10 +177,8 @@ def fields_of(held: Contents) -> Fields:
     if kind in WIDE:
         of_27b = sizes["num_hidden_layers"] == WIDE[kind]
         fields["query_pre_attn_scalar"] = dim // heads if of_27b else width
-    if fields["rms_norm_eps"] is None:
-        raise ValueError(f"{held.path} has no {kind}.{EPS}: download it again")
-    fields |= _windows(held, kind, stated, sizes["num_hidden_layers"])
-    fields |= _caps(kind, number) | _scaling(held, kind, stated, fields)
+    fields |= _windows(header, sizes["num_hidden_layers"])
+    fields |= _caps(header) | _scaling(held, header, fields)
     tokens = vocabulary(held)
     fields |= {"bos_token_id": tokens.named.get("bos")}
     fields |= {"eos_token_id": list(tokens.ends)}
@@ -152,9 +186,7 @@ def fields_of(held: Contents) -> Fields:
     return {name: value for name, value in fields.items() if name in known}
 
 
-def _stated(held: Contents) -> tuple[str, Fields]:
-    """The architecture, and what a header says of it; lists of as many equal values as
-    there are layers are one."""
+def _header(held: Contents) -> Header:
     kind = held.fields.get("general.architecture")
     of = held.fields.get("general.type", "model")
     if of != "model" or any(name.startswith(ADAPTER) for name in held.fields):
@@ -180,29 +212,7 @@ def _stated(held: Contents) -> tuple[str, Fields]:
             )
         alike = isinstance(value, list) and len({*map(str, value)}) == 1
         stated[name] = value[0] if alike and name != PATTERN_KEY else value
-    return kind, stated
-
-
-def _size(held: Contents, kind: str, stated: Fields, name: str, default: Any) -> int:
-    value = stated.get(name, default)
-    if not is_size(value):
-        raise ValueError(
-            f"{held.path}: {kind}.{name} must be a whole number of at least 1:"
-            f" {reprlib.repr(value)}"
-        )
-    return value
-
-
-def _number(
-    held: Contents, kind: str, stated: Fields, name: str, default: Any
-) -> float | None:
-    value = _short(stated.get(name, default))
-    if type(value) not in (int, float, NoneType) or not 0 <= (value or 0) < np.inf:
-        raise ValueError(
-            f"{held.path}: {kind}.{name} must be a number of 0 or more:"
-            f" {reprlib.repr(value)}"
-        )
-    return value
+    return Header(held.path, kind, stated)
 
 
 def _short(value: Any) -> Any:
@@ -210,85 +220,82 @@ def _short(value: Any) -> Any:
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
-def _check(held: Contents, kind: str, stated: Fields, width: int, usual: int) -> None:
+def _check(header: Header, width: int, *, usual: int) -> None:
     """usual: the width of values where no key says it."""
     known = NEUTRAL | {"rope.dimension_count": width}
     for name, value in (*known.items(), ("attention.value_length", width)):
         default = usual if name == "attention.value_length" else value
-        if (has := stated.get(name, default)) != value:
+        if (has := header.stated.get(name, default)) != value:
             raise ValueError(
-                f"{held.path}: {kind}.{name} is {reprlib.repr(has)}; known is {value}"
+                f"{header.path}: {header.kind}.{name} is {reprlib.repr(has)}; known is"
+                f" {value}"
             )
-    if kind == "gemma2":
-        base = stated.get("rope.freq_base", BASE)
-        if stated.get("rope.freq_base_swa", base) != base:
-            raise ValueError(
-                f"{held.path}: gemma2.rope.freq_base_swa is"
-                f" {reprlib.repr(stated['rope.freq_base_swa'])}; known is {base}, that"
-                " of all layers"
-            )
+    base = header.number("rope.freq_base", BASE)
+    if header.kind == "gemma2" and header.number("rope.freq_base_swa", base) != base:
+        of_all = f"{base}, that of all layers"
+        near = header.stated["rope.freq_base_swa"]
+        raise header.wrong("rope.freq_base_swa", of_all, near)
 
 
-def _windows(held: Contents, kind: str, stated: Fields, layers: int) -> Fields:
+def _windows(header: Header, layers: int) -> Fields:
     """Which layers see the last tokens alone. Of other architectures llama.cpp reads no
     window, and every layer sees all."""
     fields = {"use_sliding_window": False, "max_window_layers": layers}
     fields |= {"sliding_window": None, "layer_types": None}
-    if kind not in WINDOW:
+    if (kind := header.kind) not in WINDOW:
         return fields
-    window = _number(held, kind, stated, "attention.sliding_window", WINDOW[kind])
-    pattern = stated.get(PATTERN_KEY, PATTERN[kind])
-    if not window:
+    window = header.stated.get("attention.sliding_window", WINDOW[kind])
+    pattern = header.stated.get(PATTERN_KEY, PATTERN[kind])
+    if window == 0:
         local = [False] * layers
+    elif not is_size(window):
+        raise header.wrong("attention.sliding_window", "a number of tokens", window)
     elif type(pattern) is int and pattern >= 0:
         local = [pattern == 0 or i % pattern < pattern - 1 for i in range(layers)]
     elif isinstance(pattern, list) and len(pattern) >= layers:
         local = [bool(x) for x in pattern[:layers]]
     else:
-        raise ValueError(
-            f"{held.path}: {kind}.{PATTERN_KEY} must be a number of layers, or true or"
-            f" false for each: {reprlib.repr(pattern)}"
-        )
+        wanted = "a number of layers, or true or false for each"
+        raise header.wrong(PATTERN_KEY, wanted, pattern)
     types = ["sliding_attention" if x else "full_attention" for x in local]
     fields |= {"sliding_window": window or None, "layer_types": types}
-    near = _number(held, kind, stated, "rope.freq_base_swa", LOCAL_BASE)
+    near = header.number("rope.freq_base_swa", LOCAL_BASE)
     return fields | {"sliding_window_pattern": None, "rope_local_base_freq": near}
 
 
-def _caps(kind: str, number: Callable[[str, Any], float | None]) -> Fields:
+def _caps(header: Header) -> Fields:
     """What scores and logits are capped at; Gemma 3's by 0 are not."""
-    scores = number("attn_logit_softcapping", SCORE_CAP.get(kind))
-    logits = number("final_logit_softcapping", LOGIT_CAP.get(kind))
-    logits = logits if kind in LOGIT_CAP else None
-    return {
-        "attn_logit_softcapping": scores if kind in SCORE_CAP else None,
-        "final_logit_softcapping": None if kind == "gemma3" and not logits else logits,
-    }
+    fields = dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"))
+    if header.kind == "gemma2":
+        for name, cap in CAPS.items():
+            fields[name] = header.number(name, cap)
+    if header.kind == "gemma3":
+        cap = header.number_or_none("final_logit_softcapping")
+        fields["final_logit_softcapping"] = cap
+    return fields
 
 
-def _scaling(held: Contents, kind: str, stated: Fields, fields: Fields) -> Fields:
+def _scaling(held: Contents, header: Header, fields: Fields) -> Fields:
     """Rotary positions that are stretched."""
     none = {"rope_scaling": None, "rope_parameters": None}
-    form = stated.get("rope.scaling.type", SCALING)
-    older = _number(held, kind, stated, "rope.scale_linear", 0.0)
-    factor = _number(held, kind, stated, "rope.scaling.factor", older)
-    factor = (factor or 1.0) if form == "linear" else 1.0
+    form = header.stated.get("rope.scaling.type", SCALING)
     if form not in ("none", "linear"):
         raise ValueError(
-            f"{held.path}: rope.scaling.type is {reprlib.repr(form)}; known are none"
-            " and linear"
+            f"{header.path}: {header.kind}.rope.scaling.type is {reprlib.repr(form)};"
+            " known are none and linear"
         )
-    if kind == "llama" and FREQUENCIES in held.tensors:
+    older = header.number_or_none("rope.scale_linear")
+    factor = header.number_or_none("rope.scaling.factor", older)
+    factor = (factor or 1.0) if form == "linear" else 1.0
+    if header.kind == "llama" and FREQUENCIES in held.tensors:
         if factor != 1:
-            raise ValueError(
-                f"{held.path}: rope.scaling.factor is {factor} and {FREQUENCIES} is"
-                " there: known is one of them"
-            )
+            alone = f"1 beside {FREQUENCIES}"
+            raise header.wrong("rope.scaling.factor", alone, factor)
         return none | {"rope_scaling": _bands(held, fields)}
     if factor == 1:
         return none
     linear = {"rope_type": "linear", "factor": factor}
-    if kind == "gemma3":
+    if header.kind == "gemma3":
         return none | {"rope_parameters": {"full_attention": linear}}
     return none | {"rope_scaling": linear}
 

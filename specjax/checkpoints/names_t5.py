@@ -126,8 +126,10 @@ def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]
     )
     ends = field.tokens(fields, "eos_token_id", vocab, t5.END)
     if start is None or not ends:
-        name = "decoder_start_token_id" if start is None else "eos_token_id"
-        raise ValueError(f"config.json: {name} must be below vocab_size, {vocab}")
+        given = fields.get("decoder_start_token_id") is None and not first
+        begins = "pad_token_id" if given else "decoder_start_token_id"
+        name = begins if start is None else "eos_token_id"
+        raise ValueError(f"config.json: {name} must be an id below vocab_size, {vocab}")
     return start, ends
 
 

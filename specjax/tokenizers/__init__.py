@@ -46,7 +46,7 @@ class Tokenizer(NamedTuple):
     that the model writes, None where nothing says. ends: ids that each end it. file:
     what it was read from. token: id -> how the file calls it, None for no token.
     spelled: id -> the bytes that it writes within a text, None of special ids and of no
-    token."""
+    token. silent: the ids that `decode` leaves out."""
 
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
@@ -58,6 +58,7 @@ class Tokenizer(NamedTuple):
     file: Path
     token: Callable[[int], str | None]
     spelled: Callable[[int], bytes | None]
+    silent: frozenset[int] = frozenset()
 
 
 def read(
@@ -111,7 +112,8 @@ def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
         return coder.encode(gguf.without_around(text, config))
 
     plain = coder.encode, coder.decode, coder.piece
-    around, names = (special.start, special.ends), (coder.token, coder.spelled)
+    around = special.start, special.ends
+    names = coder.token, coder.spelled, coder.silent
     return Tokenizer(*plain, converse, coder.vocab, *around, path, *names)
 
 

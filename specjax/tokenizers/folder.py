@@ -32,6 +32,7 @@ class Coder(NamedTuple):
     vocab: int
     token: Callable[[int], str | None]
     spelled: Callable[[int], bytes | None]
+    silent: frozenset[int]
 
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"

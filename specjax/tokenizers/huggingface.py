@@ -141,7 +141,8 @@ def of_backend(backend: Any, special: Special, broken: str = "replace") -> Coder
         return raw(name)
 
     names = backend.id_to_token, spelled
-    return Coder(bare, encode, decode, piece, count, *names)
+    hidden = frozenset(i for i in silent if i is not None)
+    return Coder(bare, encode, decode, piece, count, *names, hidden)
 
 
 def raw(name: str) -> bytes:

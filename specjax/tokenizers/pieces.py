@@ -46,4 +46,5 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
             return None
         return huggingface.raw(text)
 
-    return Coder(model.encode, encode, decode, piece, count, name, spelled)
+    hidden = frozenset(i for i in silent if i is not None)
+    return Coder(model.encode, encode, decode, piece, count, name, spelled, hidden)

@@ -17,10 +17,9 @@ from specjax.tokenizers.huggingface import LEVEL
 from tests.support import format_defaults as table
 
 ROOT = Path(specjax.__file__).parent
-# What asks for a key of a file, by its name, and its place among the arguments.
-READS = {"get": 0, "size": 1, "truth": 1, "token": 1, "tokens": 1, "number": 1}
-READS |= {"value_of": 1, "list_of": 1, "_number": 3}
-PARTIAL = "size", "number"  # in checkpoints/gguf.py, where the header is bound
+# What asks for a key of a file, which is its first argument or its second.
+READS = {"get", "size", "truth", "token", "tokens", "number", "number_or_none"}
+READS |= {"value_of", "list_of"}
 
 
 def rows(of: dict) -> list:
@@ -176,18 +175,11 @@ def keys_in(path: Path) -> set[str]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", None))
-        at = READS.get(name)
-        bound = name in PARTIAL and isinstance(node.func, ast.Name)
-        if at is None or len(node.args) <= (at := 0 if bound else at):
-            continue
-        key = node.args[at]
-        if isinstance(key, ast.JoinedStr):
-            key = ast.unparse(key)[2:-1].removeprefix("{AT}")
-        elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-            key = key.value
-        else:
-            continue
-        found.add(key)
+        for key in node.args[:2] if name in READS else ():
+            if isinstance(key, ast.JoinedStr):
+                found.add(ast.unparse(key)[2:-1].removeprefix("{AT}"))
+            elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found.add(key.value)
     return found
 
 

@@ -9,6 +9,7 @@ import pytest
 import specjax
 from specjax import checkpoints, zoo
 from specjax.models.llama import Config, Rotation, Stretch
+from specjax.tokenizers import gguf_file
 from tests.support import tiny_llama
 
 gguf = pytest.importorskip("gguf")
@@ -64,17 +65,82 @@ def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
     assert 1e-4 < np.abs(wanted - embedding).max() < 0.05
 
 
+def test_a_type_is_read_whatever_the_rank(tmp_path):
+    """Norms too, which are vectors, and doubles; what is no weight is refused."""
+    config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
+    wanted = weights(config)
+    kinds = gguf.GGMLQuantizationType
+    for kind, atol in ((kinds.BF16, 2e-2), (kinds.F16, 1e-3), (kinds.F64, 0)):
+        path = written(tmp_path, config, quantized=kind, vectors=True)
+        read = checkpoints.load(path)
+        assert read.stored == f"{kind.name} 12"
+        jax.tree.map(
+            lambda a, b, atol=atol: np.testing.assert_allclose(a, b, atol=atol),
+            *(read.params, wanted),
+        )
+    path = written(tmp_path, config, quantized=kinds.I16, vectors=True)
+    with pytest.raises(ValueError, match=r"is stored as I16, which .*: convert"):
+        checkpoints.load(path)
+
+
+def test_a_quantised_vector_is_multiplied_out(tmp_path):
+    config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    read = checkpoints.load(written(tmp_path, config, quantized=kind, vectors=True))
+    scale = np.asarray(weights(config)["norm"]["scale"])
+    wanted = gguf.quants.dequantize(gguf.quants.quantize(scale, kind), kind)
+    np.testing.assert_array_equal(read.params["norm"]["scale"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("at", "number", "named"),
+    [
+        (4, b"\0\0\0\3", "is big-endian: `gguf-convert-endian"),
+        (4, b"\1\0\0\0", "is of version 1 of GGUF; known are 2 and 3"),
+        (0, b"GGML", "no whole GGUF file .it does not begin with GGUF"),
+        (16, b"\xff" * 8, "no whole GGUF file"),
+    ],
+)
+def test_a_header_of_another_kind_is_refused(tmp_path, at, number, named):
+    path = written(tmp_path, FAMILIES["llama"])
+    data = bytearray(path.read_bytes())
+    data[at : at + len(number)] = number
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=named) as refused:
+        checkpoints.load(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_header_is_that_of_the_library(tmp_path):
+    keys = byte_pairs("gpt-2") | {"ggml.scores": [0.5, -1.5], "ggml.flags": [True]}
+    more = {"some.empty": [], "some.text": "漢\n", "some.small": 3}
+    path = written(tmp_path, FAMILIES["llama"], more, tokenizer=keys)
+    held, theirs = gguf_file.open_file(path), gguf.GGUFReader(path)
+    fields = {x: of.contents() for x, of in theirs.fields.items()}
+    assert held.fields == {x: y for x, y in fields.items() if x[:5] != "GGUF."}
+    tensors = {
+        x.name: (tuple(map(int, x.shape[::-1])), x.tensor_type.name, x.data_offset)
+        for x in theirs.tensors
+    }
+    assert {x: tuple(y)[:3] for x, y in held.tensors.items()} == tensors
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
         ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type is 'yarn'"),
         ({"llama.rope.dimension_count": 2}, "rope.dimension_count is 2; known is 6"),
         ({"llama.expert_count": 8}, "expert_count is 8"),
-        ({"llama.rope.scaling.type": "linear"}, "factor must be a number"),
+        ({"llama.attention.value_length": 4}, "value_length is 4; known is 6"),
+        ({"llama.attention.value_length": None}, "value_length is 4; known is 6"),
+        ({"llama.attention.layer_norm_rms_epsilon": None}, "has no llama.attention"),
+        ({"llama.rope.freq_base": "wide"}, "freq_base must be a number of 0 or more"),
+        ({"tokenizer.ggml.bos_token_id": "<s>"}, "has '<s>' where the format has int"),
         ({"llama.block_count": None}, "llama.block_count must be a whole number"),
         ({"llama.attention.head_count": [4, 2]}, "head_count must be a whole number"),
         ({"llama.logit_scale": 2.0}, "llama.logit_scale may change"),
-        ({"adapter.type": "lora"}, "adapter.type may change"),
+        ({"adapter.type": "lora"}, "has no model of its own"),
+        ({"general.type": "mmproj"}, "general.type is 'mmproj'"),
         ({"split.count": 3}, "one of 3 parts"),
         ({"general.architecture": "mamba"}, "known are llama, qwen2"),
     ],
@@ -84,6 +150,27 @@ def test_metadata_that_may_change_the_model_are_refused_by_name(tmp_path, more, 
     with pytest.raises(ValueError, match=named) as refused:
         checkpoints.load(path)
     assert "\n" not in str(refused.value)
+
+
+def test_keys_of_other_tools_are_let_pass(tmp_path):
+    foreign = {"mradermacher.quantized_by": "somebody", "llama.pooling_type": 0}
+    foreign |= {"llama.tensor_data_layout": "Meta AI original pth"}
+    foreign |= {"llama.attention.sliding_window": 4}  # which llama.cpp reads elsewhere
+    foreign |= {"llama.attention.head_count_kv": [2, 2]}
+    read = checkpoints.load(written(tmp_path, FAMILIES["llama"], foreign))
+    plain = checkpoints.load(written(tmp_path, FAMILIES["llama"]))
+    assert (read.config, read.ends) == (plain.config, plain.ends)
+
+
+def test_a_file_is_known_by_what_it_begins_with(tmp_path):
+    keys = byte_pairs("gpt-2")
+    config = FAMILIES["llama"]._replace(vocab=len(keys["ggml.tokens"]))
+    path = written(tmp_path, config, tokenizer=keys)
+    for name in ("A.GGUF", "sha256-0a1b", "model.bin"):
+        other = path.with_name(name)
+        other.write_bytes(path.read_bytes())
+        read = specjax.load(other)
+        assert (read.tokenizer_file, read.config.num_layers) == (other, 2)
 
 
 def test_frequencies_that_are_not_llama_3s_are_refused(tmp_path):
@@ -96,7 +183,7 @@ def test_frequencies_that_are_not_llama_3s_are_refused(tmp_path):
 def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
     path = written(tmp_path, FAMILIES["llama"])
     whole = path.read_bytes()
-    for kept in (0, 3, 100, len(whole) // 2):
+    for kept in (0, 3, 100, len(whole) // 2, len(whole) - 40):
         path.write_bytes(whole[:kept])
         with pytest.raises(ValueError, match="no whole GGUF file") as refused:
             checkpoints.load(path)
@@ -139,28 +226,72 @@ DIGITS = {
 }
 
 
-@pytest.mark.parametrize("pre", DIGITS)
-def test_bytes_are_cut_as_the_file_says(tmp_path, pre):
+def byte_pairs(pre):
     tokens = ["<s>", "</s>", *LETTERS, "12", "123", "1234"]
-    keys = {
+    return {
         "ggml.model": "gpt2",
         "ggml.pre": pre,
         "ggml.tokens": tokens,
         "ggml.token_type": [3, 3] + [1] * (len(tokens) - 2),
         "ggml.merges": ["1 2", "12 3", "123 4"],
+        "ggml.add_bos_token": False,
     }
-    read = tokenizer_of(tmp_path, keys)
+
+
+@pytest.mark.parametrize("pre", DIGITS)
+def test_bytes_are_cut_as_the_file_says(tmp_path, pre):
+    read = tokenizer_of(tmp_path, byte_pairs(pre))
     ids = read.encode("1234")
     assert "|".join(map(read.token, ids)) == DIGITS[pre]
     assert read.decode([0, *read.encode(TEXT), 1]) == TEXT
     assert read.encode("</s>") == [1]
+    # llama.cpp composes no characters.
+    assert [*map(read.token, read.encode("e\u0301"))] == ["e", "\u00cc", "\u0123"]
+
+
+# Of Llama 3 as it was converted at first: no key names the end of a turn.
+NAMED = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|file_sep|>"]
+
+
+def test_tokens_that_end_a_text_are_known_by_their_names(tmp_path):
+    keys = byte_pairs("llama-bpe")
+    count, pairs = len(keys["ggml.tokens"]), dict.fromkeys(("bos", "eos", "eot"))
+    keys |= {"ggml.tokens": keys["ggml.tokens"] + NAMED, "ggml.add_bos_token": None}
+    keys["ggml.token_type"] = keys["ggml.token_type"] + [3, 3, 1, 1]
+    keys["chat_template"] = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    first, last, turn, part = range(count, count + 4)
+    ids = {f"tokenizer.ggml.{x}_token_id": i for x, i in pairs.items()}
+    ids |= {"tokenizer.ggml.bos_token_id": first, "tokenizer.ggml.eos_token_id": last}
+    config = FAMILIES["llama"]._replace(vocab=count + 4)
+    read = specjax.load(written(tmp_path, config, ids, tokenizer=keys))
+    # "</s>" is a name of an end too.
+    assert (read.start, read.ends) == (first, (last, part, 1, turn))
+    word = read.tokenizer.encode("4")[1:]
+    assert read.tokenizer.encode("4") == [first, *word]
+    # Written as a word in the file, and special by its name.
+    assert read.tokenizer.encode("4<|eot_id|>") == [first, *word, turn]
+    assert read.tokenizer.decode([first, *word, turn]) == "4"
+    for text in ("4", "<|begin_of_text|>4"):  # each once, whoever writes it
+        talk = [{"role": "user", "content": text}]
+        assert read.tokenizer.converse(talk) == [first, *word]
+
+
+def test_a_start_that_is_a_word_is_still_a_word(tmp_path):
+    """Without its key llama.cpp starts with token 11, whatever that is."""
+    config = FAMILIES["llama"]._replace(vocab=len(byte_pairs("gpt-2")["ggml.tokens"]))
+    more = {"tokenizer.ggml.bos_token_id": None}
+    read = specjax.load(written(tmp_path, config, more, tokenizer=byte_pairs("gpt-2")))
+    word = read.tokenizer.token(11)
+    assert read.start == 11 and read.tokenizer.encode(word) == [11]
+    assert read.tokenizer.decode([11]) == word
 
 
 def test_a_tokenizer_of_an_unknown_kind_is_refused_by_name(tmp_path):
     keys = {"ggml.tokens": ["a"] * 29, "ggml.token_type": [1] * 29}
     for more, named in (
         ({"ggml.model": "rwkv"}, "tokenizer.ggml.model is 'rwkv'"),
-        ({"ggml.model": "llama"}, "lacks tokenizer.ggml.scores"),
+        ({"ggml.model": ["gpt2"]}, "has .'gpt2'. where the format has str"),
+        ({"ggml.model": "gpt2"}, "lacks tokenizer.ggml.merges"),
         (
             {"ggml.model": "gpt2", "ggml.pre": "tekken", "ggml.merges": ["a b"]},
             "tokenizer.ggml.pre is 'tekken'",

@@ -140,7 +140,7 @@ def test_checkpoints_of_t5x(tmp_path):
     same(checkpoints.load(tmp_path / "other", "bfloat16").params, checkpoint.params)
 
 
-FETCHED = {"json", "safetensors", "model", "txt", "jinja"}
+FETCHED = {"json", "safetensors", "model", "txt", "jinja", "tiktoken"}
 
 
 def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):

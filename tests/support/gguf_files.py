@@ -25,9 +25,11 @@ def write(
     more: dict[str, Any] | None = None,
     quantized: gguf.GGMLQuantizationType | None = None,
     tokenizer: dict[str, Any] | None = None,
+    vectors: bool = False,
 ) -> Path:
     """more: metadata beside, or in place of, the config's. quantized: how matrices are
-    stored, None as float32. tokenizer: keys behind `tokenizer.`."""
+    stored, and with `vectors` vectors too, None as float32. tokenizer: keys behind
+    `tokenizer.`."""
     kind = ARCHITECTURES[config.style]
     writer = gguf.GGUFWriter(path, kind)
     rotation, of_all = config.rotation, config.rotation.slower != 1
@@ -66,8 +68,8 @@ def write(
         values = np.asarray(flat[ours], np.float32)
         values = values.T if source.transpose else values
         values = _as_stored(source.name, values, config, kind)
-        plain = quantized is None or values.ndim < 2
-        stored = values if plain else gguf.quants.quantize(values, quantized)
+        plain = quantized is None or (values.ndim < 2 and not vectors)
+        stored = values if plain else _quantized(values, quantized)
         writer.add_tensor(
             called[source.name],
             np.ascontiguousarray(stored),
@@ -80,6 +82,13 @@ def write(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _quantized(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    numbers = {"F64": np.float64, "I16": np.int16}
+    if kind.name in numbers:
+        return values.astype(numbers[kind.name])
+    return gguf.quants.quantize(values, kind)
 
 
 def _add(writer: gguf.GGUFWriter, name: str, value: Any) -> None:

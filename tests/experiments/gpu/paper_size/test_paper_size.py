@@ -82,9 +82,10 @@ def test_whole_texts_take_the_calls_of_their_coins():
 def test_every_published_row_is_there():
     papers = rows_of("table4_expected_vs_measured")
     rows = {f"{it['task']}_{it['draft'][3:]}_t{it['temperature']}": it for it in papers}
-    assert len(rows) == 12 and rows.keys() == ROWS.keys()
+    again = "ende_small_t0_h100"  # of another card
+    assert len(rows) == 12 and {*rows, again} == ROWS.keys()
     for name, file in ROWS.items():
-        row = rows[name]
+        row = rows[name.removesuffix("_h100")]
         target, draft, setting = configs.build(file).row.measurement.run.args
         assert (target.dim, target.decoder_layers) == (4096, 24)
         assert draft.dim == {"small": 512, "base": 768, "large": 1024}[row["draft"][3:]]
@@ -92,6 +93,7 @@ def test_every_published_row_is_there():
         assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
     lines = catalogue.named("chip").lines
+    lines = [line for line in lines if line.row != again]
     shown = [line.published for line in lines if line.published is not None]
     columns = ("c", "expected", "measured")
     assert shown == [row[name] for row in papers for name in columns]
