@@ -321,7 +321,8 @@ def exhausted(error: BaseException | None) -> str | None:
     """What an error says of memory that was too little, and what helps; None of any
     other error. XLA's is a RuntimeError that begins with a word of its own."""
     first = next(iter(str(error).splitlines()), "")
-    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in first:
+    by_xla = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in first
+    if not (isinstance(error, MemoryError) or by_xla):
         return None
     lacked = first.partition("RESOURCE_EXHAUSTED: ")[2].rstrip(".") or "out of memory"
     return f"{lacked}: take a smaller batch, shorter texts, or a smaller model"

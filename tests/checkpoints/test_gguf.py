@@ -133,8 +133,11 @@ def test_the_header_is_that_of_the_library(tmp_path):
         ({"llama.expert_count": 8}, "expert_count is 8"),
         ({"llama.attention.value_length": 4}, "value_length is 4; known is 6"),
         ({"llama.attention.value_length": None}, "value_length is 4; known is 6"),
-        ({"llama.attention.layer_norm_rms_epsilon": None}, "has no llama.attention"),
-        ({"llama.rope.freq_base": "wide"}, "freq_base must be a number of 0 or more"),
+        (
+            {"llama.attention.layer_norm_rms_epsilon": None},
+            "layer_norm_rms_epsilon must be a number",
+        ),
+        ({"llama.rope.freq_base": "wide"}, "freq_base must be a number above 0"),
         ({"tokenizer.ggml.bos_token_id": "<s>"}, "has '<s>' where the format has int"),
         ({"llama.block_count": None}, "llama.block_count must be a whole number"),
         ({"llama.attention.head_count": [4, 2]}, "head_count must be a whole number"),

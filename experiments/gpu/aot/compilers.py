@@ -124,7 +124,7 @@ def thunk_list(folder: Path, program: str = "*") -> str:
     """What XLA dumped of a program's thunks, after those that it merged into graphs.
     Raises RuntimeError if it did not."""
     for kind in ("thunk_sequence_after*", "thunk_sequence"):
-        files = sorted(folder.glob(f"*.{program}.{kind}.txt"))
+        files = sorted(folder.glob(f"*{program}*{kind}.txt"))
         if files:
             return files[-1].read_text("utf-8")
     raise RuntimeError("XLA dumped no list of thunks")

@@ -119,7 +119,7 @@ def test_capture_reads_the_list_of_launches(tmp_path):
     lines += ("    000: kCommandBuffer [source | sink]",)
     lines += ("        004: kCustomKernel [source | next] gemm",)
     lines += ("        005: kCustomCall [prev | sink] kCustomCall",)
-    path = tmp_path / "module_2.jit_inspected.thunk_sequence.txt"
+    path = tmp_path / "module_2.jit_inspected.sm_9.0_gpu_thunk_sequence.txt"
     path.write_text("\n".join([*lines, "    006: kCustomKernel [source | sink] add"]))
     assert inspect.launches(tmp_path) == (5, 2)
 
