@@ -76,10 +76,10 @@ def alike(record: dict, other: dict) -> bool:
 def way_of(record: dict) -> tuple:
     """What was decoded and how, but for gamma, machine, day and number of texts."""
     it = record["measured"]
-    models = it.get("target"), it.get("draft")
+    models = str(it.get("target")), str(it.get("draft"))
     rule, policy = it.get("rule", "token"), it.get("policy", "none")
     task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
-    return *models, task, it["temperature"], rule, policy, batch
+    return *models, task, it.get("temperature"), rule, policy, batch
 
 
 def speed_of(it: Item) -> float | None:

@@ -71,6 +71,7 @@ NEUTRAL = {
 TIED = "gemma", "gemma2"  # whose readout is never a tensor of its own
 # What `names_llama` asks of a config.json, beside the fields that it has a place for.
 NOT_READ = "model_type", "hidden_act", "hidden_activation"
+MODEL = "model"  # general.type of a file with a model
 ADAPTER = "adapter."  # of a file that has no model of its own
 # Layers of the models of 27 billion, whose scores are divided by another number.
 WIDE = {"gemma2": 46, "gemma3": 62}
@@ -188,8 +189,8 @@ def fields_of(held: Contents) -> Fields:
 
 def _header(held: Contents) -> Header:
     kind = held.fields.get("general.architecture")
-    of = held.fields.get("general.type", "model")
-    if of != "model" or any(name.startswith(ADAPTER) for name in held.fields):
+    of = held.fields.get("general.type", MODEL)
+    if of != MODEL or any(name.startswith(ADAPTER) for name in held.fields):
         raise ValueError(
             f"{held.path} has no model of its own (general.type is"
             f" {reprlib.repr(of)}): name the file of the model"

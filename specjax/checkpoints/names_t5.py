@@ -127,7 +127,8 @@ def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]
     ends = field.tokens(fields, "eos_token_id", vocab, t5.END)
     if start is None or not ends:
         given = fields.get("decoder_start_token_id") is None and not first
-        begins = "pad_token_id" if given else "decoder_start_token_id"
+        begins = "decoder_start_token_id"
+        begins += ", or pad_token_id in its place," if given else ""
         name = begins if start is None else "eos_token_id"
         raise ValueError(f"config.json: {name} must be an id below vocab_size, {vocab}")
     return start, ends

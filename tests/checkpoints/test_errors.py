@@ -179,7 +179,7 @@ CONFIGS = {  # of which folder: fields of its config.json, and what is said of t
         (dict(tie_encoder_decoder=True), r"tie_encoder_decoder is True"),
         (dict(tie_word_embeddings="no"), r"tie_word_embeddings is 'no'"),
         (dict(eos_token_id=[1, -2]), r"eos_token_id must be ids .*: \[1, -2\]"),
-        (dict(eos_token_id=37), r"eos_token_id must be below vocab_size, 37"),
+        (dict(eos_token_id=37), r"eos_token_id must be an id below vocab_size, 37"),
         (dict(pad_token_id=-1), r"pad_token_id must be one id of 0 or more: -1"),
     ],
     "gpt2": [
