@@ -204,6 +204,7 @@ ASKED = {
         "model_type": f"refused: {TRANSFORMERS}",
         "weight_map": f"refused: {TRANSFORMERS}",
     },
+    "tokenizers/byt5.py": {"<extra_id_{i}>": "a token that is added, and no key"},
     "checkpoints/fields.py": {"quant_method": "words of a message"},
     "checkpoints/names_llama.py": {
         "architectures": f"any class of this model_type: {TRANSFORMERS}",
@@ -226,6 +227,8 @@ ASKED = {
         "commit_timestamp_nsecs": "not finished: orbax-checkpoint 0.11",
     },
     "tokenizers/gguf_file.py": {
+        "<u4": "the form of a number, and no key",
+        "<u8": "the same",
         "general.alignment": f"32: {LLAMA_CPP}, ggml/src/gguf.cpp",
         "split.count": f"one file: {LLAMA_CPP}, src/llama-model-loader.cpp",
     },
