@@ -89,7 +89,7 @@ def generate_text(
       kernels: "auto" verifies in fused kernels where the device has them; "reference"
         never does.
       stop: strings that each end a text, which is cut before the first of them; special
-        tokens in them, such as "<|eot_id|>", are matched by their ids.
+        tokens in them, such as "``<|eot_id|>``", are matched by their ids.
       logprobs: whether to return what the target thought of each token.
       rules: what changes the logits that are decoded with, such as penalties
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the

@@ -96,7 +96,7 @@ def test_draws_by_another_law_are_told(monkeypatch):
     again = token.verifier._replace(guarantee="compiled anew")
     tally = soak.soak(again, SEED, CHAINS)
     text = dict(soak.describe("token", SEED, CHAINS, tally))["draws"]
-    assert "q(x) of node 2" in text
+    assert "a drafter draws otherwise than it says" in text
 
 
 def test_rows_of_another_branch_are_told_by_their_kind():
