@@ -18,15 +18,41 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TextIO
 
+from specjax import foreign_names
 from specjax.writing import FULL, unwritten
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
 TERMINATED = 143  # of one that SIGTERM did, so that a scheduler begins it again
 PREEMPTED = "SPECJAX_PREEMPTED"  # another, 0, where a scheduler restarts by itself
 CLOSED = 141  # and of one whose reader is gone, such as `| head -1`
+LEAST_TEMPERATURE = 1.18e-38  # above 0: float32 below it are 0 to some processors
 
 
 class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line. A flag is written whole: a beginning of one
+    may be another setting's name elsewhere."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **{"allow_abbrev": False} | options)
+
+    def parse_args(self, args=None, namespace=None):
+        known, others = self.parse_known_args(args, namespace)
+        if others:
+            self.error(self.unknown(others))
+        return known
+
+    def unknown(self, others: list[str]) -> str:
+        """What is said of arguments that there are not."""
+        said = f"unrecognized arguments: {shortened(' '.join(others), 200)}"
+        flags = [x for action in self._actions for x in action.option_strings]
+        meant = [
+            foreign_names.flag_meant(each.partition("=")[0], flags)
+            for each in others
+            if each.startswith("-")
+        ]
+        meant = [*dict.fromkeys(filter(None, meant))]
+        return f"{said}: write {', '.join(meant)}" if meant else said
+
     def error(self, message: str) -> NoReturn:
         """One line, whatever is wrong, and exit code 2."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
@@ -101,8 +127,18 @@ def checked(check: Callable[[str], Any]) -> Callable[[str], str]:
     return typed(same)
 
 
+def temperature(text: str) -> float:
+    """Type of a flag: what `probs.RANGES` lets a temperature be."""
+    value = bounded(float, text, 0, 10_000, "a number")
+    if 0 < value < LEAST_TEMPERATURE:
+        raise argparse.ArgumentTypeError(
+            f"must be 0, which is argmax, or at least {LEAST_TEMPERATURE:g}; got"
+            f" {shortened(text)!r}"
+        )
+    return value
+
+
 seed = whole(0, 2**32 - 1)
-temperature = number(0, 10_000)
 gamma = whole(0, 1000)  # drafted tokens
 count = whole(1, 1_000_000)  # of texts, of tokens of one, of rows of a batch
 

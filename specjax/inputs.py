@@ -107,6 +107,8 @@ def make_sampling(
 
     def per_row(name: str, value: float | ArrayLike) -> Array:
         dtype = jnp.int32 if name == "top_k" else jnp.float32
+        if name == "top_k" and not isinstance(value, Array):
+            value = np.minimum(value, np.iinfo(np.int32).max)  # which keeps all
         if np.ndim(value) and np.shape(value) != (batch,):
             raise ValueError(
                 f"{name} has shape {np.shape(value)} for {batch} rows: give one value,"

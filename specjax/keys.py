@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 DRAFT, ACCEPT, SAMPLE, GUMBEL = range(4)
 SEEDS = 2**32  # a seed is below it
@@ -26,7 +27,7 @@ _same_bits = jax.threefry_partitionable(True)
 SAFE = "threefry2x32"
 
 
-def root_key(seed: int | Array, sample: int | Array = 0) -> Array:
+def root_key(seed: ArrayLike, sample: ArrayLike = 0) -> Array:
     """Returns the keys that seeds name, of an implementation that is safe under vmap.
 
     Every key of this project is made here, so that no setting of JAX changes it:
@@ -44,10 +45,12 @@ def root_key(seed: int | Array, sample: int | Array = 0) -> Array:
     Raises:
       ValueError: the seed is no such number.
     """
-    if not isinstance(seed, Array):
-        seed = np.uint32(check_seed(seed))
-    upper, lower = jnp.broadcast_arrays(jnp.uint32(sample), jnp.uint32(seed))
-    return jax.random.wrap_key_data(jnp.stack([upper, lower], axis=-1), impl=SAFE)
+    if not isinstance(seed, Array | np.ndarray):
+        seed = check_seed(seed)
+    # By NumPy where both are known, as each shape would be compiled by JAX.
+    xp = jnp if isinstance(seed, Array) or isinstance(sample, Array) else np
+    halves = xp.broadcast_arrays(xp.uint32(sample), xp.uint32(seed))
+    return jax.random.wrap_key_data(xp.stack(halves, axis=-1), impl=SAFE)
 
 
 def check_seed(seed: int) -> int:

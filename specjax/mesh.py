@@ -49,7 +49,7 @@ def parse(text: str) -> Layout:
     """A layout of "data=4,model=2" or "data=4,model=2,draft=2"; what is not named is 1.
     Raises ValueError for other names, and for what is no size."""
     sizes = {}
-    for part in text.split(","):
+    for part in str(text).split(","):
         name, _, size = part.partition("=")
         if name not in Layout._fields or not size.isdecimal() or int(size) < 1:
             raise ValueError(

@@ -1,9 +1,10 @@
 """Prompts of a person or a file, as a model reads them.
 
 A prompt is a text, or as JSON {"prompt": text}, {"tokens": [ids]} for ids as they are,
-or {"messages": [{"role": ..., "content": ...}, ...]} for a conversation. Beside its
-messages "tools" and "documents" may stand, lists of objects, and in
-"chat_template_kwargs" whatever else the chat template asks, such as
+or {"messages": [{"role": ..., "content": ...}, ...]} for a conversation. A program may
+also give a list of ids or of messages as a prompt, and one list of messages in place of
+a list of prompts. Beside its messages "tools" and "documents" may stand, lists of
+objects, and in "chat_template_kwargs" whatever else the chat template asks, such as
 {"enable_thinking": false}. {"turns": [text, ...]} is a conversation that is still to be
 held, as are messages of a user alone: every turn is a prompt, behind the model's own
 answers to the turns before it.
@@ -18,6 +19,7 @@ from specjax import questions, text_files, zoo
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
 from specjax.prompt_lines import (
+    KINDS,
     UNANSWERED,
     check_asked,
     check_text,
@@ -74,17 +76,36 @@ def read(
 
 
 def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
-    """The same of a list: texts, or dictionaries as the lines of a file hold. Raises
-    ValueError naming the number of the prompt and what to write."""
+    """The same of a list: texts, ids, conversations, or dictionaries as the lines of a
+    file hold; a list of messages is one conversation. Raises ValueError naming the
+    number of the prompt and what to write."""
     check_reads(model)
     if isinstance(prompts, str | dict) or not isinstance(prompts, Sequence):
         raise ValueError("prompts must be a list of texts, such as ['def add(']")
     if not prompts:
         raise ValueError("there are no prompts: name at least one")
-    fields = [
-        without_null(x) if isinstance(x, dict) else {"prompt": x} for x in prompts
-    ]
+    fields = [*map(fields_of, [prompts] if is_chat(prompts) else prompts)]
     return gather([f"prompt {i}" for i in range(len(fields))], fields, model)
+
+
+def is_chat(prompt: Any) -> bool:
+    """Whether a prompt is a list of messages, {"role": ..., "content": ...}."""
+    several = isinstance(prompt, list | tuple) and len(prompt) > 0
+    return several and all(
+        isinstance(each, dict) and "role" in each and not {*KINDS} & each.keys()
+        for each in prompt
+    )
+
+
+def fields_of(prompt: Any) -> dict[str, Any]:
+    """A prompt of a program as a line of a file would hold it."""
+    if isinstance(prompt, dict):
+        return without_null(prompt)
+    if is_chat(prompt):
+        return {"messages": [*prompt]}
+    if isinstance(prompt, list | tuple) and all(type(i) is int for i in prompt):
+        return {"tokens": [*prompt]}
+    return {"prompt": prompt}
 
 
 def located(where: str, do: Callable, *arguments: Any) -> Any:

@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     left out, or "length". tokens: ids that were committed, up to the one that completes
     such a string. logprobs: log p of each by the target's logits at temperature 1 and
     its rules; () where nobody asked. drafted, accepted: tokens of the draft that were
-    decided on, and of these kept.
+    decided on, and of these kept. sample: which of its prompt's texts it is of.
     """
 
     index: int
@@ -37,6 +37,7 @@ class Piece(NamedTuple):
     logprobs: tuple[float, ...]
     drafted: int
     accepted: int
+    sample: int = 0
 
 
 class Stops(NamedTuple):

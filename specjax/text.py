@@ -1,13 +1,20 @@
 """Text in, text out: a pair of pretrained models decodes prompts by speculation."""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from specjax import finite, guarantees, plans, streaming
+from specjax import (
+    compilation_cache,
+    finite,
+    foreign_names,
+    guarantees,
+    plans,
+    streaming,
+)
 from specjax import mesh as meshes
 from specjax.inputs import check
 from specjax.plans import Asked, Pair, Plan, prepared
@@ -16,9 +23,14 @@ from specjax.sides import Side
 from specjax.streaming import Piece
 from specjax.types import Params, Prompt, Request, TokenAutomaton
 
+T = TypeVar("T")
+PerPrompt = T | Sequence[T]  # one value, or one for each prompt
+Prompted = Sequence[str | dict[str, Any] | Sequence[int] | Sequence[dict[str, Any]]]
+PER_TEXT = "texts", "ids", "ended", "logprobs"  # of `Generated`
+
 
 class Generated(NamedTuple):
-    """What `generate_text` made of its prompts.
+    """The texts that `generate_text` made of its prompts, and how.
 
     texts: what follows each prompt, or what an encoder-decoder wrote of it. alpha: the
     share of the drafted tokens that were accepted, of those that were decided on; None
@@ -30,44 +42,53 @@ class Generated(NamedTuple):
     string to stop at. ended: why each ended, "end" by such a token, "stop" or "length".
     logprobs: log p of each of `ids`, by the target's logits at temperature 1 and its
     rules; None where they were not asked for.
+
+    Where `samples` was given, texts, ids, ended and logprobs have for each prompt a
+    list of its samples.
     """
 
-    texts: list[str]
+    texts: list[Any]
     alpha: float | None
     calls: int
     tokens: int
     seconds: float
     guarantee: str
-    ids: list[list[int]]
-    ended: list[str]
-    logprobs: list[list[float]] | None = None
+    ids: list[list[Any]]
+    ended: list[Any]
+    logprobs: list[list[Any]] | None = None
 
 
+@foreign_names.refused()
 def generate_text(
     target: str | Pretrained,
     draft: str | Pretrained | Side | None,
-    prompts: Sequence[str | dict[str, Any]],
+    prompts: Prompted,
     gamma: int = 4,
-    temperature: float = 0.0,
+    temperature: PerPrompt[float] = 0.0,
     *,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
+    top_k: PerPrompt[int | None] = None,
+    top_p: PerPrompt[float | None] = None,
+    min_p: PerPrompt[float | None] = None,
     rule: str = "token",
     policy: str = "none",
-    new_tokens: int = 64,
-    seed: int = 0,
+    new_tokens: PerPrompt[int] = 64,
+    samples: int | None = None,
+    seed: PerPrompt[int] = 0,
     kernels: str = "auto",
-    stop: Sequence[str] = (),
+    stop: Sequence[str] | None = (),
     logprobs: bool = False,
     rules: TokenAutomaton | None = None,
     mesh: str = "",
 ) -> Generated:
     """Decodes prompts by speculation, all of them in one compiled program.
 
-    A program is compiled for each pair, gamma, rule and shape, and then kept. Prompts
-    are padded to widths that many share, such as 8, 16 and 32 (`inputs.bucket`), so
-    that few shapes are; what is written stays the same.
+    A program is compiled for each pair, gamma, rule and shape, and then kept, in this
+    process and for the next (`specjax.compilation_cache`). Prompts are padded to widths
+    that many share, such as 8, 16 and 32 (`inputs.bucket`), so that few shapes are;
+    what is written stays the same.
+
+    temperature, top_k, top_p, min_p, new_tokens and seed are one value for all prompts,
+    or a list with one for each; None in a list is no limit for that prompt.
 
     Args:
       target: the model that the texts follow, or its name as `specjax.load` takes it.
@@ -75,17 +96,22 @@ def generate_text(
         tokens that both have (see `drafters.intersection`). Another draft by its
         name, such as "copying" or "early_exit:4", or as `specjax.load_draft` gives it;
         None decodes the target alone.
-      prompts: texts to go on with, or to read with an encoder; or dictionaries as
-        `specjax.prompts` tells them, such as {"messages": [...]}.
-      gamma: tokens drafted for each call of the target.
-      temperature: 0 is greedy: the target's own argmax text.
+      prompts: a list of B texts to go on with, or to read with an encoder. In place of
+        a text may stand a list of ids, or of messages {"role": ..., "content": ...}, or
+        a dictionary as `specjax.prompts` has them, such as {"messages": [...],
+        "tools": [...]}. A list of messages alone is one conversation.
+      gamma: tokens drafted for each call of the target, at least 0.
+      temperature: 0 is greedy: the target's own argmax text; or 1.18e-38 to 10,000.
       top_k: keeps so many ids, before sampling.
       top_p: keeps the likeliest ids of at least this mass, in (0, 1].
       min_p: keeps ids of at least this share of the likeliest's probability, in [0, 1].
       rule: how drafts are verified, by its name in `specjax.verifiers`.
       policy: how much of gamma is drafted, by its name in `specjax.policies`.
       new_tokens: at most so many are written of each text, which stops at its end.
-      seed: of all randomness. Text i depends on it and on i, not on the other prompts.
+      samples: so many texts of each prompt, each a draw of its own; None is one, and
+        leaves what is returned as it is.
+      seed: of all randomness, 0 to 2**32 - 1. A text depends on it, on the place of its
+        prompt and on which sample it is, not on the other prompts.
       kernels: "auto" verifies in fused kernels where the device has them; "reference"
         never does.
       stop: strings that each end a text, which is cut before the first of them; special
@@ -94,34 +120,51 @@ def generate_text(
       rules: what changes the logits that are decoded with, such as penalties
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the
         texts follow the changed target exactly.
-      mesh: devices to decode on, "data=4,model=2": the prompts over 4, which must
-        divide them, and the target's matrices over 2 (`specjax.mesh.parse`); "" is one.
+      mesh: devices to decode on, "data=4,model=2": the texts over 4, which must divide
+        them, and the target's matrices over 2 (`specjax.mesh.parse`); "" is one.
 
     Returns:
       A `Generated`. With `stop` or `logprobs` it is put together step by step, as
       `stream_text` has it.
 
     Raises:
-      ValueError: what cannot be decoded, in one line that names the fix, before any
-        compute.
+      ValueError: what cannot be decoded, or a setting that there is not, in one line
+        that names the fix, before any compute.
       FloatingPointError: logits are no law, in one line that names the row and the
         step; see `specjax.finite`.
     """
-    asked = Asked(gamma, temperature, top_k, top_p, min_p, rule, policy, new_tokens)
-    asked = asked._replace(seed=seed, kernels=kernels, logprobs=logprobs, rules=rules)
+    asked = Asked(
+        gamma=gamma,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        rule=rule,
+        policy=policy,
+        new_tokens=new_tokens,
+        seed=seed,
+        kernels=kernels,
+        logprobs=logprobs,
+        rules=rules,
+        samples=samples,
+    )
+    stop = check_stop(stop)
     with meshes.using(mesh):
         ready = prepared(target, draft, prompts, asked)
-        return joined(*ready, check_stop(stop)) if stop or logprobs else run(*ready)
+        made = joined(*ready, stop) if stop or logprobs else run(*ready)
+    return made if samples is None else by_prompt(made, samples)
 
 
+@foreign_names.refused(generate_text)
 def stream_text(
     target: str | Pretrained,
     draft: str | Pretrained | Side | None,
-    prompts: Sequence[str | dict[str, Any]],
+    prompts: Prompted,
     gamma: int = 4,
-    temperature: float = 0.0,
+    temperature: PerPrompt[float] = 0.0,
     *,
-    stop: Sequence[str] = (),
+    samples: int | None = None,
+    stop: Sequence[str] | None = (),
     mesh: str = "",
     **asked: Any,
 ) -> Iterator[Piece]:
@@ -134,6 +177,7 @@ def stream_text(
 
     Args:
       target, draft, prompts, gamma, temperature: as `generate_text`.
+      samples: so many texts of each prompt, which `Piece.sample` tells apart.
       stop: strings that each end a text; a piece that may become one is held back.
       mesh: as `generate_text`.
       **asked: what else `generate_text` takes.
@@ -141,10 +185,31 @@ def stream_text(
     Raises:
       ValueError, FloatingPointError: as `generate_text`, the first before any compute.
     """
-    asked = Asked(gamma, temperature)._replace(**asked)
+    settings = Asked(gamma, temperature, samples=samples)._replace(**asked)
+    stop = check_stop(stop)
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, asked)
-        return streamed(*ready, check_stop(stop))
+        ready = prepared(target, draft, prompts, settings)
+        pieces = streamed(*ready, stop)
+    return pieces if samples is None else of_samples(pieces, samples)
+
+
+def of_samples(pieces: Iterable[Piece], samples: int) -> Iterator[Piece]:
+    """The pieces of rows, which are so many for each prompt."""
+    for piece in pieces:
+        index, sample = divmod(piece.index, samples)
+        yield piece._replace(index=index, sample=sample)
+
+
+def by_prompt(made: Generated, samples: int) -> Generated:
+    """What was made of rows, with a list of so many for each prompt."""
+
+    def grouped(rows: list | None) -> list | None:
+        if rows is None:
+            return None
+        return [rows[i : i + samples] for i in range(0, len(rows), samples)]
+
+    each = {name: grouped(getattr(made, name)) for name in PER_TEXT}
+    return made._replace(**each)
 
 
 def streamed(
@@ -159,7 +224,9 @@ def streamed(
 def checked(
     pair: Pair, plan: Plan, prompt: Prompt, request: Request
 ) -> tuple[Params, Prompt, Request]:
-    """What a program is given. Raises ValueError for what could not decode."""
+    """What a program is given, once programs are kept. Raises ValueError for what could
+    not decode."""
+    compilation_cache.turn_on()
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)
     check(plans.decoder(plan), plan.slots, params, prompt, request)
@@ -221,8 +288,12 @@ def guaranteed(pair: Pair, plan: Plan) -> str:
     return guarantees.of(plan.rule, draft, plan.policy)
 
 
-def check_stop(stop: Sequence[str]) -> tuple[str, ...]:
-    """Raises ValueError for what is no sequence of strings to stop at."""
-    if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
+def check_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the strings to stop at, none of None. Raises ValueError for what is no
+    list of strings."""
+    if stop is None:
+        return ()
+    several = isinstance(stop, list | tuple | set)
+    if not several or not all(isinstance(each, str) and each for each in stop):
         raise ValueError(f"stop must be a list of strings, none empty; got {stop!r}")
     return tuple(stop)

@@ -1,5 +1,8 @@
 """Seeds and keys: what is drawn depends on them alone, whatever JAX is set to."""
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +16,7 @@ from specjax.types import Params
 from tests.support import tiny
 from tests.support.jax_settings import set_to
 
+ROOT = Path(__file__).resolve().parents[1]
 HIGHEST = 2**32 - 1
 # Settings of JAX that are read where programs are traced or numbers drawn.
 TRACED = {
@@ -117,6 +121,15 @@ def test_a_text_is_the_same_by_every_setting_alone():
             if same is not True:
                 differ[name] = same
     assert not differ
+
+
+def test_every_key_is_made_in_one_place():
+    """Others would be of the kind that a user has set. The canary runs older versions,
+    which lack it."""
+    made = re.compile(r"random\.(key|PRNGKey)\b")
+    files = [*(ROOT / "specjax").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]
+    makers = {file.stem for file in files if made.search(file.read_text("utf-8"))}
+    assert makers == {"keys", "side"}
 
 
 # Seeds.

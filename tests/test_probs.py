@@ -4,6 +4,8 @@ What is kept of 10,000 rows is `test_truncation.py`'s.
 Axes: B rows, T tokens, V vocabulary.
 """
 
+import argparse
+import contextlib
 import functools
 import itertools
 
@@ -12,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import probs
+from specjax import console, probs
 from specjax.exactness.fixtures import reference, shared_table
 from specjax.exactness.goodness import g_test
 from specjax.inputs import make_sampling
+from specjax.speech import segments
 from specjax.types import BLOCK, Law, Reduced, Sampling
 
 NEARLY_ONE = 1 - 2**-24  # the largest float32 below 1
@@ -82,12 +85,29 @@ def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
 TIES = [1, 3, 3, 0, 3]
 
 
-@pytest.mark.parametrize("temperature", [1e-1, 1e-2, 1e-4])
+@pytest.mark.parametrize("temperature", [1e-1, 1e-2, 1e-4, probs.LEAST])
 def test_a_small_temperature_tends_to_argmax_and_shares_among_equals(temperature):
     law = one_row([1, 3.0, 2.5, 0, 2], temperature=temperature)
     assert law[1] == pytest.approx(1, abs=np.exp(-0.4 / temperature))
     law = one_row(TIES, temperature=temperature)
     np.testing.assert_allclose(law, np.array([0, 1, 1, 0, 1]) / 3, atol=2e-3)
+
+
+@pytest.mark.parametrize("temperature", [-1, 0, 1e-40, 1.17e-38, 1.18e-38, 1e4, 1.1e4])
+def test_a_temperature_is_taken_or_refused_everywhere(temperature):
+    """A number or one a row, a flag, and those of a recording."""
+    rows = Sampling(jnp.full(2, temperature, jnp.float32))
+    recording = segments.Thresholds(temperatures=(temperature,))
+    taken = temperature == 0 or probs.LEAST <= temperature <= probs.MOST
+    for check in (
+        lambda: probs.check_numbers(temperature=temperature),
+        lambda: probs.check(rows, 2),
+        lambda: console.temperature(str(temperature)),
+        lambda: segments.check(recording),
+    ):
+        refused = pytest.raises((ValueError, argparse.ArgumentTypeError))
+        with contextlib.nullcontext() if taken else refused:
+            check()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

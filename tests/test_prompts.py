@@ -44,6 +44,8 @@ def test_lines_of_a_file_begin_texts(tmp_path):
         "a\u2028b",
     ]  # a list is read likewise
     assert prompts.of(lines, bundled("code")) == read
+    lines[1] = (1, 300)
+    assert prompts.of(tuple(lines), bundled("code")).tokens == read.tokens
 
 
 def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
@@ -67,6 +69,10 @@ def test_a_conversation_is_read_by_the_folders_template(tmp_path):
     line = {"messages": [{"role": "user", "content": "def"}]}
     (ids,) = prompts.of([line], model).tokens
     assert model.tokenizer.decode(ids) == "user: def\nbot:"
+    # A list of messages is one conversation; in a list of prompts it is one of them.
+    assert prompts.of(line["messages"], model).tokens == [ids]
+    several = [line["messages"], "x", line]
+    assert prompts.of(several, model).tokens == [ids, model.tokenizer.encode("x"), ids]
     asked = "{{ tools[0].name }}{{ documents is none }}{{ think }}"
     (folder / "chat_template.jinja").write_text(asked)
     more = {"tools": [{"name": "a"}], "chat_template_kwargs": {"think": False}}

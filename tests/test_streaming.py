@@ -170,12 +170,6 @@ def test_what_may_yet_change_is_held_back(text, ended, stop, want):
     assert up_to(text, ended, stop) == want
 
 
-def test_a_stop_is_a_list_of_strings(pair):
-    for stop in ("end", ["end", ""], [3]):
-        with pytest.raises(ValueError, match="stop must be a list of strings"):
-            specjax.generate_text(*pair, PROMPTS, stop=stop)
-
-
 def penalised(logits, text, repetition, presence, frequency, last):
     """The definition, id by id."""
     new = np.array(logits)

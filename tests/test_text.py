@@ -148,8 +148,80 @@ def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
     assert cut.texts[1] == " ".join(words[:at])
 
 
+def test_each_prompt_has_its_own_settings(pair, greedy):
+    """Of one program: the texts that each would have alone in its place."""
+    each = {"temperature": [0.0, 1.0], "top_k": (None, 5), "seed": np.array([3, 4])}
+    both = specjax.generate_text(*pair, PROMPTS, GAMMA, new_tokens=[NEW, 3], **each)
+    assert both.texts[0] == greedy.texts[0] and len(both.ids[1]) == 3
+    compiled = plans.program.cache_info().misses
+    asked = {"temperature": 1.0, "top_k": 5, "seed": 4, "new_tokens": NEW}
+    second = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
+    assert both.ids[1] == second.ids[1][:3]
+    assert plans.program.cache_info().misses == compiled
+
+
+def test_a_prompt_has_several_samples(pair):
+    """The first is its text without them; no two are drawn by one key."""
+    asked = {"temperature": 1.0, "new_tokens": NEW, "seed": 3}
+    alone = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
+    several = specjax.generate_text(*pair, PROMPTS, GAMMA, samples=3, **asked)
+    assert [texts[0] for texts in several.texts] == alone.texts
+    assert [len({*map(tuple, ids)}) for ids in several.ids] == [3, 3]
+    assert several.ended == [["length"] * 3] * 2 and several.logprobs is None
+    assert several.tokens == 6 * NEW
+    again = specjax.generate_text(*pair, PROMPTS[:1] * 2, GAMMA, samples=3, **asked)
+    assert again.texts[0] == several.texts[0]
+    # The same, piece by piece.
+    asked |= {"gamma": GAMMA, "samples": 3}
+    written = [[""] * 3 for _ in PROMPTS]
+    for piece in specjax.stream_text(*pair, PROMPTS, **asked):
+        written[piece.index][piece.sample] += piece.text
+    assert written == several.texts
+
+
+def test_keys_of_seeds_places_and_samples_are_all_others():
+    seeds, places, samples = np.mgrid[:3, :3, :3].reshape(3, -1)
+    key = jax.random.key_data(plans.keys(seeds, places, samples))
+    assert len({*map(tuple, key.tolist())}) == 27
+    root = jax.random.key(2)
+    wanted = [jax.random.key_data(jax.random.fold_in(root, i)).tolist() for i in (0, 1)]
+    assert jax.random.key_data(plans.keys(2, [0, 1])).tolist() == wanted
+
+
 BAD = [
     ({"gamma": 2.5}, "gamma must be a whole number of at least 0"),
+    ({"gamma": True}, "gamma must be a whole number"),
+    ({"gamma": "4"}, "gamma must be a whole number .*; got '4'"),
+    ({"new_tokens": 10**9}, "new_tokens must be a whole .* and at most 1000000"),
+    ({"gamma": 1001}, "gamma must be .* at most 1000; got 1001"),
+    ({"new_tokens": [4, 0]}, "prompt 1: new_tokens must be a whole number of at"),
+    ({"new_tokens": [4]}, "new_tokens has 1 values for 2 prompts: give one value, or"),
+    ({"temperature": "0.5"}, "temperature must be a number, 0, which is .*; got '0.5'"),
+    ({"temperature": None}, "temperature must be a number"),
+    ({"temperature": [0.5, None]}, "prompt 1: temperature must be a number"),
+    ({"temperature": [1.0] * 3}, "temperature has 3 values for 2 prompts"),
+    ({"temperature": 1e-40}, "temperature must be 0, which is argmax, or from"),
+    ({"temperature": {}}, "temperature must be a number"),
+    ({"top_k": [5, 2.5]}, "prompt 1: top_k must be a whole number, at least 1"),
+    ({"top_p": (0.5, 0.0)}, "prompt 1: top_p must be in"),
+    ({"seed": [0, 2**32]}, "prompt 1: seed must be a whole number from 0 to 42949672"),
+    ({"seed": -1}, "seed must be a whole number from 0 to 4294967295; got -1"),
+    ({"seed": None}, "seed must be a whole number"),
+    ({"samples": 0}, "samples must be a whole number of at least 1"),
+    ({"rule": None}, "rule must be a name, a text; got None"),
+    ({"policy": 3}, "policy must be a name"),
+    ({"logprobs": 5}, "logprobs must be True or False; got 5"),
+    ({"rules": "json"}, "rules must be a specjax.types.TokenAutomaton"),
+    ({"mesh": 4}, "a mesh is written data=4"),
+    ({"stop": "end"}, "stop must be a list of strings, none empty; got 'end'"),
+    ({"stop": ["end", ""]}, "stop must be a list of strings"),
+    ({"stop": 3}, "stop must be a list of strings"),
+    ({"target": 3}, "target must be a name, or what specjax.load gives"),
+    ({"draft": 3}, "draft must be a name, or what specjax.load gives"),
+    ({"prompts": "def"}, "prompts must be a list"),
+    ({"prompts": [3]}, "prompt 0: prompt must be one text; got 3"),
+    ({"prompts": [[]]}, "prompt 0: tokens is empty"),
+    ({"prompts": [[1], {"role": "user"}]}, "prompt 1: want"),
     ({"new_tokens": 0}, "new_tokens must be a whole number of at least 1"),
     ({"temperature": -1.0}, "temperature must be"),
     ({"top_p": 0.0}, "top_p must be"),
@@ -169,8 +241,13 @@ def test_bad_input_is_told_before_any_compute(pair, monkeypatch):
     monkeypatch.setattr(plans, "program", None)
     for change, message in BAD:
         asked = {"target": pair[0], "draft": pair[1], "prompts": PROMPTS} | change
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=message) as caught:
             specjax.generate_text(**asked)
+        assert "\n" not in str(caught.value)
+
+
+def test_stop_may_be_none(pair, monkeypatch):
+    assert compiled_for(monkeypatch, pair, [1], stop=None)
 
 
 def test_prompts_of_similar_lengths_share_a_program(pair, monkeypatch):
@@ -190,5 +267,6 @@ def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
         plan, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
         assert plan.slots == width + new + GAMMA + 1
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="shorten the prompt"):
-        specjax.generate_text(model, model, ["def add(" * 20])
+    several = ["def", "def add(" * 20]
+    with pytest.raises(ValueError, match=r"^prompt 1 has .* shorten the prompt$"):
+        specjax.generate_text(model, model, several, new_tokens=[50, 1])

@@ -86,7 +86,7 @@ def of_chains() -> tuple[list[str], dict[str, str]]:
 
 def program(rule: Verifier) -> str:
     """Returns what a rule computes of a chain, operation by operation."""
-    gamma, key = 3, jax.random.split(jax.random.key(0), 2)
+    gamma, key = 3, jax.random.split(keys.root_key(0), 2)
     law = probs.standardize(jnp.zeros((2, gamma + 1, 3)), make_sampling(2, 1.0))
     tokens, num = jnp.zeros((2, gamma), jnp.int32), jnp.full(2, gamma)
     draft = Draft(tokens, num, probs.first(law, gamma))

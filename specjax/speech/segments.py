@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specjax import probs
 from specjax.speech.tokens import STEP, Tokens, is_time
 
 FRAME = 0.01  # seconds
@@ -71,8 +72,10 @@ def check(thresholds: Thresholds) -> None:
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{thresholds} are not all finite: write None for never")
     heats = thresholds.temperatures
-    if not heats or not all(math.isfinite(x) and x >= 0 for x in heats):
-        raise ValueError(f"temperatures {heats}: give one or more, none below 0")
+    if not heats:
+        raise ValueError("there are no temperatures: give one or more, such as 0")
+    for heat in heats:
+        probs.check_numbers(temperature=heat)
     if list(heats) != sorted(heats):
         raise ValueError(f"temperatures {heats} fall: give the lowest first")
 

@@ -1,0 +1,98 @@
+"""Names that other libraries give to settings, and what has them here."""
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+# What a setting of ours is called by transformers, vLLM, llama.cpp and OpenAI.
+CALLED = {
+    "new_tokens": "max_new_tokens max_tokens max_completion_tokens max_length"
+    " n_predict",
+    "temperature": "do_sample temp greedy use_greedy sampling_temperature",
+    "top_k": "topk",
+    "top_p": "topp nucleus",
+    "min_p": "minp",
+    "samples": "n num_return_sequences num_samples best_of",
+    "stop": "stop_sequences stop_strings stop_words stop_sequence stops",
+    "seed": "random_seed rng key generator prng",
+    "gamma": "num_assistant_tokens num_speculative_tokens num_draft_tokens k K draft_n",
+    "draft": "draft_model assistant_model speculative_model drafter assistant",
+    "target": "model model_name target_model",
+    "prompts": "prompt inputs input text texts messages input_ids prompt_token_ids",
+    "logprobs": "output_scores return_logprobs top_logprobs",
+    "rules": "repetition_penalty presence_penalty frequency_penalty logits_processor"
+    " grammar guided_decoding",
+    "policy": "num_assistant_tokens_schedule dynamic_draft",
+}
+OURS = {name: ours for ours, names in CALLED.items() for name in names.split()}
+NOTES = {
+    "new_tokens": "new_tokens, which counts no token of the prompt",
+    "temperature": "temperature, which is greedy at 0 and samples above it",
+    "samples": "samples, texts of each prompt",
+    "gamma": "gamma, tokens drafted for each call of the target",
+    "prompts": "prompts, a list of texts, ids or messages",
+    "rules": "rules, such as specjax.models.penalties.build(repetition=1.1)",
+}
+
+# Flags that have a setting under another name, in some command or other.
+FLAGS = {
+    "new_tokens": ["--tokens"],
+    "gamma": ["--gamma", "--gammas"],
+    "prompts": ["--prompt", "--data"],
+    "top_k": ["--top-k"],
+    "top_p": ["--top-p"],
+    "min_p": ["--min-p"],
+}
+
+
+def refused(like: Callable | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Returns what makes a function refuse, in one line, settings that it has not.
+    like: the function whose settings it has; None is its own."""
+
+    def guarded(function: Callable[P, R]) -> Callable[P, R]:
+        known = [*inspect.signature(like or function).parameters]
+
+        @functools.wraps(function)
+        def called(*arguments: P.args, **settings: P.kwargs) -> R:
+            check(f"{function.__name__}()", settings, known)
+            return function(*arguments, **settings)
+
+        return called
+
+    return guarded
+
+
+def check(caller: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises ValueError, with the name that is meant, for a setting that is not known.
+
+    caller: who is asked, as the line begins.
+    """
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"{caller} has no {name}: {meant(name, known)}")
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """Returns what to write in the place of a name, of those that are known."""
+    ours = OURS.get(name)
+    if ours in known:
+        return f"write {NOTES.get(ours, ours)}"
+    near = difflib.get_close_matches(name, known, 1, 0.7)
+    return f"write {near[0]}" if near else f"it has {', '.join(known)}"
+
+
+def flag_meant(flag: str, flags: Sequence[str]) -> str | None:
+    """Returns which of a command's flags is meant by one that it has not: that of the
+    setting which others call so, or one that is spelled alike; None for none."""
+    name = flag.lstrip("-").replace("-", "_")
+    ours = name if name in CALLED else OURS.get(name)
+    if ours is None:
+        return next(iter(difflib.get_close_matches(flag, flags, 1, 0.7)), None)
+    for each in FLAGS.get(ours, [f"--{ours}", f"--{ours}s"]):
+        if each in flags:
+            return each
+    return f"specjax.generate_text, which has {NOTES.get(ours, ours)}"

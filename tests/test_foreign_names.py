@@ -1,0 +1,55 @@
+"""Names of other libraries are refused with ours, in Python and as flags."""
+
+import inspect
+
+import pytest
+
+import specjax
+from specjax import foreign_names
+from specjax.cli import decode, demo, measure
+
+
+@pytest.mark.parametrize("function", [specjax.generate_text, specjax.stream_text])
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("max_new_tokens", "write new_tokens, which counts no"),
+        ("do_sample", "write temperature, which is greedy at 0"),
+        ("num_return_sequences", "write samples"),
+        ("stop_sequences", "write stop$"),
+        ("repetition_penalty", "write rules, such as"),
+        ("num_speculative_tokens", "write gamma"),
+        ("temprature", "write temperature$"),
+        ("beams", "it has target, draft, prompts, .*, mesh$"),
+    ],
+)
+def test_a_setting_is_named_as_it_is_here(function, name, ours):
+    """Before a model is looked for."""
+    message = rf"^{function.__name__}\(\) has no {name}: {ours}"
+    with pytest.raises(ValueError, match=message):
+        function("absent", None, ["x"], **{name: 1})
+
+
+def test_every_name_is_of_a_setting_that_there_is():
+    known = inspect.signature(specjax.generate_text).parameters
+    assert set(foreign_names.CALLED) <= {*known}
+    assert not {*foreign_names.OURS} & {*known}
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "message"),
+    [
+        (demo, "--max_new_tokens 5", ": write --tokens"),
+        (demo, "--n 5", ": write specjax.generate_text, which has samples"),
+        (demo, "--num-speculative-tokens 5", ": write --gamma"),
+        (demo, "--temp 0.5", ": write --temperature"),
+        (measure, "--data x --num-speculative-tokens=5", ": write --gammas"),
+        (measure, "--data x --stop x", ": write specjax.generate_text, which has stop"),
+        (measure, "--data x --do-sample", ": write --temperature"),
+        (decode, "x --out y --max-tokens 5", ": write --tokens"),
+        (decode, "x --out y --assistant-model z", ": write --draft"),
+        (decode, "x --out y --colour", "unrecognized arguments: --colour"),
+    ],
+)
+def test_a_flag_is_named_as_it_is_here(refused, command, flags, message):
+    assert message in refused(command.main, flags.split())
