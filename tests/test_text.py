@@ -267,6 +267,6 @@ def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
         plan, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
         assert plan.slots == width + new + GAMMA + 1
     monkeypatch.undo()
-    several = ["def", "def add(" * 20]
+    several = ["def", "def add(" * 40]
     with pytest.raises(ValueError, match=r"^prompt 1 has .* shorten the prompt$"):
         specjax.generate_text(model, model, several, new_tokens=[50, 1])

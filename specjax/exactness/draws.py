@@ -210,7 +210,7 @@ def problems(recorder: Recorder) -> list[str]:
 def wrong_places(coupled: list[Draw], independent: set[bytes]) -> list[str]:
     """Returns what is wrong with coupled draws: their keys must be named by request and
     position alone, be drawn from once by a row's draft and once by its rule, and the
-    draft's positions, fewer where a policy stops it, must be the rule's but the last."""
+    draft's positions, fewer where a policy stops it, be the rule's but the last."""
     keys_of: dict[tuple, set[bytes]] = {}
     asked: dict[str, list[list[int]]] = {}
     for draw in coupled:
