@@ -140,7 +140,7 @@ def test_bad_thresholds_are_told():
     segments.check(DEFAULT)
     bad = [{"temperatures": each} for each in ((), (-0.1,), (0.4, 0.2))]
     for fields in [*bad, {"logprob": math.nan}]:
-        with pytest.raises(ValueError, match=r"give|write"):
+        with pytest.raises(ValueError, match=r"give|write|must be"):
             segments.check(DEFAULT._replace(**fields))
 
 
