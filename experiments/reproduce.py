@@ -15,8 +15,8 @@ from experiments import run
 from experiments.records import markup, records
 from experiments.records.table import Line, Records, Table
 from experiments.report import laws, page, tables
-from specjax import console
 from specjax.configs import RowFile
+from specjax.runtime import console
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records import compilation
-from specjax import configs, console, hosts
+from specjax import configs
 from specjax.configs import Built, RowFile, flags
 from specjax.configs import run as loop
 from specjax.configs.run import RowError, joined, stopped_politely
+from specjax.runtime import console, hosts
 
 __all__ = ["RowError", "build", "main", "measure", "run", "stopped_politely"]
 ROOT = Path(__file__).resolve().parents[1]

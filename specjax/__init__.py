@@ -9,10 +9,11 @@ one of `policies`; `generate.build` runs it to the end, `stream` shows its every
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from specjax import drafters, generate, jax_flags, policies, theory, verifiers
+from specjax import drafters, generate, policies, theory, verifiers
 from specjax.generate import autoregressive
 from specjax.generate import build_stream as stream
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.runtime import jax_flags
 from specjax.step import Decoder, build_step
 from specjax.types import (
     Drafter,

@@ -6,7 +6,8 @@ import os
 import sys
 import warnings
 
-from specjax import __version__, compilation_cache, console
+from specjax import __version__
+from specjax.runtime import compilation_cache, console
 
 # A command, the package that its module of the same name is in, and what it does.
 COMMANDS = {

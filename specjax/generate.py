@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import chunks, finite, hosts
+from specjax import chunks, finite
 from specjax.inputs import check
+from specjax.runtime import hosts
 from specjax.step import Decoder, build_step, finished
 from specjax.types import Info, Model, Params, Prompt, Request, State
 

@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from specjax import hosts, jax_flags, keys, probs
+from specjax import keys, probs
+from specjax.runtime import hosts, jax_flags
 from specjax.step import Decoder, within_draft
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import hosts, truncation
+from specjax import truncation
+from specjax.runtime import hosts
 from specjax.types import BLOCK, Law, Reduced, Sampling, Table
 
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import chunks, contracts, keys, probs, trees
+from specjax import chunks, keys, probs, trees
 from specjax.drafters import nothing
+from specjax.runtime import contracts
 from specjax.types import (
     Draft,
     Drafter,

@@ -6,7 +6,7 @@ import jax
 import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-from specjax import compilation_cache
+from specjax.runtime import compilation_cache
 
 FOLDER, LEAST, MOST = (
     "jax_compilation_cache_dir",
@@ -39,7 +39,7 @@ def test_jax_keeps_programs_in_the_users_folder_of_this_processor(unset, monkeyp
     assert 0 < jax.config.values[MOST] <= 2**30 and jax.config.values[LEAST] < 1
     # Another processor has another folder, of this user's own choice too.
     monkeypatch.setenv(compilation_cache.VARIABLE, str(unset / "mine"))
-    monkeypatch.setattr(compilation_cache, "processor", lambda: "another")
+    monkeypatch.setattr(compilation_cache, "fingerprint", lambda: "another")
     jax.config.update(FOLDER, None)
     compilation_cache.turn_on()
     (other,) = (unset / "mine").iterdir()

@@ -15,8 +15,9 @@ import sys
 import numpy as np
 import pytest
 
-from specjax import __main__, console
+from specjax import __main__
 from specjax.configs import run as loop
+from specjax.runtime import console
 
 COMMAND = f"""
 import runpy, sys

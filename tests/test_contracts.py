@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from specjax import contracts, generate, probs
+from specjax import generate, probs
 from specjax.drafters.nothing import no_cache
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
+from specjax.runtime import contracts
 from specjax.step import Decoder
 from specjax.types import Draft, Drafter, Params, Sampling, Verdict
 from specjax.verifiers import token

@@ -5,9 +5,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from specjax import draft_kinds, drafts, policies, sides, verifiers
+from specjax import drafts, policies, verifiers
+from specjax.drafts import kinds as draft_kinds
+from specjax.drafts import source as sides
+from specjax.drafts.source import CERTAIN, TABLE
 from specjax.exactness import certify
-from specjax.sides import CERTAIN, TABLE
 from tests.support.tiny_pair import pair
 
 PARTS = Path(__file__).resolve().parents[1] / "docs/my_parts.py"

@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 import specjax
-from specjax import foreign_names
 from specjax.cli import decode, demo, measure
+from specjax.runtime import foreign_names
 
 
 @pytest.mark.parametrize("function", [specjax.generate_text, specjax.stream_text])

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from specjax import guarantees, verifiers
+from specjax import verifiers
 from specjax.cli import by_gamma
 from specjax.measure import verdict
+from specjax.verifiers import guarantees
 
 SOURCE = """
 from specjax.verifiers import lenient, token

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specjax import hosts
 from specjax.measure import jsonl
+from specjax.runtime import hosts
 from tests import conftest
 
 ROOT, MESH = Path(__file__).resolve().parents[1], "data=2,model=2"

@@ -23,70 +23,56 @@ def ours(names: str) -> tuple[str, ...]:
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
-PURE = ours("types probs keys hosts")
-STEP = (*PURE, *ours("chunks contracts step inputs generate"))
+BASE = "console hosts jax_flags plugins progress compilation_cache locks writing"
+BASE += " foreign_names contracts cache_folder processor"
+RUNTIME = ours(" ".join(f"runtime.{name}" for name in BASE.split()))
+PURE = (*ours("types probs keys"), *RUNTIME)
+STEP = (*PURE, *ours("chunks step inputs generate"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
-TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("progress questions prompt_lines text_files streaming"))
-TEXT = (*TEXT, *ours("serving mesh writing locks guarantees"))
-TEXT = (*TEXT, *ours("foreign_names compilation_cache"))
+TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused text runtime.mesh"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
-ALONE = "types truncation plugins jax_flags theory native tokenizers"
-ALONE += " prompt_lines progress questions text_files writing locks foreign_names"
 ROOMS = {
-    **dict.fromkeys(ours(ALONE), ()),
-    "specjax.console": ours("writing foreign_names"),
-    "specjax.hosts": ours("console"),
-    "specjax.probs": ours("types truncation hosts"),
+    **dict.fromkeys(ours("types truncation"), ()),
+    "specjax.runtime": ours("types"),
+    "specjax.native": RUNTIME,
+    "specjax.theory": RUNTIME,
+    "specjax.tokenizers": RUNTIME,
+    "specjax.probs": (*ours("types truncation"), *RUNTIME),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),
-    "specjax.contracts": ours("types"),
-    "specjax.compilation_cache": ours("native"),
     "specjax.topologies": ours("trees"),
     "specjax.finite": ours("types trees"),
     "specjax.chunks": ours("types"),
-    "specjax.policies": ours("types plugins probs"),
+    "specjax.policies": (*RUNTIME, *ours("types probs")),
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
-    "specjax.verifiers": (*PURE, *ours("plugins trees")),
+    "specjax.verifiers": (*PURE, *ours("trees")),
     "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
-    "specjax.guarantees": ours("plugins verifiers native"),
-    "specjax.step": (
-        *PURE,
-        *ours("chunks contracts trees drafters.nothing verifiers.token"),
-    ),
-    "specjax.inputs": (*PURE, *ours("jax_flags step")),
+    "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
+    "specjax.inputs": (*PURE, *ours("step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
-    "specjax.zoo": (
-        *PURE,
-        *ours("models drafters.ngram tokenizers quantized writing"),
-    ),
-    "specjax.checkpoints": (
-        *PURE,
-        *ours("models tokenizers zoo quantized jax_flags native.cache_folder writing"),
-    ),
+    "specjax.zoo": (*PURE, *ours("models drafters.ngram tokenizers quantized")),
+    "specjax.checkpoints": (*PURE, *ours("models tokenizers zoo quantized")),
     "specjax.pretrained": (*ours("types models"), *FILES),
-    "specjax.sides": (*LIBRARY, *ours("pretrained")),
-    "specjax.draft_kinds": (*LIBRARY, *ours("pretrained sides plugins text_files")),
-    "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins draft_kinds")),
-    "specjax.prompts": ours("models pretrained zoo questions prompt_lines text_files"),
-    "specjax.fused": (*LIBRARY, *ours("sides mesh"), "pallas_kernels"),
-    "specjax.mesh": ours("checkpoints hosts native quantized sides types"),
-    "specjax.streaming": (*STEP, *ours("tokenizers")),
-    "specjax.serving": (*STEP, *ours("finite")),
-    "specjax.plans": TEXT,
-    "specjax.text": (*TEXT, *ours("plans")),
-    "specjax.speech": (*TEXT, *ours("text")),
-    "specjax.measure": (*TEXT, *ours("jax_flags")),
+    "specjax.drafts": (*LIBRARY, *ours("pretrained prompts.text_files")),
+    "specjax.prompts": ours("models pretrained zoo"),
+    "specjax.runtime.mesh": (
+        *RUNTIME,
+        *ours("checkpoints native quantized drafts types"),
+    ),
+    "specjax.fused": (*LIBRARY, *ours("drafts runtime.mesh"), "pallas_kernels"),
+    "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused runtime.mesh")),
+    "specjax.speech": TEXT,
+    "specjax.measure": TEXT,
     "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": ours("console hosts measure mesh native"),
-    "specjax.cli": (*TEXT, *ours("plans text speech measure exactness configs")),
+    "specjax.configs": (*RUNTIME, *ours("measure runtime.mesh native")),
+    "specjax.cli": (*TEXT, *ours("speech measure exactness configs")),
     "specjax": ("specjax",),
     "pallas_kernels": ours("types probs truncation"),
     "experiments": (),
@@ -94,14 +80,14 @@ ROOMS = {
     "experiments.tasks": (*TEXT, *ours("measure")),
     LEVIATHAN: ROWS,
     WAGNER: (*ROWS, LEVIATHAN, "specjax.speech"),
-    "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER, "specjax.text"),
+    "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER),
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),
     "experiments.rivals": (
         *ROWS,
-        *ours("plans text speech exactness"),
+        *ours("speech exactness"),
         "experiments.report",
     ),
     "experiments.canary": (*ROWS, "specjax"),
@@ -115,8 +101,8 @@ ROOMS = {
     ),
     "experiments.catalogue": ("experiments.records",),
     "experiments.launch": ours("measure cli"),
-    "experiments.run": (*CATALOGUE, *ours("configs console hosts")),
-    "experiments.report": (*RUN, *RECORDS, *ours("theory configs console")),
+    "experiments.run": (*CATALOGUE, *RUNTIME, *ours("configs")),
+    "experiments.report": (*RUN, *RECORDS, *RUNTIME, *ours("theory configs")),
     "experiments.report.lesson": (
         *RUN,
         *ROWS,

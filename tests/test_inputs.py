@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import checkpoints, generate, jax_flags, policies, trees
+from specjax import checkpoints, generate, policies, trees
 from specjax.drafters import (
     anchored,
     autoregressive,
@@ -31,6 +31,7 @@ from specjax.drafters import (
 )
 from specjax.inputs import bucket, bucketed, check, make_prompt, make_sampling
 from specjax.inputs import make_request as asked
+from specjax.runtime import jax_flags
 from specjax.step import Decoder
 from specjax.topologies import kary, likeliest, paths
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import console, generate, keys
+from specjax import generate, keys
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.runtime import console
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from specjax import mesh, probs, sides
+from specjax import probs
+from specjax.drafts import source as sides
+from specjax.runtime import mesh
 from tests.support import devices, meshed
 
 CROSSING = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"

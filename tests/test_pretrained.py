@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, pretrained, sides
+from specjax import checkpoints, pretrained
+from specjax.drafts import source as sides
 from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt

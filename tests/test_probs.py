@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import console, probs
+from specjax import probs
 from specjax.exactness.fixtures import reference, shared_table
 from specjax.exactness.goodness import g_test
 from specjax.inputs import make_sampling
+from specjax.runtime import console
 from specjax.speech import segments
 from specjax.types import BLOCK, Law, Reduced, Sampling
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from specjax import console, progress
+from specjax.runtime import console, progress
 
 CODE = re.compile(r"\x1b\[(\??\d*)([A-Za-z])|([^\x1b\r\n]+)|(.)", re.DOTALL)
 

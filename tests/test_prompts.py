@@ -6,9 +6,10 @@ import lzma
 
 import pytest
 
-from specjax import prompts, questions, text_files, zoo
+from specjax import prompts, zoo
 from specjax.models import gpt, t5
 from specjax.pretrained import Pretrained
+from specjax.prompts import questions, text_files
 from tests.support import text_folders
 
 CODE, T5 = zoo.tokenizer(), zoo.tokenizer("t5")

@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from specjax import generate, inputs, serving
+from specjax import generate, inputs
 from specjax.inputs import make_prompt, make_sampling
-from specjax.serving import Arrival
 from specjax.step import Decoder, finished
+from specjax.text import serving
+from specjax.text.serving import Arrival
 from specjax.types import Params, Prompt, Request
 from tests.support import model_cases, tiny, tiny_llama, tiny_t5
 from tests.support.drafter_cases import BY_NAME

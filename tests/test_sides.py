@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from specjax import sides
+from specjax.drafts import source as sides
 from tests.support.model_cases import CASES, SLOTS
 
 

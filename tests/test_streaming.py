@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import streaming
 from specjax.models import gpt, penalties
-from specjax.streaming import up_to
+from specjax.text import streaming
+from specjax.text.streaming import up_to
 from specjax.types import TokenAutomaton
 from tests.support import text_folders
 from tests.support.drafted import whole

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, generate, plans, text, zoo
+from specjax import checkpoints, generate, text, zoo
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
 from specjax.step import Decoder
+from specjax.text import programs
 from specjax.types import Params
 from tests.support import text_folders
 
@@ -84,10 +85,12 @@ def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
     asked = {"gamma": GAMMA, "new_tokens": NEW, "policy": "adaptive:start=2"}
     named = specjax.generate_text(pair[0], "copying", PROMPTS, **asked)
     assert named.texts == greedy.texts
-    compiled = plans.program.cache_info().misses
+    compiled = programs.program.cache_info().misses
     draft = specjax.load_draft("copying", pair[0])
     again = specjax.generate_text(pair[0], draft, PROMPTS, **asked)
-    assert again.calls == named.calls and plans.program.cache_info().misses == compiled
+    assert (
+        again.calls == named.calls and programs.program.cache_info().misses == compiled
+    )
     # Rules and filters reach the loop; one id is left to draw.
     asked = {"temperature": 1.0, "rule": "lenient:0.01", "top_k": 1, "new_tokens": NEW}
     loose = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
@@ -123,9 +126,9 @@ def compiled_for(monkeypatch, pair, ids, **asked):
 def test_a_text_depends_on_the_seed_and_its_place_and_compiles_once(pair):
     asked = {"temperature": 1.0, "new_tokens": NEW}
     sampled = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=3, **asked)
-    compiled = plans.program.cache_info().misses
+    compiled = programs.program.cache_info().misses
     again = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=3, **asked)
-    assert plans.program.cache_info().misses == compiled
+    assert programs.program.cache_info().misses == compiled
     assert again[:4] == sampled[:4]
     other = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=4, **asked)
     assert other.texts != sampled.texts
@@ -153,11 +156,11 @@ def test_each_prompt_has_its_own_settings(pair, greedy):
     each = {"temperature": [0.0, 1.0], "top_k": (None, 5), "seed": np.array([3, 4])}
     both = specjax.generate_text(*pair, PROMPTS, GAMMA, new_tokens=[NEW, 3], **each)
     assert both.texts[0] == greedy.texts[0] and len(both.ids[1]) == 3
-    compiled = plans.program.cache_info().misses
+    compiled = programs.program.cache_info().misses
     asked = {"temperature": 1.0, "top_k": 5, "seed": 4, "new_tokens": NEW}
     second = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
     assert both.ids[1] == second.ids[1][:3]
-    assert plans.program.cache_info().misses == compiled
+    assert programs.program.cache_info().misses == compiled
 
 
 def test_a_prompt_has_several_samples(pair):
@@ -181,11 +184,11 @@ def test_a_prompt_has_several_samples(pair):
 
 def test_keys_of_seeds_places_and_samples_are_all_others():
     seeds, places, samples = np.mgrid[:3, :3, :3].reshape(3, -1)
-    key = jax.random.key_data(plans.keys(seeds, places, samples))
+    key = jax.random.key_data(programs.keys(seeds, places, samples))
     assert len({*map(tuple, key.tolist())}) == 27
     root = jax.random.key(2)
     wanted = [jax.random.key_data(jax.random.fold_in(root, i)).tolist() for i in (0, 1)]
-    assert jax.random.key_data(plans.keys(2, [0, 1])).tolist() == wanted
+    assert jax.random.key_data(programs.keys(2, [0, 1])).tolist() == wanted
 
 
 BAD = [
@@ -238,7 +241,7 @@ BAD = [
 
 
 def test_bad_input_is_told_before_any_compute(pair, monkeypatch):
-    monkeypatch.setattr(plans, "program", None)
+    monkeypatch.setattr(programs, "program", None)
     for change, message in BAD:
         asked = {"target": pair[0], "draft": pair[1], "prompts": PROMPTS} | change
         with pytest.raises(ValueError, match=message) as caught:

@@ -11,7 +11,8 @@ import sys
 import numpy as np
 import pytest
 
-from specjax import streaming, tokenizers, zoo
+from specjax import tokenizers, zoo
+from specjax.text import streaming
 from specjax.tokenizers import chat
 from specjax.tokenizers.folder import special_ids
 from tests.support import text_folders, tokenizer_folders

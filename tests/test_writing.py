@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from specjax import console, writing
+from specjax.runtime import console, writing
 
 
 def test_a_file_is_there_whole_or_as_it_was(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.canary.side import GAMMA
 from experiments.records import markup
-from specjax import console, progress
+from specjax.runtime import console, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = Path(__file__).with_name("side.py")

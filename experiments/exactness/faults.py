@@ -9,9 +9,9 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import sides
 from specjax.drafters.rollout import independent
-from specjax.sides import Side
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.types import Draft, Law, Request, Sampling, State, Verdict, Verifier
 from specjax.verifiers import token
 

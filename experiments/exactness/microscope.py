@@ -10,11 +10,11 @@ import numpy as np
 
 from experiments import tasks
 from specjax import drafts, fused
+from specjax.drafts.source import Side
 from specjax.exactness import divergence
 from specjax.exactness.divergence import Comparison, DivergenceSetting, Found, Report
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
-from specjax.sides import Side
 
 
 def build(

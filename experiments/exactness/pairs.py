@@ -19,11 +19,11 @@ from jax import Array
 
 from specjax import keys, policies, probs, verifiers
 from specjax.drafters.rollout import coupled, independent
+from specjax.drafts.source import CERTAIN, Side
 from specjax.exactness import sampled, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_sampling
 from specjax.measure.row import Measurement
-from specjax.sides import CERTAIN, Side
 from specjax.types import Draft, Drafter, Policy, Request, State, Verifier
 from specjax.verifiers import match, rejection, token
 

@@ -1,7 +1,7 @@
 """What a host reads of a checkpoint for its half of a mesh, and the memory it takes.
 
 Two processes load one checkpoint of random weights as two hosts do, each with four of
-the eight devices over which a CPU puts the matrices (`specjax.mesh`). A CPU's devices
+the eight devices over which a CPU puts the matrices (`runtime.mesh`). A CPU's devices
 have their shards in the host's memory, so that all there is above them is the reader's.
 """
 
@@ -21,10 +21,11 @@ import jax
 import numpy as np
 import tensorstore as ts
 
-from specjax import checkpoints, mesh
+from specjax import checkpoints
 from specjax.checkpoints import archive
 from specjax.measure.row import Measurement
 from specjax.models import llama, t5
+from specjax.runtime import mesh
 
 HOSTS, DEVICES = 2, 8
 MESH = f"model={DEVICES}"

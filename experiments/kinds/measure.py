@@ -23,12 +23,13 @@ import numpy as np
 from experiments.kinds import prose, python, segments, shares, tested_drafts
 from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Pair, Tokens
-from specjax import drafts, fused, sides
+from specjax import drafts, fused
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import pairs, scoring
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.tokenizers import Tokenizer
 

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 
 from specjax import generate, policies
+from specjax.drafts.source import Side
 from specjax.inputs import check
 from specjax.measure import lenience, scoring, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params
 

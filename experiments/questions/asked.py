@@ -4,12 +4,12 @@ from functools import partial
 
 from experiments.questions import frontier, invariance, monitor, stopping, transform
 from specjax import drafts
+from specjax.drafts.source import Side
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
-from specjax.sides import Side
 
 ASKED = {
     "stopping": stopping,

@@ -13,12 +13,12 @@ import numpy as np
 
 from experiments.questions.verdict import Question, judge
 from specjax import fused, probs
+from specjax.drafts.source import Side
 from specjax.exactness import audit
 from specjax.exactness.audit_row import broken
 from specjax.measure.pairs import Pair
 from specjax.measure.texts import Protocol, truncation
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import token
 

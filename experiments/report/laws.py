@@ -12,9 +12,10 @@ from concurrent.futures import ProcessPoolExecutor
 from experiments import catalogue
 from experiments.records import compilation, records
 from experiments.records.table import Records
-from specjax import configs, console
+from specjax import configs
 from specjax.configs import RowFile
 from specjax.measure import provenance
+from specjax.runtime import console
 
 CLOSED_FORMS = ("table1", "figure2", "figure3", "figure4")
 ENUMERATED = ("certificate", "conformance")

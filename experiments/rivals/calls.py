@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from experiments.rivals.ratios import of_medians
-from specjax import inputs, sides
+from specjax import inputs
+from specjax.drafts import source as sides
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import progress
+from specjax.runtime import progress
 
 
 class Refused(Exception):

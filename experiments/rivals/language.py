@@ -23,12 +23,13 @@ from experiments.rivals.exports import (
     called,
     place,
 )
-from specjax import pretrained, prompts, questions, sides, text_files
+from specjax import pretrained, prompts
+from specjax.drafts import source as sides
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
 from specjax.pretrained import Pretrained
-from specjax.prompt_lines import parse
-from specjax.prompts import Prompts
+from specjax.prompts import Prompts, questions, text_files
+from specjax.prompts.lines import parse
 
 OURS = "specjax"
 

@@ -14,9 +14,10 @@ import numpy as np
 from jax import Array
 
 from experiments.records import compilation
-from specjax import checkpoints, drafts, generate, plans, sides
+from specjax import checkpoints, drafts, generate
 from specjax.checkpoints import Pretrained
 from specjax.drafters import autoregressive
+from specjax.drafts import source as sides
 from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
@@ -24,6 +25,7 @@ from specjax.models import t5
 from specjax.speech.pair import opened
 from specjax.speech.transcripts import transcribe
 from specjax.step import Decoder
+from specjax.text import programs
 from specjax.types import Params, Prompt, Request
 
 # Drafts, by the names of programs.
@@ -156,11 +158,11 @@ def program(
         prompt, batch = bucketed(make_prompt(prompts)), len(prompts)
         slots = prompt.tokens.shape[1] + room + gamma + 1
         settings = gamma, "token", "auto", batch, slots, "none", regime
-        decode = plans.program(
-            plans.Plan(target.config, plans.drafter_of(side), *settings)
+        decode = programs.program(
+            programs.Plan(target.config, programs.drafter_of(side), *settings)
         )
         sampling = make_sampling(batch, temperature=0.0)
-        key = plans.keys(0, range(batch))
+        key = programs.keys(0, range(batch))
         request = make_request(key, prompt, new_tokens, sampling, ends)
         output = decode(params, prompt, request)
         tokens, length = jax.device_get((output.tokens, output.length))

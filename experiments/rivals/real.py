@@ -15,7 +15,7 @@ from pathlib import Path
 from experiments.rivals import bench, language, speech
 from specjax.measure import provenance
 from specjax.measure.row import Measurement
-from specjax.native.cache_folder import cache_folder
+from specjax.runtime.cache_folder import cache_folder
 
 PACKAGES = "torch transformers ctranslate2 llama-cpp-python openvino-genai"
 PACKAGES += " onnxruntime-genai optimum-intel faster-whisper"

@@ -14,14 +14,16 @@ import numpy as np
 
 from experiments.serving import parts, simulate
 from experiments.serving.parts import LoadSetting
-from specjax import drafts, generate, native, serving, sides
+from specjax import drafts, generate, native
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.inputs import bucket
 from specjax.measure import costs, pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import width
 from specjax.prompts import Prompts
-from specjax.serving import Server
-from specjax.sides import Side
+from specjax.text import serving
+from specjax.text.serving import Server
 from specjax.types import Prompt, Request
 
 

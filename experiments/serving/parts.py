@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import generate, inputs, serving
+from specjax import generate, inputs
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import take
 from specjax.prompts import Prompts
-from specjax.serving import Arrival, Server
+from specjax.text import serving
+from specjax.text.serving import Arrival, Server
 from specjax.types import Prompt, Request
 
 LOOPS = 16  # calls in a program that times one call

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from experiments.tasks import examples
 from specjax import zoo
+from specjax.drafts.source import Side
 from specjax.models import t5
 from specjax.prompts import Prompts
-from specjax.sides import Side
 
 DATA = Path(__file__).with_name("data")
 PROMPTS = DATA / "prompts.jsonl"

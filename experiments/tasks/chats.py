@@ -10,7 +10,7 @@ from string import Formatter
 
 from experiments.tasks import Task, files, texts
 from specjax import prompts
-from specjax.sides import Side
+from specjax.drafts.source import Side
 
 
 def asked(

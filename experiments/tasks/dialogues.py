@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from experiments.tasks import Task
+from specjax.drafts.source import Side
 from specjax.prompts import Prompts
-from specjax.sides import Side
 
 SUMMARY = "\n\nSummary:"  # between a dialogue and its summary
 LONGEST = 192

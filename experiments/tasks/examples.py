@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import writing
+from specjax.runtime import writing
 
 FORMAT = 1
 STRINGS = ("texts", "references")

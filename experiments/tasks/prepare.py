@@ -13,8 +13,8 @@ from pathlib import Path
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
 from experiments.tasks.recipes import Recipe, TaskRow
-from specjax import console, progress
 from specjax.measure.provenance import digest
+from specjax.runtime import console, progress
 
 Rows = tuple[Iterator[TaskRow], str, int, list[str]]  # then tokenizer, eos and source
 

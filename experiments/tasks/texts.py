@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.tasks import Task, files
+from specjax.drafts.source import Side
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.tokenizers import Tokenizer
 
 SUMMARY = "\n\nSummary:"  # 0-shot, as Wagner et al. (2024), Section 4.1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specjax import console
+from specjax.runtime import console
 
 CURVE = "curve.jsonl"
 

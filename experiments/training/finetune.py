@@ -32,10 +32,11 @@ from experiments.tasks.examples import Examples
 from experiments.training import loop, pairs, pipeline
 from experiments.training.pairs import Pair, PairRows
 from experiments.training.pipeline import Data, Stage
-from specjax import checkpoints, console
+from specjax import checkpoints
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
 from specjax.models import t5
+from specjax.runtime import console
 
 # Beside the weights of a folder, what its tokenizer is made from and how to decode.
 WEIGHTS = (huggingface.CONFIG, huggingface.WHOLE, huggingface.INDEX)

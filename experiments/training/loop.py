@@ -5,7 +5,7 @@ a folder `checkpoint` where they lie on a mesh, see `experiments.training.states
 `curve.jsonl` (one line an evaluation). Killed at any moment, the same call goes on from
 the last checkpoint and ends with the same weights as a run that was never killed,
 because the batch of a step depends on the seed and the step alone. On a mesh of devices
-(`specjax.mesh`) rows lie over `data`; parameters, and what the optimiser keeps of them,
+(`runtime.mesh`) rows lie over `data`; parameters, and what the optimiser keeps of them,
 over `model`; a run may go on on another.
 
 A run whose loss or weights are no longer finite stops and names the step. The
@@ -35,9 +35,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax import console, locks, mesh, progress, writing
 from specjax.checkpoints import Config
 from specjax.keys import root_key
+from specjax.runtime import console, locks, mesh, progress, writing
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -100,7 +100,7 @@ def optimizer(recipe: Recipe) -> optax.GradientTransformation:
 def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
     """Trains to `recipe.steps`, or goes on from where the folder stands.
 
-    devices: a mesh, as `specjax.mesh.parse` reads it; "" is one device. Returns the
+    devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device. Returns the
     parameters, on the host where there were several. Raises ValueError if the folder
     holds a run of another recipe, for a mesh that does not divide it, or where the loss
     or the weights are no longer finite. At SIGTERM, as before a machine is taken away,

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.training import forward, grow, loop, storage
-from specjax import mesh, zoo
+from specjax import zoo
+from specjax.runtime import mesh
 
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax import writing
+from specjax.runtime import writing
 
 Arrays = Mapping[str, np.ndarray]
 replace, unwritten = writing.whole, writing.unwritten

@@ -26,7 +26,7 @@ from experiments.training.drafts import some_ids, written
 from experiments.training.drafts.written import Texts, Written
 from experiments.training.voices import recorded
 from experiments.training.voices.recorded import Sound
-from specjax import progress
+from specjax.runtime import progress
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from specjax import jax_flags, tokenizers, zoo
+from specjax import tokenizers, zoo
 from specjax.checkpoints import (
     archive,
     ctranslate2,
@@ -27,6 +27,7 @@ from specjax.checkpoints.archive import Archive, Names
 from specjax.checkpoints.fields import Fields
 from specjax.checkpoints.reduced import D2T
 from specjax.models import gpt, llama, t5, whisper
+from specjax.runtime import jax_flags
 from specjax.tokenizers import Tokenizer, gguf_file
 from specjax.types import Model
 

@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from specjax import tokenizers, writing
+from specjax import tokenizers
 from specjax.checkpoints import (
     archive,
     names_gpt2,
@@ -26,6 +26,7 @@ from specjax.checkpoints import (
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Archive, Source
 from specjax.checkpoints.fields import Fields
+from specjax.runtime import writing
 
 TABLES = names_t5, names_gpt2, names_whisper, names_llama
 FORMATS = {kind: table for table in TABLES for kind in table.MODEL_TYPES}

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from specjax.native.cache_folder import cache_folder
+from specjax.runtime.cache_folder import cache_folder
 
 PIP = ("-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--retries", "1")
 BLOCK = 2**20

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from specjax import console, fused, guarantees, sides
+from specjax import fused
 from specjax.cli import flags as shared
-from specjax.console import Parser
+from specjax.drafts import source as sides
 from specjax.exactness.audit import (
     LEVEL,
     POWER,
@@ -22,6 +22,9 @@ from specjax.exactness.audit import (
 from specjax.measure.pairs import placed
 from specjax.measure.texts import Protocol, standardized, truncation
 from specjax.prompts import Prompts
+from specjax.runtime import console
+from specjax.runtime.console import Parser
+from specjax.verifiers import guarantees
 
 tokens = console.whole(1, 10**9)
 level = console.number(0, 1, above=True)

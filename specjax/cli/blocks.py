@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import progress, prompt_lines, prompts, text_files
+from specjax import prompts
 from specjax.pretrained import Pretrained
-from specjax.prompts import located
-from specjax.writing import whole
+from specjax.prompts import lines as prompt_lines
+from specjax.prompts import located, text_files
+from specjax.runtime import progress
+from specjax.runtime.writing import whole
 
 
 class Block(NamedTuple):

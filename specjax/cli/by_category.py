@@ -3,14 +3,15 @@
 import argparse
 import time
 
-from specjax import console, hosts, sides
 from specjax.cli.saving import Saving, record
-from specjax.console import Parser
+from specjax.drafts import source as sides
 from specjax.measure import categories, costs, specdec, verdict
 from specjax.measure.categories import ALL, ALONE, DRAFTED
 from specjax.measure.texts import standardized
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
+from specjax.runtime import console, hosts
+from specjax.runtime.console import Parser
 
 MOST = 10  # positions that fit into a line
 

@@ -10,10 +10,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite, guarantees
+from specjax import finite
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving, record, tell
-from specjax.console import Parser
 from specjax.measure import costs, forecast, rows, scoring, verdict, walltime
 from specjax.measure.pairs import ONE_GAMMA
 from specjax.measure.texts import (
@@ -27,7 +26,10 @@ from specjax.measure.texts import (
 from specjax.measure.verdict import ends
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
+from specjax.runtime import console
+from specjax.runtime.console import Parser
 from specjax.types import Law
+from specjax.verifiers import guarantees
 
 
 def measure(

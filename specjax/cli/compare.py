@@ -15,11 +15,11 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specjax import writing
 from specjax.cli import report
-from specjax.console import Parser, shortened
 from specjax.measure.provenance import settings
 from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
+from specjax.runtime import writing
+from specjax.runtime.console import Parser, shortened
 
 LEVEL = 0.05
 RATIOS = ("speedup", "best_speedup", "target_ms")

@@ -17,18 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specjax import (
-    console,
-    drafts,
-    locks,
-    native,
-    plans,
-    pretrained,
-    prompts,
-    questions,
-    streaming,
-    text,
-)
+from specjax import drafts, native, pretrained, prompts, text
 from specjax.cli import blocks, content, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
@@ -45,8 +34,11 @@ from specjax.cli.texts_folder import (
 from specjax.inputs import bucket
 from specjax.measure.row import own_files
 from specjax.pretrained import Pretrained
-from specjax.progress import Bar
-from specjax.prompt_lines import parse
+from specjax.prompts import questions
+from specjax.prompts.lines import parse
+from specjax.runtime import console, locks
+from specjax.runtime.progress import Bar
+from specjax.text import programs, streaming
 
 WRONG = ValueError, OSError, FloatingPointError  # what a person can mend
 LARGEST, SHARE = 1024, 8  # prompts of a block, blocks of a worker, where nobody says
@@ -209,17 +201,17 @@ def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> lis
     of one `bucket` are decoded together, always `batch` of them: a program's shape then
     says nothing of a prompt's mates, nor does its rounding."""
     sides = shared.pair((setting.target, setting.draft), setting.dtype)
-    target, draft = plans.opened(sides[0].pretrained, sides[1])
+    target, draft = programs.opened(sides[0].pretrained, sides[1])
     where = [f"{setting.prompts}, line {line}" for line, _ in lines]
     both = zip(where, lines, strict=True)
     fields = [prompts.located(at, parse, raw) for at, (_, raw) in both]
     read = prompts.gather(where, fields, target)
-    most = None if read.inputs else plans.room((target, draft), setting.tokens)
+    most = None if read.inputs else programs.room((target, draft), setting.tokens)
     alike, texts = defaultdict(list), {}
     for i, ids in enumerate(read.inputs or read.tokens):
         alike[bucket(len(ids), most)].append((i, ids))
     names = "gamma", "temperature", "top_k", "top_p", "min_p", "rule", "policy"
-    how = plans.Asked(**{name: getattr(setting, name) for name in names})
+    how = programs.Asked(**{name: getattr(setting, name) for name in names})
     how = how._replace(new_tokens=setting.tokens, kernels=setting.kernels)
     for rows in alike.values():
         for at in range(0, len(rows), setting.batch):
@@ -228,7 +220,7 @@ def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> lis
             places = tuple(first + i for i, _ in full)
             each = how._replace(seed=setting.seed, places=places)
             asked_for = [{"tokens": ids} for _, ids in full]
-            ready = plans.prepared(target, draft, asked_for, each)
+            ready = programs.prepared(target, draft, asked_for, each)
             done = text.run(*ready)
             for k, (i, _) in enumerate(some):
                 row = {"text": done.texts[k], "tokens": len(done.ids[k])}

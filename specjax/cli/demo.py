@@ -19,32 +19,23 @@ from collections.abc import Callable, Iterable, Iterator
 import jax
 import numpy as np
 
-from specjax import (
-    console,
-    finite,
-    fused,
-    generate,
-    guarantees,
-    mesh,
-    native,
-    policies,
-    prompts,
-    sides,
-    verifiers,
-)
+from specjax import finite, fused, generate, native, policies, prompts, verifiers
 from specjax.cli import demo_pairs
 from specjax.cli import flags as shared
-from specjax.console import Parser
+from specjax.drafts import source as sides
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import scoring, timing
 from specjax.measure.texts import truncation
 from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
+from specjax.runtime import console, mesh
+from specjax.runtime.console import Parser
 from specjax.speech import spoken_prompts
 from specjax.step import Decoder
 from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
 from specjax.types import Params
+from specjax.verifiers import guarantees
 
 ROUNDS = 5  # timed runs of each kind, in turns
 PATIENCE = 1.0  # seconds that weights may take to be read before a word is said

@@ -8,8 +8,8 @@ specjax fetch smollm2 --from FOLDER     of files that were brought here otherwis
 import argparse
 from pathlib import Path
 
-from specjax import console
 from specjax.checkpoints import published
+from specjax.runtime import console
 
 
 def main(argv: list[str] | None = None) -> int:

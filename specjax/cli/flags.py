@@ -6,24 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specjax import (
-    console,
     drafts,
     fused,
-    mesh,
     native,
     policies,
     pretrained,
     probs,
     prompts,
-    sides,
     verifiers,
     zoo,
 )
-from specjax.console import Parser, checked
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import texts
 from specjax.prompts import Prompts
-from specjax.questions import ALL, Chosen
-from specjax.sides import Side
+from specjax.prompts.questions import ALL, Chosen
+from specjax.runtime import console, mesh
+from specjax.runtime.console import Parser, checked
 from specjax.speech import spoken_prompts
 
 OWN = "your own, my_module:its_name"

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import writing
+from specjax.runtime import writing
 
 DEVICES = "/dev/nvidia[0-9]*"
 GRACE = 2.0  # seconds from the signal to end to the one that ends

@@ -13,20 +13,21 @@ from pathlib import Path
 
 import numpy as np
 
-from specjax import console, fused, hosts, inputs, mesh, native, questions
+from specjax import fused, inputs, native
 from specjax.cli import by_category, by_gamma
 from specjax.cli import flags as shared
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving
-from specjax.console import Parser
+from specjax.drafts.source import Side
 from specjax.measure import costs, forecast, specdec, walltime
 from specjax.measure.provenance import digest
 from specjax.measure.provenance import inputs as inputs_of
 from specjax.measure.row import own_files, versions
 from specjax.measure.texts import truncation, width
-from specjax.prompts import Prompts
-from specjax.questions import Chosen
-from specjax.sides import Side
+from specjax.prompts import Prompts, questions
+from specjax.prompts.questions import Chosen
+from specjax.runtime import console, hosts, mesh
+from specjax.runtime.console import Parser
 
 # How much is measured, where no flag says it. texts: of batches of one.
 BRIEF = dict(gammas=(0, 3, 6), tokens=64, texts=8, rounds=2)

@@ -11,10 +11,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from specjax import console, fused
+from specjax import fused
 from specjax.cli import flags as shared
 from specjax.cli import other_engines
-from specjax.console import Parser
+from specjax.drafts.source import Side
 from specjax.exactness.divergence import (
     QUANTILES,
     DivergenceSetting,
@@ -24,7 +24,8 @@ from specjax.exactness.divergence import (
     look,
 )
 from specjax.measure.pairs import placed
-from specjax.sides import Side
+from specjax.runtime import console
+from specjax.runtime.console import Parser
 
 drafted = console.whole(1, 1000)
 PROMPTS = (

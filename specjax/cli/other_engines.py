@@ -12,12 +12,14 @@ from pathlib import Path
 
 import jax
 
-from specjax import console, drafts, progress, sides
+from specjax import drafts
 from specjax.cli.saving import Saving, record
-from specjax.console import Parser
+from specjax.drafts import source as sides
 from specjax.exactness.other_engines import Finding, OtherText, explain, read
 from specjax.measure import provenance
 from specjax.pretrained import Pretrained
+from specjax.runtime import console, progress
+from specjax.runtime.console import Parser
 
 UNREAD = "draft", "rule", "policy", "data", "gammas", "tokens", "batch", "kernels"
 CAUSES = "Likely causes: another chat template or special tokens, other weights,"

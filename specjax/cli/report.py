@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from specjax import writing
 from specjax.measure.verdict import COSTS, costs, verdict, warnings
+from specjax.runtime import writing
 
 COLORS = ("#1f77b4", "#d9661f", "#2a9d5c", "#9157b5", "#c23b5a", "#7f6a3d")
 GRAY = "#808080"  # read on light and on dark

@@ -10,9 +10,9 @@ command goes on.
 import sys
 from collections.abc import Sequence
 
-from specjax import console, hosts
 from specjax.configs import flags
 from specjax.configs.run import OUT, joined, run, stopped_politely
+from specjax.runtime import console, hosts
 
 
 def plain(measured: dict) -> str:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from specjax import console
 from specjax.measure import baseline, jsonl
 from specjax.measure.row import conditions
+from specjax.runtime import console
 
 
 def record(

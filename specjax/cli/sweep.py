@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import configs, console, locks
+from specjax import configs
 from specjax.cli import workers
 from specjax.cli.workers import finished
 from specjax.configs import RowFile, flags
 from specjax.configs.run import OUT
 from specjax.measure import jsonl, provenance
+from specjax.runtime import console, locks
 
 FOLDER = "sweep"  # in OUT: what workers write until all rows have records
 

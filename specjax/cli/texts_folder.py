@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import writing
 from specjax.cli import blocks, content
 from specjax.cli.blocks import Block
 from specjax.cli.content import Content
 from specjax.measure.provenance import GOLDENS
+from specjax.runtime import writing
 
 SETTING, TEXTS = "setting.json", "texts.jsonl"  # in the folder, beside blocks
 CONTENT = "content"  # in SETTING, digests by file

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from specjax import console, native, progress, writing, zoo
+from specjax import native, zoo
 from specjax.cli import flags as shared
-from specjax.console import Parser
+from specjax.runtime import console, progress, writing
+from specjax.runtime.console import Parser
 from specjax.speech import clips, subtitles
 from specjax.speech.pair import ALONE, opened
 from specjax.speech.segments import Thresholds

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from specjax import console
 from specjax.cli import worlds
 from specjax.cli.local import Local
+from specjax.runtime import console
 
 LAUNCHERS = ("local", "slurm", "ray")
 KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import mesh
 from specjax.configs import fields, grid, unread
 from specjax.configs.unread import Bound, ConfigError
 from specjax.measure.row import TableRow
+from specjax.runtime import mesh
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # Installed, the files are in the package; in a checkout, beside it.

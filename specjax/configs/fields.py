@@ -11,8 +11,8 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from specjax import console
 from specjax.configs.unread import MACRO, ConfigError, scoped
+from specjax.runtime import console
 
 COUNTS = "batch", "texts", "tokens", "new_tokens", "rounds", "samples", "repeats"
 # What numbers of these names must be, as on command lines.

@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specjax import configs, console
+from specjax import configs
 from specjax.configs import ConfigError, RowFile, grid
+from specjax.runtime import console
 
 OWN = "--gin."
 EPILOG = """--gin.NAME=VALUE sets a macro or a parameter, after all files; a text has

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from specjax import configs, console, hosts, mesh, native
+from specjax import configs, native
 from specjax.configs import Built, ConfigError, RowFile
 from specjax.measure import baseline, jsonl, provenance
 from specjax.measure.row import versions
+from specjax.runtime import console, hosts, mesh
 
 OUT = Path("runs/results")
 KINDS = ("law", "count", "time")

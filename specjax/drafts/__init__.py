@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specjax import draft_kinds, pretrained, sides
+from specjax import pretrained
 from specjax.checkpoints import reduced
-from specjax.draft_kinds import own
-from specjax.plugins import attribute, built, file_of, is_module, is_own, usage
+from specjax.drafts import kinds as draft_kinds
+from specjax.drafts import source as sides
+from specjax.drafts.kinds import own
+from specjax.drafts.source import Side
 from specjax.pretrained import Pretrained
-from specjax.sides import Side
+from specjax.runtime.plugins import attribute, built, file_of, is_module, is_own, usage
 
 DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import checkpoints, contracts, generate, pretrained, sides, text_files, zoo
+from specjax import checkpoints, generate, pretrained, zoo
 from specjax.drafters import (
     best_first,
     copying,
@@ -25,12 +25,23 @@ from specjax.drafters import (
 from specjax.drafters import grown as grows
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
+from specjax.drafts import source as sides
+from specjax.drafts.source import (
+    CERTAIN,
+    REDUCED,
+    SAMPLED,
+    TABLE,
+    Certain,
+    Remade,
+    Side,
+)
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.models import widened
-from specjax.plugins import attribute, built, of
 from specjax.pretrained import Pretrained
-from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Certain, Remade, Side
+from specjax.prompts import text_files
+from specjax.runtime import contracts
+from specjax.runtime.plugins import attribute, built, of
 from specjax.step import Decoder
 from specjax.topologies import kary, likeliest
 from specjax.topologies import paths as apart

@@ -22,10 +22,10 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
+from specjax.drafts.source import Side
 from specjax.measure import lenience, scoring, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.types import Kernels, Law
 
 # Surprisal in nats; 1{x = argmax p}; log q/p within +-5; min(q/p, 50); 1{x = argmax q}.

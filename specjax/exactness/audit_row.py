@@ -3,14 +3,15 @@
 import math
 from collections.abc import Callable
 
-from specjax import drafts, fused, guarantees, verifiers
+from specjax import drafts, fused, verifiers
+from specjax.drafts.source import Side
 from specjax.exactness import audit as auditing
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Calls, Protocol
 from specjax.prompts import Prompts
-from specjax.sides import Side
+from specjax.verifiers import guarantees
 
 
 def audit(

@@ -22,13 +22,15 @@ import numpy as np
 from jax import Array
 from scipy import special
 
-from specjax import console, guarantees, keys, policies, probs, verifiers
+from specjax import keys, policies, probs, verifiers
 from specjax.exactness import decoded, draws, enumeration, of_draft
 from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
 from specjax.inputs import make_sampling
+from specjax.runtime import console
 from specjax.types import BLOCK, Draft, Sampling, Verdict, Verifier
+from specjax.verifiers import guarantees
 from specjax.verifiers.token import verifier as TOKEN
 
 NEXT_TO_ONE = 1 - 2**-24  # the largest float32 below 1

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import generate
+from specjax.drafts.source import Side
 from specjax.exactness import sampled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
-from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Params, Request, State
 from specjax.verifiers import recursive, token

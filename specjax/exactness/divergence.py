@@ -24,13 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, mesh, policies, progress, sides, verifiers
+from specjax import generate, policies, verifiers
 from specjax.drafters import nothing
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side, reference
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
-from specjax.sides import Side, reference
+from specjax.runtime import mesh, progress
 from specjax.step import Decoder
 from specjax.types import Kernels, Model, Params, Prompt, Request
 

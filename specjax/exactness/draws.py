@@ -21,10 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, keys, mesh, policies
+from specjax import generate, keys, policies
 from specjax.drafters import autoregressive, forked, grown, tree
 from specjax.drafters.rollout import for_rule
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.runtime import mesh
 from specjax.step import Decoder, build_step
 from specjax.topologies import likeliest
 from specjax.types import Model, Params, Prompt, Request, Verifier

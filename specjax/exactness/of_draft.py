@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from specjax import policies, verifiers
 from specjax.drafters.rollout import for_rule
+from specjax.drafts.source import CERTAIN, Side
 from specjax.exactness import draws, goodness, sampled, small_drafts
 from specjax.exactness.claims import CLAIMS
-from specjax.sides import CERTAIN, Side
 from specjax.step import Decoder
 from specjax.types import Params, Policy
 from specjax.verifiers import token

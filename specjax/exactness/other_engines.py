@@ -16,14 +16,14 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import chunks, prompts, text_files
+from specjax import chunks, prompts
+from specjax.drafts.source import Side
 from specjax.exactness.divergence import Text, build_read, compare, in_one_call
 from specjax.inputs import pad
 from specjax.measure.texts import take, width
 from specjax.pretrained import Pretrained
-from specjax.prompt_lines import check_text, parse, shown
-from specjax.prompts import Prompts
-from specjax.sides import Side
+from specjax.prompts import Prompts, text_files
+from specjax.prompts.lines import check_text, parse, shown
 from specjax.tokenizers import Tokenizer
 
 LOST = 'its ids are not sure, as they do not give the text back: write them as "ids"'

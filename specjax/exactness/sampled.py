@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, keys, sides, step
+from specjax import generate, keys, step
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.exactness import goodness, tables
 from specjax.inputs import make_request
-from specjax.sides import Side
 from specjax.types import (
     Draft,
     Drafter,

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import drafts, sides
+from specjax import drafts
 from specjax.drafters import (
     autoregressive,
     datastore,
@@ -25,9 +25,10 @@ from specjax.drafters import (
     tree,
 )
 from specjax.drafters.rollout import independent
+from specjax.drafts import source as sides
+from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE, Remade, Side
 from specjax.exactness import tables
-from specjax.plugins import built
-from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Remade, Side
+from specjax.runtime.plugins import built
 from specjax.types import Drafter, Model, Reduced
 
 STRETCH = 2  # ids of a draft for each of the target's

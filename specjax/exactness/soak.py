@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import console, probs, progress, trees, verifiers
+from specjax import probs, trees, verifiers
 from specjax.exactness import own_draws
 from specjax.exactness.nasty import (
     FEATURES,
@@ -35,6 +35,7 @@ from specjax.exactness.nasty import (
     make,
 )
 from specjax.keys import root_key
+from specjax.runtime import console, progress
 from specjax.types import Draft, Verdict, Verifier
 
 ROUNDS = 128  # draws of each problem of a chunk

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 
 from specjax import probs, verifiers
 from specjax.drafters import rollout
+from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE, Side, reference
 from specjax.fused import first_use, same_tokens
 from specjax.fused.same_tokens import Functions
-from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side, reference
 from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from specjax.native.cache_folder import cache_folder
+from specjax.runtime.cache_folder import cache_folder
 
 SAME = "same"
 BEGUN = "an earlier comparison did not come to its end; to compare again, remove "

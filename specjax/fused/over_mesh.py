@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from specjax import fused, probs
 from specjax.drafters import rollout
-from specjax.mesh import DATA, MODEL, layout
+from specjax.runtime.mesh import DATA, MODEL, layout
 from specjax.types import Draft, Kernels, Law, Reduced, Sampling, Table, Verifier
 from specjax.verifiers import token
 

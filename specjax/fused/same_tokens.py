@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.sides import CERTAIN, REDUCED, TABLE
+from specjax.drafts.source import CERTAIN, REDUCED, TABLE
 from specjax.types import BLOCK, Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 

@@ -15,17 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import finite, generate, guarantees, hosts, progress, questions, sides
+from specjax import finite, generate
+from specjax.drafts import source as sides
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import take, truncation
 from specjax.measure.walltime import WalltimeSetting
-from specjax.prompts import Prompts
-from specjax.questions import Asked
+from specjax.prompts import Prompts, questions
+from specjax.prompts.questions import Asked
+from specjax.runtime import hosts, progress
 from specjax.step import build_step, finished
 from specjax.theory import estimate, speedup
 from specjax.types import Params, Prompt, Request
+from specjax.verifiers import guarantees
 
 ALL = "all"  # the row of every question
 ALONE, DRAFTED, FIRST = "alone", "drafted", "first"

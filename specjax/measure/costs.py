@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from specjax import generate, keys, probs
+from specjax.drafts.source import Side, reference
 from specjax.measure import timing
-from specjax.sides import Side, reference
 from specjax.step import Decoder, score
 from specjax.types import (
     Draft,

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import generate, hosts
+from specjax import generate
 from specjax.measure import scoring
 from specjax.measure.texts import Text, join, text_of
+from specjax.runtime import hosts
 from specjax.theory import estimate, predict
 from specjax.types import Prompt, Request
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 
-from specjax import console, generate
+from specjax import generate
 from specjax.checkpoints.memory import GB, available
 from specjax.measure import costs, timing, walltime
 from specjax.prompts import Prompts
+from specjax.runtime import console
 from specjax.types import Prompt
 
 # What is compiled, in times of the program of whole texts: for every gamma that one,

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from specjax import writing
-from specjax.console import shortened
-from specjax.text_files import MARK
-from specjax.writing import naming
+from specjax.prompts.text_files import MARK
+from specjax.runtime import writing
+from specjax.runtime.console import shortened
+from specjax.runtime.writing import naming
 
 LONGEST = 2**28  # bytes of a record: the largest have the times of every turn
 BLOCK = 2**16  # bytes that are read at once, from the end of a file

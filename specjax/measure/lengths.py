@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import hosts, probs
+from specjax import probs
+from specjax.drafts.source import Side
 from specjax.measure.texts import Protocol, decode
 from specjax.policies.confidence import WIDTHS
 from specjax.prompts import Prompts
-from specjax.sides import Side
+from specjax.runtime import hosts
 from specjax.theory import speedup
 from specjax.types import Info, Kernels, Law, Policy, State
 

@@ -14,9 +14,9 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
+from specjax.drafts.source import Side
 from specjax.measure.scoring import positions
 from specjax.measure.texts import Calls, Text
-from specjax.sides import Side
 from specjax.theory import closed_forms, estimate
 from specjax.theory.estimate import Estimate
 from specjax.types import Law

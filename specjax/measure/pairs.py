@@ -11,17 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import (
-    drafts,
-    fused,
-    guarantees,
-    mesh,
-    native,
-    policies,
-    probs,
-    sides,
-    verifiers,
-)
+from specjax import drafts, fused, native, policies, probs, verifiers
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import categories, provenance, scoring, texts
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
@@ -30,10 +22,11 @@ from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
 from specjax.policies import POLICIES
 from specjax.prompts import Prompts
-from specjax.questions import ALL, Chosen
-from specjax.sides import Side
+from specjax.prompts.questions import ALL, Chosen
+from specjax.runtime import mesh
 from specjax.theory import estimate
 from specjax.types import Kernels
+from specjax.verifiers import guarantees
 
 Pair = tuple[Side, Side]
 ONE_GAMMA = ("chen_r", "implied_alpha")  # estimators of calls that all draft gamma
@@ -58,7 +51,7 @@ def prompts(name: str, target: Side) -> Task:
 def questions(
     name: str, target: Side, chosen: Chosen = ALL, tokens: int = texts.ANSWER
 ) -> Task:
-    """Those of a benchmark's file, by its path, that are chosen (`specjax.questions`).
+    """Those of a benchmark's file, by its path, that are chosen (`prompts.questions`).
     tokens: of the target's own answers, which later turns stand behind."""
     chosen = chosen._replace(unique=True)
     read = texts.read(name, target, None, chosen, tokens)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import jax
 
-from specjax import jax_flags, native
-from specjax.measure import processor
-from specjax.mesh import layout
-from specjax.plugins import file_of, is_own
+from specjax import native
+from specjax.runtime import jax_flags, processor
+from specjax.runtime.mesh import layout
+from specjax.runtime.plugins import file_of, is_own
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
@@ -60,7 +60,7 @@ class TableRow(NamedTuple):
     products: "thin" or "xla", see `specjax.native`. kind: what keeps its numbers valid.
     A "law" is computed whenever it is shown; a "count" is the same on every machine
     until a golden test moves; a "time" is a dated snapshot. mesh: devices to decode on,
-    as `specjax.mesh.parse` reads it; "" is one."""
+    as `specjax.runtime.mesh.parse` reads it; "" is one."""
 
     measurement: Measurement
     scale: str

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from specjax.console import shortened
 from specjax.measure import jsonl
+from specjax.runtime.console import shortened
 
 Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
 LISTS = ("c", "v", "speedup")  # parallel to `gamma`, intervals in NAME_ci

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import console, hosts, probs
+from specjax import probs
+from specjax.drafts.source import Side
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
-from specjax.sides import Side
+from specjax.runtime import console, hosts
 from specjax.theory import estimate
 from specjax.types import Law, Prompt
 

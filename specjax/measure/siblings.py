@@ -22,10 +22,10 @@ from jax import Array
 
 from specjax import probs
 from specjax.drafters import best_first, tree
+from specjax.drafts.source import Side
 from specjax.keys import root_key
 from specjax.measure import scoring
 from specjax.measure.texts import Text
-from specjax.sides import Side
 from specjax.types import Draft, Law
 from specjax.verifiers import recursive, token
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from specjax import writing
 from specjax.measure.categories import ALONE, DRAFTED, FIRST, Turn, by_question
+from specjax.runtime import writing
 
 QUANTILES = 0.25, 0.5, 0.75
 

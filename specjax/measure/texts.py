@@ -11,13 +11,15 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, generate, hosts, mesh, policies, sides, verifiers
+from specjax import generate, policies, verifiers
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side, reference
 from specjax.inputs import bucket, check, make_request, make_sampling, pad
 from specjax.keys import root_key
 from specjax.prompts import Prompts, as_read
 from specjax.prompts import read as read_prompts
-from specjax.questions import ALL, Chosen
-from specjax.sides import Side, reference
+from specjax.prompts.questions import ALL, Chosen
+from specjax.runtime import console, hosts, mesh
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
 

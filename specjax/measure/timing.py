@@ -13,7 +13,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from specjax import hosts, progress
+from specjax.runtime import hosts, progress
 
 Key = TypeVar("Key")  # of a program
 RESAMPLES = 1000

@@ -3,9 +3,9 @@
 The page of a report, the terminal and `--json` have it from here.
 """
 
-from specjax import guarantees
-from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE
+from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE
 from specjax.theory import speedup
+from specjax.verifiers import guarantees
 
 NOISY = 0.25  # of a speed: the width of an interval that says little
 COSTS = {

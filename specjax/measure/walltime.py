@@ -16,7 +16,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import guarantees, hosts, mesh, policies, probs, progress, sides, verifiers
+from specjax import policies, probs, verifiers
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side, reference
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, counts, scoring, timing
@@ -24,9 +26,10 @@ from specjax.measure.counts import Batch
 from specjax.measure.texts import Text, take, truncation, width
 from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.prompts import Prompts
-from specjax.sides import Side, reference
+from specjax.runtime import hosts, mesh, progress
 from specjax.theory import estimate, speedup
 from specjax.types import Kernels
+from specjax.verifiers import guarantees
 
 
 class WalltimeSetting(NamedTuple):

@@ -6,7 +6,6 @@ that a damaged one is made again and never run. Nothing is downloaded. Any compi
 C++17 serves: `$CXX`, those on PATH, or `pip install ziglang`.
 """
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -25,7 +24,8 @@ from typing import NamedTuple
 
 import jax
 
-from specjax.native.cache_folder import cache_folder
+from specjax.runtime.cache_folder import cache_folder
+from specjax.runtime.processor import fingerprint
 
 SOURCE = Path(__file__).with_name("thin.cc")
 FUNCTIONS = "thin_float32", "thin_bfloat16"
@@ -118,7 +118,7 @@ def place_of(command: list[str], sources: Sequence[Path]) -> Path:
     """How the library begins its name that this compiler makes of these sources."""
     answer = ran([*command, "--version"], timeout=60)
     compiler = command, answer.stdout.splitlines()[:1]
-    by = compiler, FLAGS, processor(), version("jaxlib")
+    by = compiler, FLAGS, fingerprint(), version("jaxlib")
     text = b"".join(source.read_bytes() for source in sources)
     digest = hashlib.sha256(text + repr(by).encode()).hexdigest()
     return cache_folder() / "native" / f"{sources[0].stem}-{digest[:DIGITS]}"
@@ -130,17 +130,6 @@ def ran(command: list[str], timeout: float) -> subprocess.CompletedProcess:
     return subprocess.run(
         command, capture_output=True, timeout=timeout, check=True, **text
     )
-
-
-def processor() -> str:
-    """What the code is compiled for: the processor's name and what it can do."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-        names = "model name", "flags", "Features", "CPU part"
-        kept = {line for line in lines if line.partition(":")[0].strip() in names}
-        if kept:
-            return "\n".join(sorted(kept))
-    return f"{platform.machine()} {platform.processor()}"
 
 
 def whole(place: Path) -> Path | None:

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax import probs
-from specjax.plugins import built, is_own, load, of
 from specjax.policies.adaptive import heuristic
 from specjax.policies.confidence import threshold
 from specjax.policies.cost_table import cost_table
 from specjax.policies.renewal import renewal
+from specjax.runtime.plugins import built, is_own, load, of
 from specjax.types import Info, Policy, Sampling
 
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import questions, text_files, zoo
+from specjax import zoo
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
-from specjax.prompt_lines import (
+from specjax.prompts import questions, text_files
+from specjax.prompts.lines import (
     KINDS,
     UNANSWERED,
     check_asked,
@@ -29,7 +30,7 @@ from specjax.prompt_lines import (
     turns_of,
     without_null,
 )
-from specjax.questions import ALL, Asked, Chosen
+from specjax.prompts.questions import ALL, Asked, Chosen
 
 Answer = Callable[[list[list[int]]], list[str]]  # to conversations, as ids
 

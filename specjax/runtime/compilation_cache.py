@@ -17,8 +17,8 @@ from pathlib import Path
 
 import jax
 
-from specjax.native.cache_folder import cache_folder
-from specjax.native.library import processor
+from specjax.runtime.cache_folder import cache_folder
+from specjax.runtime.processor import fingerprint
 
 VARIABLE = "SPECJAX_COMPILATION_CACHE"  # another folder, or one of OFF
 OFF = "0", "off", "no", "false"
@@ -57,7 +57,7 @@ def ready(variable: str) -> Path | None:
     none is wanted. variable: what `VARIABLE` says, "" is the user's cache folder."""
     if variable.lower() in OFF:
         return None
-    kind = hashlib.sha256(processor().encode()).hexdigest()[:16]
+    kind = hashlib.sha256(fingerprint().encode()).hexdigest()[:16]
     folder = (Path(variable) if variable else cache_folder() / "programs") / kind
     try:
         import filelock  # by which JAX keeps to a size

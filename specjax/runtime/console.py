@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TextIO
 
-from specjax import foreign_names
-from specjax.writing import FULL, unwritten
+from specjax.runtime import foreign_names
+from specjax.runtime.writing import FULL, unwritten
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
 TERMINATED = 143  # of one that SIGTERM did, so that a scheduler begins it again

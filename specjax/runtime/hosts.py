@@ -23,7 +23,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Sharding
 
-from specjax import console
+from specjax.runtime import console
 
 DETECTED = "detected"
 SILENT = 20  # seconds without a heartbeat, after which a process is lost

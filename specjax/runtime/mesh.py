@@ -19,10 +19,11 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from specjax import checkpoints, hosts, native
+from specjax import checkpoints, native
 from specjax.checkpoints import Config
+from specjax.drafts.source import Side
 from specjax.quantized import Int8
-from specjax.sides import Side
+from specjax.runtime import hosts
 from specjax.types import Drafter
 
 DATA, MODEL = "data", "model"

@@ -18,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import finite, fused, generate, mesh, verifiers
+from specjax import finite, fused, generate, verifiers
 from specjax.drafters import autoregressive
 from specjax.inputs import make_request, make_sampling, pad
 from specjax.keys import root_key
-from specjax.mesh import Layout
 from specjax.models import reduced, whisper
 from specjax.models.constrained import constrained
+from specjax.runtime import mesh
+from specjax.runtime.mesh import Layout
 from specjax.speech import rules
 from specjax.speech.limits import Limits
 from specjax.speech.pair import Listeners

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import drafts, mesh, pretrained, sides
+from specjax import drafts, pretrained
 from specjax.checkpoints import openai_whisper, reduced
+from specjax.drafts import source as sides
 from specjax.models import reduced as some_ids
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
+from specjax.runtime import mesh
 from specjax.speech import limits as limited
 from specjax.speech import tiktoken
 from specjax.speech import tokens as special

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import sides, text_files
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.models import whisper
 from specjax.models.constrained import constrained
-from specjax.prompt_lines import parse, shown
-from specjax.prompts import Prompts
-from specjax.sides import Side
+from specjax.prompts import Prompts, text_files
+from specjax.prompts.lines import parse, shown
 from specjax.speech import audio, decoding, logmel, rules, tokens
 from specjax.speech.pair import Listeners, opened
 from specjax.types import Encoded, Features, Model, Prompt

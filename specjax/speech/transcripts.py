@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import compilation_cache, fused, guarantees
+from specjax import fused
 from specjax.pretrained import Pretrained
+from specjax.runtime import compilation_cache
 from specjax.speech import audio, decoding, logmel, rules, sequential, voice
 from specjax.speech import chunked as overlapping
 from specjax.speech import clips as cuts
@@ -18,6 +19,7 @@ from specjax.speech.decoding import Speculation, Spent
 from specjax.speech.pair import Listeners, opened, placed, said_before
 from specjax.speech.segments import Segment, Thresholds
 from specjax.speech.sequential import Options, Progress, Recording
+from specjax.verifiers import guarantees
 
 
 class Transcript(NamedTuple):
@@ -89,7 +91,7 @@ def transcribe(
     on_progress: Callable[[Transcript, Progress | None], None] = lambda *_: None,
 ) -> Transcribed:
     """Writes down what is spoken in recordings, by speculation, in batches; within
-    `specjax.mesh.using` on that mesh.
+    `specjax.runtime.mesh.using` on that mesh.
 
     Args:
       target: the Whisper whose law the texts follow, or its name as `specjax.load`

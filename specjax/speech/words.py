@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax import mesh
+from specjax.runtime import mesh
 from specjax.speech import alignment, pauses
 from specjax.speech.decoding import Spent
 from specjax.speech.pair import Listeners

@@ -7,21 +7,17 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from specjax import (
-    compilation_cache,
-    finite,
-    foreign_names,
-    guarantees,
-    plans,
-    streaming,
-)
-from specjax import mesh as meshes
+from specjax import finite
+from specjax.drafts.source import Side
 from specjax.inputs import check
-from specjax.plans import Asked, Pair, Plan, prepared
 from specjax.pretrained import Pretrained
-from specjax.sides import Side
-from specjax.streaming import Piece
+from specjax.runtime import compilation_cache, foreign_names
+from specjax.runtime import mesh as meshes
+from specjax.text import programs, streaming
+from specjax.text.programs import Asked, Pair, Plan, prepared
+from specjax.text.streaming import Piece
 from specjax.types import Params, Prompt, Request, TokenAutomaton
+from specjax.verifiers import guarantees
 
 T = TypeVar("T")
 PerPrompt = T | Sequence[T]  # one value, or one for each prompt
@@ -37,7 +33,7 @@ class Generated(NamedTuple):
     where there were none. calls, tokens: calls of the target and tokens written, sums
     over the texts. seconds: what decoding all of them took, prefill included;
     compilation is ahead of it and does not count. guarantee: what is promised
-    of the texts (`specjax.guarantees`).
+    of the texts (`specjax.verifiers.guarantees`).
     ids: the tokens of each text, the one that ends it among them, or that completes a
     string to stop at. ended: why each ended, "end" by such a token, "stop" or "length".
     logprobs: log p of each of `ids`, by the target's logits at temperature 1 and its
@@ -83,7 +79,7 @@ def generate_text(
     """Decodes prompts by speculation, all of them in one compiled program.
 
     A program is compiled for each pair, gamma, rule and shape, and then kept, in this
-    process and for the next (`specjax.compilation_cache`). Prompts are padded to widths
+    process and for the next (`runtime.compilation_cache`). Prompts are padded to widths
     that many share, such as 8, 16 and 32 (`inputs.bucket`), so that few shapes are;
     what is written stays the same.
 
@@ -121,7 +117,7 @@ def generate_text(
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the
         texts follow the changed target exactly.
       mesh: devices to decode on, "data=4,model=2": the texts over 4, which must divide
-        them, and the target's matrices over 2 (`specjax.mesh.parse`); "" is one.
+        them, and the target's matrices over 2 (`runtime.mesh.parse`); "" is one.
 
     Returns:
       A `Generated`. With `stop` or `logprobs` it is put together step by step, as
@@ -217,7 +213,7 @@ def streamed(
 ) -> Iterator[Piece]:
     """The pieces, by programs that are compiled before the first is asked for."""
     inputs = checked(pair, plan, prompt, request)
-    ready = streaming.compiled(plans.steps(plan), *inputs)
+    ready = streaming.compiled(programs.steps(plan), *inputs)
     return streaming.pieces(ready, pair[0].tokenizer, *inputs, stop)
 
 
@@ -229,7 +225,7 @@ def checked(
     compilation_cache.turn_on()
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)
-    check(plans.decoder(plan), plan.slots, params, prompt, request)
+    check(programs.decoder(plan), plan.slots, params, prompt, request)
     return params, prompt, request
 
 
@@ -263,7 +259,7 @@ def joined(
 def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     """Compiles, or finds compiled, then decodes and times that alone."""
     inputs = checked(pair, plan, prompt, request)
-    decode = plans.program(plan).lower(*inputs).compile()  # both are kept by JAX
+    decode = programs.program(plan).lower(*inputs).compile()  # both are kept by JAX
     begun = time.perf_counter()
     output = jax.block_until_ready(decode(*inputs))
     seconds = time.perf_counter() - begun

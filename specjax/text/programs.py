@@ -20,13 +20,12 @@ from specjax import (
     generate,
     policies,
     probs,
-    sides,
-    streaming,
     verifiers,
 )
-from specjax import mesh as meshes
 from specjax.checkpoints import Config
 from specjax.drafters import autoregressive
+from specjax.drafts import source as sides
+from specjax.drafts.source import SAMPLED, Side
 from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
 from specjax.keys import check_seed, root_key
 from specjax.models import widened
@@ -34,8 +33,9 @@ from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, located
 from specjax.prompts import of as read_prompts
-from specjax.sides import SAMPLED, Side
+from specjax.runtime import mesh as meshes
 from specjax.step import Decoder
+from specjax.text import streaming
 from specjax.types import (
     Model,
     Params,

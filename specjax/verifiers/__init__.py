@@ -8,7 +8,7 @@ guarantees is in its `Verifier.guarantee`.
 import importlib
 import pkgutil
 
-from specjax.plugins import is_own, load
+from specjax.runtime.plugins import is_own, load
 from specjax.types import Lossy, Verifier
 
 _MODULES = {

@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 
 from specjax import verifiers
-from specjax.native.cache_folder import cache_folder
-from specjax.plugins import is_own
+from specjax.runtime.cache_folder import cache_folder
+from specjax.runtime.plugins import is_own
 
 EXACT = "exact law", "pathwise"
 UNKNOWN = "not certified"

@@ -20,10 +20,11 @@ from flax.traverse_util import flatten_dict
 from safetensors import SafetensorError
 from safetensors.flax import load_file, save_file
 
-from specjax import tokenizers, writing
+from specjax import tokenizers
 from specjax.drafters.ngram import NGram
 from specjax.models import gpt, llama, t5, whisper
 from specjax.quantized import rounding
+from specjax.runtime import writing
 from specjax.tokenizers import Tokenizer
 from specjax.types import Table
 from specjax.zoo import sizes

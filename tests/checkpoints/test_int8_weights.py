@@ -7,9 +7,10 @@ import pytest
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
-from specjax import checkpoints, sides, zoo
+from specjax import checkpoints, zoo
 from specjax.checkpoints import archive, int8_weights
 from specjax.checkpoints.archive import Source
+from specjax.drafts import source as sides
 from specjax.models import gpt, llama, t5
 from specjax.quantized import Int8, rounding
 from tests.support.checkpoint_folders import held

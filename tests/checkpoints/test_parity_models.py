@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import checkpoints, generate, sides
+from specjax import checkpoints, generate
 from specjax.drafters import autoregressive
+from specjax.drafts import source as sides
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import llama, whisper
 from specjax.models.llama import Rotation, Stretch

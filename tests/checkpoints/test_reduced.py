@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import checkpoints, drafts, generate, pretrained, sides, zoo
+from specjax import checkpoints, drafts, generate, pretrained, zoo
 from specjax.checkpoints import reduced
+from specjax.drafts import source as sides
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models.reduced import Reduction
 from specjax.quantized import Int8, rounding

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from specjax import console, locks, pretrained, text, zoo
+from specjax import pretrained, text, zoo
 from specjax.cli import blocks, content, decode, workers, worlds
 from specjax.models import gpt
+from specjax.runtime import console, locks
 from tests import conftest
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from specjax import sides
 from specjax.cli import by_gamma, measure
+from specjax.drafts import source as sides
 from specjax.measure import costs, forecast, texts, walltime
 from tests.support import text_folders, tiny
 

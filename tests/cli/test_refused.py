@@ -14,12 +14,13 @@ import time
 
 import pytest
 
-from specjax import console, sides
 from specjax.cli import audit, compare, demo, measure, microscope, run, transcribe
 from specjax.cli.saving import Saving
+from specjax.drafts import source as sides
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
 from specjax.models import gpt
+from specjax.runtime import console
 from tests.cli.test_compare import RECORD, record, write
 from tests.support import text_folders
 

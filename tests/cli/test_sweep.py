@@ -8,10 +8,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from specjax import console
 from specjax.cli import sweep, workers
 from specjax.configs import RowFile
 from specjax.measure import jsonl
+from specjax.runtime import console
 from tests.cli.test_decode import Dying
 
 GRID = """include 'gin_configs/runs/table1.gin'

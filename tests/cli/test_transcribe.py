@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from specjax import console, zoo
+from specjax import zoo
 from specjax.checkpoints import published
 from specjax.cli import transcribe
+from specjax.runtime import console
 from specjax.speech import logmel
 from specjax.speech.segments import Segment
 from specjax.speech.transcripts import Transcript

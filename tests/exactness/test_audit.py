@@ -13,7 +13,8 @@ import pytest
 import scipy.stats
 
 from experiments.exactness import faults
-from specjax import probs, sides
+from specjax import probs
+from specjax.drafts import source as sides
 from specjax.exactness import audit, audit_row
 from specjax.measure.texts import truncation
 from specjax.types import Sampling, Verifier

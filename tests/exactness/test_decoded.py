@@ -6,11 +6,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from specjax import guarantees, probs
+from specjax import probs
 from specjax.exactness import certify, decoded, of_draft
 from specjax.exactness.claims import CLAIMS
 from specjax.step import Decoder
-from specjax.verifiers import recursive, token
+from specjax.verifiers import guarantees, recursive, token
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME, by_strings
 

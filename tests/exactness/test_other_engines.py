@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import generate, sides, zoo
+from specjax import generate, zoo
 from specjax.cli import microscope, other_engines
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.exactness.other_engines import JOINED, LOST, OtherText, encoded, explain
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import jsonl
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny

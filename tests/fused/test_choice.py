@@ -16,11 +16,12 @@ from pallas_kernels import dispatch, fuse, laws
 from pallas_kernels.dispatch import Device
 from pallas_kernels.fuse import Options
 from pallas_kernels.tpu import mosaic as mosaic_tpu
-from specjax import fused, mesh, probs
+from specjax import fused, probs
 from specjax.drafters import rollout
+from specjax.drafts.source import CERTAIN, TABLE
 from specjax.fused import CHOICES, Sizes, choose, first_use, over_mesh, same_tokens
 from specjax.fused.same_tokens import Functions, within
-from specjax.sides import CERTAIN, TABLE
+from specjax.runtime import mesh
 from specjax.verifiers import block, gumbel, lenient, sigmoid, token
 from tests.pallas_kernels.test_fused import without_q
 from tests.support.kernel_cases import A100, BACKENDS, CPU, H200, V5E

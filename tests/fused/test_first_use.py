@@ -12,9 +12,10 @@ from experiments.gpu.paper_size import row
 from experiments.papers.leviathan import lenience
 from experiments.papers.wagner import methods, runs
 from experiments.records import records
-from specjax import configs, fused, sides, verifiers
+from specjax import configs, fused, verifiers
 from specjax.cli import demo
 from specjax.drafters import rollout
+from specjax.drafts import source as sides
 from specjax.exactness import audit_row
 from specjax.exactness.divergence import DivergenceSetting
 from specjax.measure import pairs

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, policies, pretrained, probs, sides, verifiers
+from specjax import generate, policies, pretrained, probs, verifiers
 from specjax.drafters.rollout import for_rule
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.inputs import make_prompt, make_request
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import (
     Draft,

@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from specjax import sides
 from specjax.cli import measure
+from specjax.drafts import source as sides
 from specjax.measure import categories, jsonl, pairs, rows, specdec
 from specjax.measure.walltime import WalltimeSetting
-from specjax.questions import Asked, Chosen
+from specjax.prompts.questions import Asked, Chosen
 from tests.support import text_folders
 
 LINES = [

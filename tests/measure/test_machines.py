@@ -2,7 +2,8 @@
 
 import pytest
 
-from specjax.measure import baseline, processor
+from specjax.measure import baseline
+from specjax.runtime import processor
 
 X86 = """processor\t: 0
 model name\t: Some CPU @ 2.00GHz

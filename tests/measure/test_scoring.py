@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specjax import sides
+from specjax.drafts import source as sides
 from specjax.measure import lengths, scoring, siblings
 from specjax.measure.scoring import RUN, Scores
 from specjax.measure.texts import Protocol, Text

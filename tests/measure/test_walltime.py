@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import keys, sides, verifiers
+from specjax import keys, verifiers
+from specjax.drafts import source as sides
 from specjax.measure import costs, timing, walltime
 from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, TARGET
 from specjax.prompts import Prompts

@@ -5,7 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from specjax import generate, sides
+from specjax import generate
+from specjax.drafts import source as sides
 from specjax.measure import counts, timing, walltime
 from specjax.measure.timing import DECODE, PREFILL, SAMPLES
 from specjax.models import t5

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specjax.native import library, product
-from specjax.native.cache_folder import NOWHERE, cache_folder
+from specjax.runtime.cache_folder import NOWHERE, cache_folder
 
 
 def rows(path, functions):
@@ -82,7 +82,7 @@ def test_another_processor_source_or_compiler_has_a_library_of_its_own(
     places = [place(), place([*compiler, "-O0"])]
     (tmp_path / "thin.cc").write_text("// nothing")
     for name, other in (
-        ("processor", lambda: "another"),
+        ("fingerprint", lambda: "another"),
         ("FLAGS", (*library.FLAGS, "-DNDEBUG")),
         ("SOURCE", tmp_path / "thin.cc"),
     ):

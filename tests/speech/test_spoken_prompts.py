@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from specjax import sides
 from specjax.cli import audit, measure, microscope
+from specjax.drafts import source as sides
 from specjax.measure import jsonl
 from specjax.speech import logmel, spoken_prompts
 from tests.support import speech_folders

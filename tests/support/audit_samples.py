@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from specjax import sides
+from specjax.drafts import source as sides
 from specjax.exactness import audit
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts

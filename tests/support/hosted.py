@@ -6,9 +6,11 @@ Run as a module it prints them as JSON: --distributed or "", and a mesh.
 import json
 import sys
 
-from specjax import drafts, hosts, mesh, sides
+from specjax import drafts
+from specjax.drafts import source as sides
 from specjax.measure.texts import Protocol, speculate
 from specjax.prompts import Prompts
+from specjax.runtime import hosts, mesh
 
 STARTS = [[1, 5], [1, 9, 7], [1], [1, 300, 4, 2]]
 

@@ -22,15 +22,17 @@ from experiments.training import language, loop, pipeline
 from experiments.training.pipeline import Stage
 from pallas_kernels import fuse, parts
 from pallas_kernels.plan import Tiles
-from specjax import fused, generate, mesh, probs, sides
+from specjax import fused, generate, probs
 from specjax.checkpoints import Pretrained, build
 from specjax.drafters import tree
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.exactness import certify, draws
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
 from specjax.models import gpt
-from specjax.sides import Side
+from specjax.runtime import mesh
 from specjax.speech import decoding, tokens
 from specjax.speech import pair as pairs
 from specjax.step import build_step

@@ -19,9 +19,11 @@ from jax.sharding import NamedSharding
 
 from experiments.training import states
 from experiments.training.states import TrainState
-from specjax import checkpoints, mesh, sides, zoo
+from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained, archive
+from specjax.drafts import source as sides
 from specjax.measure import costs
+from specjax.runtime import mesh
 from tests import conftest
 from tests.support import meshed, t5x_files, tiny
 

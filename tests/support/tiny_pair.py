@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import sides
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure.texts import Text
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from tests.support import tiny
 
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)

@@ -16,9 +16,11 @@ import pytest
 from experiments import catalogue
 from experiments.exactness import microscope as row
 from experiments.report import details
-from specjax import generate, sides
+from specjax import generate
 from specjax.cli import microscope
 from specjax.drafters import nothing
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.exactness import divergence
 from specjax.exactness.divergence import (
     Comparison,
@@ -30,7 +32,6 @@ from specjax.exactness.divergence import (
 )
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Params, Verdict, Verifier
 from specjax.verifiers import token

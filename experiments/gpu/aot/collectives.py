@@ -1,6 +1,6 @@
 """What devices send each other in a step of speculative decoding on a mesh, counted.
 
-The step is compiled for the devices at hand, by XLA's partitioner (`specjax.mesh`); a
+The step is compiled for the devices at hand, by XLA's partitioner (`runtime.mesh`); a
 CPU acts as eight. What crosses is read from the optimized HLO, a loop's as often as it
 runs. Bytes are those of results on one device: what a network moves for them is its
 own affair.
@@ -15,12 +15,13 @@ from typing import NamedTuple
 import jax
 
 from experiments.gpu.aot import hlo
-from specjax import drafts, mesh
+from specjax import drafts
+from specjax.drafts.source import Side
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
-from specjax.sides import Side
+from specjax.runtime import mesh
 from specjax.step import build_step
 
 KINDS = {

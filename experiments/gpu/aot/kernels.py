@@ -20,8 +20,8 @@ from experiments.gpu.kernels.programs import BOTH, CARRIED, DRAFT, NONE, Place
 from pallas_kernels import dispatch, fuse, plan
 from pallas_kernels.fuse import Options
 from pallas_kernels.tpu.block import vmem_bytes
-from specjax import progress
 from specjax.measure.row import Measurement
+from specjax.runtime import progress
 from specjax.types import Sampling
 from specjax.verifiers import token
 

@@ -17,13 +17,14 @@ import jax.numpy as jnp
 
 from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
-from specjax import drafts, fused, generate, probs, sides, verifiers
+from specjax import drafts, fused, generate, probs, verifiers
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
-from specjax.sides import Side
 from specjax.step import Decoder, build_step, commit, measure, score, whole
 from specjax.types import Params, Request, State
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from experiments.gpu.aot import inspect
 from experiments.gpu.kernels import inputs, programs
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
-from specjax import fused, generate, sides
+from specjax import fused, generate
+from specjax.drafts import source as sides
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs

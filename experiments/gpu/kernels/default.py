@@ -13,7 +13,8 @@ from pathlib import Path
 import jax
 
 from experiments.records import records
-from specjax import fused, sides
+from specjax import fused
+from specjax.drafts import source as sides
 from specjax.fused import Sizes
 from specjax.measure import jsonl
 from specjax.verifiers import token

@@ -23,9 +23,9 @@ from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from pallas_kernels.plan import Tiles
-from specjax import progress
 from specjax.keys import root_key
 from specjax.measure.row import Measurement
+from specjax.runtime import progress
 
 HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7
 COUNTED = "differing_outside", "differing_inside", "from_reference_outside"

@@ -19,9 +19,9 @@ from experiments import catalogue
 from experiments.gpu.kernels import timing
 from experiments.records import compilation
 from experiments.run import build
-from specjax import console
 from specjax.configs import run
 from specjax.measure import jsonl
+from specjax.runtime import console
 
 FILE = Path("gin_configs/kernels/shapes.gin")
 LINES = "kernels_lines.jsonl"

@@ -18,7 +18,8 @@ import numpy as np
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.kernels.timing import copy_speed, read_speed
 from experiments.gpu.paper_size import stand_ins
-from specjax import fused, sides
+from specjax import fused
+from specjax.drafts import source as sides
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing

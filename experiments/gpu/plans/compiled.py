@@ -1,6 +1,6 @@
 """A step of a pair by its sizes, compiled for eight devices that are not there.
 
-Lowered from shapes that lie where `specjax.mesh` puts them; nothing is allocated.
+Lowered from shapes that lie where `runtime.mesh` puts them; nothing is allocated.
 Axes: B rows, N layers, H heads, S slots, D head width.
 """
 
@@ -13,12 +13,14 @@ import jax.numpy as jnp
 
 from experiments.gpu.aot import collectives, compilers, launches
 from experiments.gpu.plans.forms import CHIPS, FLOAT32, Config, Plan
-from specjax import checkpoints, mesh, sides
+from specjax import checkpoints
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import costs
-from specjax.mesh import DATA, MODEL
 from specjax.models.cache import KeyValues
 from specjax.models.lowering import Joined
-from specjax.sides import Side
+from specjax.runtime import mesh
+from specjax.runtime.mesh import DATA, MODEL
 from specjax.step import build_step
 
 # What the compiler for TPUs says where a program does not fit.

@@ -12,9 +12,9 @@ from experiments.gpu.aot import compilers
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.plans import compiled, forms
 from experiments.gpu.plans.forms import CHIPS, Config, Plan
-from specjax import mesh
 from specjax.measure.row import Measurement
 from specjax.models import t5
+from specjax.runtime import mesh
 
 
 class FitSetting(NamedTuple):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from specjax import checkpoints
 from specjax.chunks import TOKENS
-from specjax.mesh import Layout
 from specjax.models import gpt, llama, t5
+from specjax.runtime.mesh import Layout
 from specjax.theory.closed_forms import expected_tokens
 
 FLOAT32, BFLOAT16 = 4, 2
@@ -49,7 +49,7 @@ CHIPS = {
 
 class Plan(NamedTuple):
     """A step of `batch` rows that drafts gamma. slots: of a row's caches. inputs: what
-    an encoder read. layout: the mesh, see `specjax.mesh`."""
+    an encoder read. layout: the mesh, see `specjax.runtime.mesh`."""
 
     batch: int
     slots: int

@@ -13,11 +13,11 @@ import numpy as np
 
 from experiments.gpu.paper_size import row, stand_ins
 from experiments.gpu.steps.row import StepSetting
-from specjax import sides
 from specjax.drafters.rollout import independent
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import costs
 from specjax.models import t5
-from specjax.sides import Side
 from specjax.types import Drafter, State
 
 

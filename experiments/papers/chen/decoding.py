@@ -12,13 +12,14 @@ from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, in_turns
 from experiments.tasks import Task
-from specjax import generate, progress
+from specjax import generate
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, counted
+from specjax.runtime import progress
 from specjax.step import build_step
-from specjax.streaming import continuation
+from specjax.text.streaming import continuation
 from specjax.theory import closed_forms
 from specjax.types import Prompt, Request
 

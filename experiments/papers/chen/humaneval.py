@@ -13,8 +13,8 @@ from typing import NamedTuple
 from experiments.papers.chen import sandbox
 from experiments.papers.chen.sandbox import Outcome
 from experiments.tasks import Task, files, texts
-from specjax import progress
-from specjax.sides import Side
+from specjax.drafts.source import Side
+from specjax.runtime import progress
 
 FIELDS = ("prompt", "entry_point", "test")
 # Where a function is over: Section 2.1 there, and the end of code in a chat.

@@ -28,10 +28,12 @@ from experiments.papers.chen.setting import ChenSetting, check, paired
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
-from specjax import drafts, guarantees, sides
+from specjax import drafts
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
-from specjax.sides import Side
+from specjax.verifiers import guarantees
 
 
 def row(

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from experiments.tasks import Task
 from specjax import fused
+from specjax.drafts.source import Side
 from specjax.fused import Sizes
 from specjax.measure import costs
 from specjax.measure.texts import width
-from specjax.sides import Side
 from specjax.verifiers import token
 
 

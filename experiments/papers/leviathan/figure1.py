@@ -8,11 +8,11 @@ with its encoder, in the tokens of the bundled T5 family, and begins its text an
 from functools import partial
 
 from specjax import drafts, zoo
+from specjax.drafts.source import Side
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import trace
 from specjax.measure.row import Measurement
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt

@@ -8,12 +8,13 @@ paper does not measure: how far the output is from p, and runs with each l.
 from functools import partial
 
 from experiments import tasks
-from specjax import drafts, fused, sides
+from specjax import drafts, fused
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure import lenience as bench
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text, speculate, truncation
-from specjax.sides import Side
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
 

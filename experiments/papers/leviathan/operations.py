@@ -29,13 +29,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import tasks
-from specjax import drafts, generate, native, sides, zoo
+from specjax import drafts, generate, native, zoo
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol
-from specjax.sides import Side
 from specjax.step import Decoder, build_step, score
 from specjax.theory import closed_forms
 from specjax.types import Draft, Params, Request, State

@@ -14,14 +14,15 @@ from jax import Array
 from rouge_score import rouge_scorer
 
 from experiments import tasks
-from specjax import generate, progress
+from specjax import generate
+from specjax.drafts.source import Side
 from specjax.generate import Output
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure.row import Measurement
 from specjax.measure.texts import take
 from specjax.prompts import Prompts
-from specjax.sides import Side
+from specjax.runtime import progress
 from specjax.types import Params
 
 ROUGES = ("rouge1", "rouge2", "rougeL")

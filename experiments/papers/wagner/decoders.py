@@ -11,10 +11,11 @@ from experiments.papers.wagner import rows
 from experiments.papers.wagner.methods import Method, of_scale, of_text
 from experiments.papers.wagner.rows import WagnerSetting
 from experiments.tasks import Task
-from specjax import drafts, sides
+from specjax import drafts
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.measure.row import Measurement
 from specjax.models import reduced
-from specjax.sides import Side
 
 
 def row(

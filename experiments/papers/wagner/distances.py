@@ -15,9 +15,9 @@ from jax import Array
 
 from experiments.papers.wagner.methods import Method, filtered
 from specjax import probs
+from specjax.drafts.source import Side
 from specjax.measure.scoring import positions
 from specjax.measure.texts import Text
-from specjax.sides import Side
 from specjax.types import Law
 from specjax.verifiers import sigmoid
 

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from experiments.papers.wagner import baseline as naive
-from specjax import fused, probs, sides
+from specjax import fused, probs
 from specjax.drafters.rollout import for_rule
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.fused import Sizes
-from specjax.sides import Side
 from specjax.types import Draft, Drafter, Kernels, Law, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 

@@ -22,12 +22,13 @@ from experiments.papers.wagner.methods import (
     of_scale,
     of_text,
 )
-from specjax import drafts, sides
+from specjax import drafts
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.fused import Sizes
 from specjax.measure import texts as decoding
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
-from specjax.sides import Side
 
 Pair = tuple[Side, Side]
 AT = 5  # the gamma at which a step is timed: where the paper's schedule begins

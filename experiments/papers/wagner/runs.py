@@ -19,13 +19,13 @@ from experiments.papers.leviathan import quality
 from experiments.papers.wagner.methods import Method, filtered
 from experiments.tasks import Task
 from specjax import generate, policies
+from specjax.drafts.source import Side
 from specjax.generate import Counts, Output
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import timing
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request, Sampling
 

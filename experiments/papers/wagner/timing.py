@@ -19,11 +19,11 @@ from jax import Array
 
 from experiments.papers.wagner.methods import Method
 from specjax import probs
+from specjax.drafts.source import Side
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import Text
-from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Draft, Params, Prompt, Request, Sampling, State, Verdict
 

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.leviathan import figure1
-from specjax import generate, probs, sides, verifiers
+from specjax import generate, probs, verifiers
 from specjax.drafters import rollout
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import trace
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Draft, Info, Law, Params, Verdict, Verifier

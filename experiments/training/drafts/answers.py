@@ -21,9 +21,9 @@ from jax import Array
 from experiments.training import loop, storage
 from experiments.training.drafts import written
 from experiments.training.drafts.written import Texts, Written
-from specjax import progress
 from specjax.checkpoints import Pretrained
 from specjax.keys import root_key
+from specjax.runtime import progress
 from specjax.types import Prompt
 
 ITSELF = "itself"  # the kind that the target asks

@@ -14,9 +14,9 @@ from experiments.training import language, pipeline, tokenizer
 from experiments.training.drafts import losses, written
 from experiments.training.texts import code
 from specjax import checkpoints, zoo
+from specjax.drafts.source import Side
 from specjax.measure.row import Measurement
 from specjax.models import gpt
-from specjax.sides import Side
 
 ALPHAS = ("alpha_t0", "alpha_t1")
 BEFORE = "none"  # the draft that every loss goes on from

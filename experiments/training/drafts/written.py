@@ -18,10 +18,11 @@ from jax import Array
 from experiments.training import forward, storage
 from experiments.training.drafts import losses
 from experiments.training.pipeline import Data, Stage
-from specjax import generate, progress
+from specjax import generate
 from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import t5, whisper
+from specjax.runtime import progress
 from specjax.types import Params, Prompt
 
 KEPT = 64

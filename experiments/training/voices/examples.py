@@ -11,7 +11,7 @@ import numpy as np
 from experiments.training import storage
 from experiments.training.voices import sentences, synthesis
 from experiments.training.voices.synthesis import RATE, Speech
-from specjax import progress
+from specjax.runtime import progress
 from specjax.speech import logmel
 
 BANDS = 80

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.training.voices import recorded
-from specjax import progress
+from specjax.runtime import progress
 
 VOICES = ("slt", "rms", "awb", "kal16")
 LETTERS, FASTEST, SLOWEST = 330, 0.8, 1.15  # of a recording; of a voice's own pace

@@ -17,7 +17,7 @@ import soundfile
 
 from experiments.training.voices import examples, recorded
 from experiments.training.voices.synthesis import RATE
-from specjax import progress
+from specjax.runtime import progress
 
 SEED = 5  # of no rows that are learnt from, or judged while learning
 

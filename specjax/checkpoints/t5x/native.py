@@ -15,8 +15,8 @@ import tensorstore as ts
 from flax import serialization
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from specjax import writing
 from specjax.checkpoints.t5x import store as t5x_store
+from specjax.runtime import writing
 
 VERSION = 3  # of the format, since June 2021
 WHOLE = 2**20  # bytes of an array that is one chunk

@@ -16,8 +16,8 @@ from experiments import catalogue, tasks
 from experiments.exactness import conformance, engines, faults, rules
 from experiments.records.markup import number
 from experiments.report import details
-from specjax import sides
 from specjax.cli import audit as command
+from specjax.drafts import source as sides
 from specjax.exactness import audit, audit_row, certify, enumeration
 from specjax.types import Verifier
 from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled

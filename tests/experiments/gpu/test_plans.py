@@ -18,9 +18,10 @@ from experiments.gpu import reading
 from experiments.gpu.plans import compiled, forms
 from experiments.gpu.plans.forms import CHIPS, Chip, Plan
 from experiments.records import records
-from specjax import configs, mesh
-from specjax.mesh import Layout
+from specjax import configs
 from specjax.models import gpt, llama, t5
+from specjax.runtime import mesh
+from specjax.runtime.mesh import Layout
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICKLY = "--xla_backend_optimization_level=0"

@@ -12,9 +12,9 @@ from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Tokens
 from experiments.report import tables
 from specjax import zoo
+from specjax.drafts.source import reference
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
-from specjax.sides import reference
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 LETTERS = "Ab ,1\nc."

@@ -15,8 +15,9 @@ from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner import decoders, methods, rows, runs
 from experiments.records import records
 from experiments.tasks import chats, dialogues, texts
-from specjax import checkpoints, configs, sides, zoo
+from specjax import checkpoints, configs, zoo
 from specjax.configs import RowFile
+from specjax.drafts import source as sides
 from specjax.generate import Counts
 from specjax.models import llama
 from specjax.theory import closed_forms

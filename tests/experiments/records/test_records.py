@@ -123,14 +123,14 @@ LONG = \\
     (1,
      2)
 DRAFT = @small/sides.model()
-small/specjax.sides.model.dtype = %DTYPE
+small/specjax.drafts.source.model.dtype = %DTYPE
 """
 
 
 @pytest.mark.parametrize(
     ("today", "own", "names"),
     [
-        (WAS.replace("specjax.sides", "specjax.players"), (), []),
+        (WAS.replace("specjax.drafts.source", "specjax.players"), (), []),
         (WAS.replace("GAMMA = 5", "GAMMA = 7"), (), ["GAMMA"]),
         (WAS.replace("     2)", "     3)"), (), ["LONG"]),
         (WAS.replace("@small", "@large"), (), ["DRAFT"]),

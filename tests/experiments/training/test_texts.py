@@ -16,7 +16,8 @@ from experiments.training.texts import (
     documentation,
     packages,
 )
-from specjax import probs, sides, zoo
+from specjax import probs, zoo
+from specjax.drafts import source as sides
 from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
 from tests.support.prepared_texts import write

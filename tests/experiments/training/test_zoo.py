@@ -24,8 +24,8 @@ from experiments.training.texts import code as code_texts
 from experiments.training.texts import documentation, packages, tasks
 from experiments.training.voices import sentences, synthesis
 from specjax import checkpoints, drafts, generate, zoo
+from specjax.drafts.source import of_pretrained
 from specjax.models import llama, whisper
-from specjax.sides import of_pretrained
 from specjax.speech import logmel, pair, tokens
 from specjax.speech.transcripts import transcribe
 from tests.support import gguf_files, speech_folders, tiny_llama

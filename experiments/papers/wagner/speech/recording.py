@@ -10,10 +10,10 @@ from pathlib import Path
 
 from experiments.papers.leviathan import figure1
 from specjax import zoo
+from specjax.drafts.source import Side
 from specjax.inputs import make_prompt
 from specjax.measure import trace
 from specjax.measure.row import Measurement
-from specjax.sides import Side
 from specjax.speech import spoken_prompts
 from specjax.step import Decoder
 

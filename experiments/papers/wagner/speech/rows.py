@@ -14,10 +14,11 @@ from experiments.papers.wagner.speech import hearing, methods
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
-from specjax import drafts, progress
+from specjax import drafts
+from specjax.drafts.source import Side
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
-from specjax.sides import Side
+from specjax.runtime import progress
 from specjax.speech import decoding, transcripts
 from specjax.speech.decoding import Speculation
 from specjax.speech.pair import Listeners, opened

@@ -20,10 +20,10 @@ from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
 from experiments.papers.wagner.speech.utterances import Utterances
+from specjax.drafts.source import Side
 from specjax.fused import Sizes
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
-from specjax.sides import Side
 from specjax.speech import audio, decoding, logmel, spoken_prompts
 from specjax.speech.pair import Listeners
 

@@ -19,11 +19,13 @@ from experiments.gpu.plans import compiled as steps
 from experiments.gpu.plans import forms
 from experiments.gpu.plans.forms import CHIPS, Plan
 from experiments.records import records
-from specjax import configs, fused, mesh, probs, sides
+from specjax import configs, fused, probs
+from specjax.drafts import source as sides
 from specjax.measure import costs, walltime
-from specjax.mesh import Layout
 from specjax.models import gpt, llama, t5
 from specjax.prompts import Prompts
+from specjax.runtime import mesh
+from specjax.runtime.mesh import Layout
 from specjax.step import build_step
 
 MISSING = {platform: compilers.missing(platform) for platform in compilers.WHEELS}

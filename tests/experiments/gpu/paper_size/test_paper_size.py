@@ -15,7 +15,8 @@ from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import stand_ins
 from experiments.records import records
 from experiments.records.table import rows_of
-from specjax import configs, probs, sides
+from specjax import configs, probs
+from specjax.drafts import source as sides
 from specjax.inputs import check_shapes, make_sampling
 from specjax.measure import costs, jsonl
 from specjax.models import gpt, llama, t5

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from specjax import probs, sides, zoo
+from specjax import probs, zoo
 from specjax.drafters import ngram
+from specjax.drafts import source as sides
 from specjax.inputs import make_request
 from specjax.measure import pairs, scoring
 from specjax.measure import texts as decoding

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from experiments.papers.leviathan import figure1
-from specjax import generate, sides, zoo
+from specjax import generate, zoo
+from specjax.drafts import source as sides
+from specjax.drafts.source import Side
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
-from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt

@@ -9,7 +9,8 @@ import pytest
 from experiments import tasks
 from experiments.papers.leviathan import lenience
 from experiments.records import records, table
-from specjax import configs, sides
+from specjax import configs
+from specjax.drafts import source as sides
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
 from specjax.measure.texts import Protocol

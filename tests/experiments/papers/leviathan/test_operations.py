@@ -6,8 +6,8 @@ import pytest
 from experiments import tasks
 from experiments.papers.leviathan import operations
 from experiments.papers.leviathan.operations import Cost, Costs, OperationsSetting
-from specjax import sides
 from specjax.drafters import ngram
+from specjax.drafts import source as sides
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Calls, Protocol
 from specjax.models import gpt

@@ -6,7 +6,8 @@ import pytest
 from experiments import run, tasks
 from experiments.papers.leviathan import quality
 from experiments.tasks import examples
-from specjax import sides, zoo
+from specjax import zoo
+from specjax.drafts import source as sides
 from specjax.measure import jsonl
 from specjax.models import t5
 from specjax.prompts import Prompts

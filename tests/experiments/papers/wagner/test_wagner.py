@@ -12,7 +12,8 @@ import pytest
 from experiments import catalogue, tasks
 from experiments.exactness import engines
 from experiments.papers.wagner import baseline, distances, methods, rows, runs, timing
-from specjax import probs, sides
+from specjax import probs
+from specjax.drafts import source as sides
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN
 from specjax.exactness.fixtures import trials

@@ -19,7 +19,8 @@ from experiments.papers.wagner.speech import (
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.records import records
 from experiments.tasks import word_errors
-from specjax import configs, sides, verifiers
+from specjax import configs, verifiers
+from specjax.drafts import source as sides
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent

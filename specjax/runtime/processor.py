@@ -1,9 +1,10 @@
-"""The processor that a number was measured on.
+"""The processor that programs are compiled for and that numbers are measured on.
 
 Two machines of two cores differ twofold under one name such as "cpu, 2 cores", so every
 record keeps the model and the instruction sets too.
 """
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -66,3 +67,15 @@ def brand_of_mac() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return answer.stdout.strip()
+
+
+def fingerprint(path: Path = CPUINFO) -> str:
+    """Returns the name of this machine's processor with all instruction sets that it
+    has: code that is compiled for one is not for another."""
+    with contextlib.suppress(OSError):
+        lines = path.read_text("utf-8", "replace").splitlines()
+        names = "model name", "flags", "Features", "CPU part"
+        kept = {line for line in lines if line.partition(":")[0].strip() in names}
+        if kept:
+            return "\n".join(sorted(kept))
+    return f"{platform.machine()} {platform.processor()}"
