@@ -152,7 +152,7 @@ def test_the_examples_run_and_are_short(capsys):
     first, second = capsys.readouterr().out.split("\n-----\n")
     assert first.startswith("def add(") and second.startswith("class Stack:\n")
     assert (names["decoded"].length > names["request"].start).all()
-    # Its parts are those of the guide, which `tests/test_drafts.py` decodes by.
+    # Its parts are those of the guide, which `tests/drafts/test_drafts.py` decodes by.
     assert blocks[2] == (ROOT / "docs/my_parts.py").read_text()
 
 

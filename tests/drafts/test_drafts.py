@@ -12,7 +12,7 @@ from specjax.drafts.source import CERTAIN, TABLE
 from specjax.exactness import certify
 from tests.support.tiny_pair import pair
 
-PARTS = Path(__file__).resolve().parents[1] / "docs/my_parts.py"
+PARTS = Path(__file__).resolve().parents[2] / "docs/my_parts.py"
 
 
 @pytest.fixture

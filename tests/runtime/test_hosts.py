@@ -18,7 +18,7 @@ from specjax.measure import jsonl
 from specjax.runtime import hosts
 from tests import conftest
 
-ROOT, MESH = Path(__file__).resolve().parents[1], "data=2,model=2"
+ROOT, MESH = Path(__file__).resolve().parents[2], "data=2,model=2"
 ROWS = f"""include 'gin_configs/runs/alpha.gin'
 include 'gin_configs/checkpoints/bundled.gin'
 include 'gin_configs/tasks/prompts.gin'
