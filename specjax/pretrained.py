@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specjax import checkpoints, tokenizers, zoo
 from specjax.checkpoints import Pretrained, huggingface
-from specjax.models import rounded, whisper, widened
+from specjax.models import int8_cache, pad_vocab, whisper
 from specjax.tokenizers import gguf_file
 from specjax.tokenizers.folder import special_ids
 
@@ -76,10 +76,11 @@ def with_tokenizer(
 
 def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     """The same weights with another cache: a target of its own, to which drafts make no
-    difference. "int8": keys and values in eight bits (`models.rounded`); where rounding
-    decides, one may become either of two whole numbers, by how many tokens a call has.
-    "window:128": every layer sees the last 128 tokens alone, which a Llama was perhaps
-    not trained for. Raises ValueError for a family whose cache has one kind."""
+    difference. "int8": keys and values in eight bits (`models.int8_cache`); where
+    rounding decides, one may become either of two whole numbers, by how many tokens a
+    call has. "window:128": every layer sees the last 128 tokens alone, which a Llama
+    was perhaps not trained for. Raises ValueError for a family whose cache has one
+    kind."""
     if cache is None:
         return model
     check_cache(cache)
@@ -101,7 +102,7 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
 def check_cache(cache: str | None) -> None:
     """Raises ValueError for what names no cache."""
     size = (cache or "").removeprefix(WINDOW)
-    if cache in rounded.KINDS or (size != cache and size.isdecimal() and int(size)):
+    if cache in int8_cache.KINDS or (size != cache and size.isdecimal() and int(size)):
         return
     raise ValueError(
         f"unknown cache {cache!r}: it is int8, or a window such as {WINDOW}128"
@@ -114,7 +115,7 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     Vocabularies of one tokenizer are filled up to multiples that differ within a
     family: Qwen2.5 has 152,064 rows from 7B on and 151,936 below. And fine-tuned models
     have added tokens that others lack. The draft then never proposes what it does not
-    know, and the target's law is its own, with every id (`models.widened`). A pair
+    know, and the target's law is its own, with every id (`models.pad_vocab`). A pair
     whose tokenizers cannot be read, or that listens, comes back as it is.
 
     Raises:
@@ -123,7 +124,7 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     hears = any(isinstance(side.config, whisper.Config) for side in (target, draft))
     if not check_tokens(target, draft) or hears:
         return target, draft
-    model = widened.widened(draft.model, target.model.vocab)
+    model = pad_vocab.pad_vocab(draft.model, target.model.vocab)
     return target, draft if model is draft.model else draft._replace(model=model)
 
 

@@ -12,7 +12,7 @@ from specjax.drafts import source as sides
 from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt
-from specjax.models import widened
+from specjax.models import pad_vocab
 from specjax.models.llama import Config
 from specjax.types import Model
 from specjax.verifiers import token
@@ -75,7 +75,7 @@ def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_pa
 def test_the_law_is_exact_where_a_draft_knows_other_ids(known):
     logits = fixtures.table(known, 1)
     model = Model(None, None, lambda params, features: features, known)
-    readout = partial(widened.widened(model, 4).readout, None)
+    readout = partial(pad_vocab.pad_vocab(model, 4).readout, None)
     read = fixtures.table(4, 0), lambda prefix: np.asarray(readout(logits(prefix)))
     assert np.isneginf(read[1](())).tolist() == [i >= known for i in range(4)]
     trial = fixtures.Fixture("apart", 4, *read)
@@ -90,7 +90,7 @@ def test_ids_that_a_draft_does_not_know_are_read_as_its_last():
     def apply(params, tokens, start, cache, branches):
         return tokens, branches
 
-    model = widened.widened(Model(init, apply, None, 7), 9)
+    model = pad_vocab.pad_vocab(Model(init, apply, None, 7), 9)
     prompt = make_prompt([[3, 8]], [[6, 7, 1]])
     read = model.init(None, prompt, 4)
     assert read.tokens.tolist() == [[3, 6]]

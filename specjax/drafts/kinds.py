@@ -37,7 +37,7 @@ from specjax.drafts.source import (
 )
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
-from specjax.models import widened
+from specjax.models import pad_vocab
 from specjax.pretrained import Pretrained
 from specjax.prompts import text_files
 from specjax.runtime import contracts
@@ -188,7 +188,7 @@ def _as_it_is(model: Model) -> Model:
 
 
 def _of_config(config: Any, vocab: int) -> Model:
-    return widened.widened(checkpoints.build(config), vocab)
+    return pad_vocab.pad_vocab(checkpoints.build(config), vocab)
 
 
 def chances_of(name: str, text: str) -> tuple[float, ...]:

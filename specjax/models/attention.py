@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import lowering
-from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import NORMAL, Dense, multiply
+from specjax.models.tree_mask import Tree
 
 HEADS = "embed", "joined_heads"  # axes of a product before attention
 

@@ -12,12 +12,17 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import dense, lowering, rounded
+from specjax.models import dense, int8_cache, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm, rotary
-from specjax.models.branching import Tree, in_tree, known, positions_of
 from specjax.models.cache import Cache, KeyValues, slots_of
 from specjax.models.dense import parameters, table
+from specjax.models.tree_mask import (
+    Tree,
+    embed_positions,
+    positions_of,
+    tree_over_slots,
+)
 from specjax.types import Branches, Model, Prompt
 
 
@@ -26,7 +31,7 @@ class Config(NamedTuple):
     positions: how many are learned; None, they are rotary and unbounded. learned: norms
     have a scale and a bias, and products a bias. tied: the embedding is the readout.
     joined: one buffer for the caches of all layers, see `models.lowering`. cache: None,
-    or "int8", which is never joined, see `models.rounded`."""
+    or "int8", which is never joined, see `models.int8_cache`."""
 
     vocab: int
     dim: int
@@ -98,10 +103,10 @@ class Decoder(nn.Module):
         x = embedding[tokens]
         if config.positions is not None:
             learned = table(self, "positions", ("positions", "embed"), **sizes)
-            x = x + known(learned, positions)
+            x = x + embed_positions(learned, positions)
         x = lowering.in_memory(x.astype(config.dtype), cache)
         layers = lowering.layers(cache, config.num_layers)
-        tree = in_tree(branches, start, slots_of(cache))
+        tree = tree_over_slots(branches, start, slots_of(cache))
         for i in range(config.num_layers):
             block = Block(config, name=f"layers_{i}")
             x, layers[i] = block(x, positions, layers[i], tree)
@@ -121,14 +126,14 @@ abstract_params, partition_specs, num_params = parameters(init_params)
 def build(config: Config) -> Model:
     """The model of `specjax.types.Model` with these sizes. With fewer layers than the
     parameters have, it is the early exit of that model."""
-    rounded.check(config.cache)
+    int8_cache.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
     def init(params, prompt: Prompt, slots: int) -> Cache:
         del params
         batch = prompt.tokens.shape[0]
         sizes = batch, config.num_heads, slots, config.head_width
-        return rounded.empty(config.num_layers, sizes, dtype, config.cache)
+        return int8_cache.empty(config.num_layers, sizes, dtype, config.cache)
 
     def apply(params, tokens, start, cache, branches: Branches | None = None):
         return decoder.apply({"params": params}, tokens, start, cache, branches)

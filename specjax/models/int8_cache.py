@@ -21,7 +21,7 @@ from specjax.models.cache import KeyValues
 KINDS = (None, "int8")  # of a config's cache; None has its dtype
 
 
-class Rounded(NamedTuple):
+class Int8Layer(NamedTuple):
     """Of one layer: `whole` numbers, int8 and shaped as `KeyValues` has them, and the
     `scale` of each slot, float32: of keys [B, H, 1, S], of values [B, H, S, 1]."""
 
@@ -33,7 +33,7 @@ class Rounded(NamedTuple):
         return self.whole.values
 
 
-Layer = KeyValues | Rounded
+Layer = KeyValues | Int8Layer
 
 
 def check(kind: str | None) -> None:
@@ -50,37 +50,39 @@ def empty(
         return floats.empty(layers, sizes, dtype)
     whole = floats.empty(layers, sizes, jnp.int8)
     scale = floats.empty(layers, (*sizes[:3], 1), jnp.float32)
-    return list(map(Rounded, whole, scale))
+    return list(map(Int8Layer, whole, scale))
 
 
-def rounded(new: KeyValues) -> Rounded:
+def quantize(new: KeyValues) -> Int8Layer:
     """To the nearest, the largest of each slot to 127."""
 
-    def apart(x: Array, axis: int) -> tuple[Array, Array]:
+    def round_rows(x: Array, axis: int) -> tuple[Array, Array]:
         x = x.astype(jnp.float32)
         scale = jnp.max(jnp.abs(x), axis, keepdims=True) / 127
         whole = jnp.round(x / jnp.where(scale == 0, 1, scale))
         return whole.astype(jnp.int8), scale
 
-    return Rounded(*map(KeyValues, apart(new.keys, -2), apart(new.values, -1)))
+    return Int8Layer(
+        *map(KeyValues, round_rows(new.keys, -2), round_rows(new.values, -1))
+    )
 
 
-def multiplied(layer: Rounded, dtype) -> KeyValues:
+def dequantize(layer: Int8Layer, dtype) -> KeyValues:
     """What `layer` stands for, in `dtype`."""
     each = zip(*layer, strict=True)
     return KeyValues(*((whole * scale).astype(dtype) for whole, scale in each))
 
 
-def rounding(write: Callable) -> Callable:
-    """`lowering.write`, and its like, which then write layers that are `Rounded` too
+def with_int8(write: Callable) -> Callable:
+    """`lowering.write`, and its like, which then write layers that are `Int8Layer` too
     and give them multiplied out to be read."""
 
     @functools.wraps(write)
     def run(cache: Layer, new: KeyValues, start: Array) -> tuple[Layer, KeyValues]:
-        if not isinstance(cache, Rounded):
+        if not isinstance(cache, Int8Layer):
             return write(cache, new, start)
-        each = zip(cache, rounded(new), strict=True)
+        each = zip(cache, quantize(new), strict=True)
         parts, read = zip(*(write(*part, start) for part in each), strict=True)
-        return Rounded(*parts), multiplied(Rounded(*read), new.values.dtype)
+        return Int8Layer(*parts), dequantize(Int8Layer(*read), new.values.dtype)
 
     return run

@@ -17,12 +17,12 @@ import numpy as np
 from jax import Array
 
 from specjax import chunks
-from specjax.models import dense, lowering, rings, rounded
+from specjax.models import dense, int8_cache, lowering, window_cache
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, RMSNorm, turned
-from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, KeyValues
 from specjax.models.dense import parameters, table
+from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
 from specjax.types import Branches, Model, Prompt
 
 
@@ -80,7 +80,7 @@ class Config(NamedTuple):
     numbers of the layers that see the last `window` tokens alone; they turn by
     `local_rotation`, None is `rotation`. scale: of scores, None is 1 / sqrt of the
     head's width. score_cap, logit_cap: c of c tanh(x / c), None for none. cache: None,
-    or "int8", see `models.rounded`."""
+    or "int8", see `models.int8_cache`."""
 
     vocab: int
     dim: int
@@ -209,13 +209,13 @@ class Decoder(nn.Module):
             if cache is None:
                 held = start[:, None] + jnp.arange(count)
             else:
-                held = rings.held(start, count, slots)
+                held = window_cache.positions_in_slots(start, count, slots)
             stands = held
             if branches is None:
                 mask = (held >= 0)[:, None] & (held[:, None] <= positions[:, :, None])
             else:
-                mask = seen(branches, start, held)
-                stands = held_positions(branches, start, held)
+                mask = visible_slots(branches, start, held)
+                stands = positions_of_slots(branches, start, held)
             if window is not None:
                 mask &= stands[:, None] > positions[:, :, None] - window
             return mask
@@ -241,7 +241,7 @@ class Decoder(nn.Module):
 
 def writer(config: Config, layer: int) -> Callable:
     """What writes a layer's cache."""
-    return (rings if layer in config.local else lowering).write
+    return (window_cache if layer in config.local else lowering).write
 
 
 def init_params(key: Array, config: Config):
@@ -259,7 +259,7 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
     parameters have, it is the early exit of that model. portion: the most tokens that
     the caches of local layers take in at once, and that can be taken back: those caches
     are the window and so many tokens long."""
-    rounded.check(config.cache)
+    int8_cache.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
     def init(params, prompt: Prompt, slots: int) -> Cache:
@@ -269,7 +269,7 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
         def layer(i: int):
             kept = ring if i in config.local else slots
             sizes = len(prompt.tokens), config.key_heads, kept, config.head_width
-            return rounded.empty(1, sizes, dtype, config.cache)[0]
+            return int8_cache.empty(1, sizes, dtype, config.cache)[0]
 
         return list(map(layer, range(config.num_layers)))
 

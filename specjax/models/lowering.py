@@ -25,7 +25,7 @@ from jax import Array
 
 from specjax import quantized
 from specjax.models.cache import KeyValues, taken, write_row, write_rows
-from specjax.models.rounded import Layer, Rounded, rounding
+from specjax.models.int8_cache import Int8Layer, Layer, with_int8
 from specjax.types import Model
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
@@ -258,14 +258,14 @@ def keep(
         return _put_joined(cache, new, start, layer=0)
 
     def moved(layer: Layer, put: Callable) -> Layer:
-        if isinstance(layer, Rounded):  # as they are: nothing is rounded twice
-            return Rounded(*(moved(part, put) for part in layer))
+        if isinstance(layer, Int8Layer):  # as they are: nothing is rounded twice
+            return Int8Layer(*(moved(part, put) for part in layer))
         return put(layer, taken(layer, slots), start)[0]
 
     return list(map(moved, cache, writes or [write] * len(cache)))
 
 
-@rounding
+@with_int8
 def write(
     cache: KeyValues | Slice, new: KeyValues, start: Array
 ) -> tuple[KeyValues | Joined | Unwritten, KeyValues]:

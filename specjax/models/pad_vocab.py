@@ -9,7 +9,7 @@ from jax import Array
 from specjax.types import Branches, Model, Prompt
 
 
-def widened(model: Model, vocab: int) -> Model:
+def pad_vocab(model: Model, vocab: int) -> Model:
     """The same model with the first `vocab` ids. Ids that it does not know have logits
     of -inf, so that it never writes them; where a text holds one it reads its own last
     id instead. Logits of ids beyond `vocab` are left out. As a draft it is as exact as
@@ -18,20 +18,20 @@ def widened(model: Model, vocab: int) -> Model:
         return model
     missing = max(vocab - model.vocab, 0)
 
-    def known(tokens: Array) -> Array:
+    def in_vocab(tokens: Array) -> Array:
         return jnp.minimum(tokens, model.vocab - 1)
 
     def init(params, prompt: Prompt, slots: int):
         inputs = prompt.inputs
         if inputs is not None:  # ids, as a model with an encoder of texts reads them
-            inputs = known(inputs[0]), inputs[1]
-        prompt = prompt._replace(tokens=known(prompt.tokens), inputs=inputs)
+            inputs = in_vocab(inputs[0]), inputs[1]
+        prompt = prompt._replace(tokens=in_vocab(prompt.tokens), inputs=inputs)
         return model.init(params, prompt, slots)
 
     def apply(
         params, tokens: Array, start: Array, cache, branches: Branches | None = None
     ):
-        return model.apply(params, known(tokens), start, cache, branches)
+        return model.apply(params, in_vocab(tokens), start, cache, branches)
 
     def readout(params, features: Array) -> Array:
         logits = model.readout(params, features)[..., :vocab]

@@ -20,9 +20,9 @@ from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import RMSNorm
-from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply, parameters, table
+from specjax.models.tree_mask import Tree, positions_of, tree_over_slots
 from specjax.types import Branches, Model, Prompt
 
 BUCKETS, MAX_DISTANCE = 32, 128
@@ -286,7 +286,7 @@ class Decoder(nn.Module):
         own = lowering.layers(cache.own, len(self.layers))
         held = caches.slots_of(cache.own)
         positions = positions_of(start, x.shape[1], branches)
-        tree = in_tree(branches, start, held)
+        tree = tree_over_slots(branches, start, held)
         biases = _biases(self, positions, held or x.shape[1], tree)
         inputs = jnp.arange(caches.slots_of(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]

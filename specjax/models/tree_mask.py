@@ -18,25 +18,25 @@ def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
     """Of a call's tokens, [B, T]; start: [B]."""
     if branches is None:
         return start[:, None] + jnp.arange(count)
-    return begun(branches, start)[:, None] + branches.depth[:, -count:]
+    return first_slot(branches, start)[:, None] + branches.depth[:, -count:]
 
 
-def begun(branches: Branches, start: Array) -> Array:
+def first_slot(branches: Branches, start: Array) -> Array:
     """The slot of a tree's first token, [B], where the call begins in `start` [B]."""
     _, count, whole = branches.sees.shape
     return start if whole == count else start - (whole - count)
 
 
-def known(table: Array, positions: Array) -> Array:
+def embed_positions(table: Array, positions: Array) -> Array:
     """Vectors of learned positions: [P, E] at [B, T] -> [B, T, E]. A buffer is longer
     than what a model knows by what a step may write beyond a text's end. Such a token
     is never kept, and stands at the last position."""
     return table[jnp.clip(positions, 0, table.shape[0] - 1)]
 
 
-def seen(branches: Branches, start: Array, held: Array) -> Array:
+def visible_slots(branches: Branches, start: Array, held: Array) -> Array:
     """Which slots each token sees: [B, T, S] bool. start: [B], held: [B or 1, S]."""
-    index = held - begun(branches, start)[:, None]  # of a token in the tree
+    index = held - first_slot(branches, start)[:, None]  # of a token in the tree
     last = branches.sees.shape[2] - 1
     inside = jnp.clip(index, 0, last)[:, None]
     of_call = jnp.take_along_axis(branches.sees, inside, axis=2)
@@ -44,9 +44,9 @@ def seen(branches: Branches, start: Array, held: Array) -> Array:
     return before[:, None] | (of_call & ((0 <= index) & (index <= last))[:, None])
 
 
-def held_positions(branches: Branches, start: Array, held: Array) -> Array:
+def positions_of_slots(branches: Branches, start: Array, held: Array) -> Array:
     """Of what lies in each slot, [B, S]: a tree's tokens stand at their depth."""
-    begin = begun(branches, start)[:, None]
+    begin = first_slot(branches, start)[:, None]
     index = held - begin
     last = branches.depth.shape[1] - 1
     depth = jnp.take_along_axis(branches.depth, jnp.clip(index, 0, last), axis=1)
@@ -55,16 +55,19 @@ def held_positions(branches: Branches, start: Array, held: Array) -> Array:
 
 
 class Tree(NamedTuple):
-    """A call's branches, laid over the slots that its tokens attend to. start: [B], the
-    slot of the first token. mask: [B, T, S], as of `seen`. stands: [B, S], as of
-    `held_positions`."""
+    """The branches of a call, laid over the slots that its tokens attend to.
+
+    start: [B], the slot of the first token. mask: [B, T, S], see `visible_slots`.
+    stands: [B, S], see `positions_of_slots`."""
 
     start: Array
     mask: Array
     stands: Array
 
 
-def in_tree(branches: Branches | None, start: Array, slots: int | None) -> Tree | None:
+def tree_over_slots(
+    branches: Branches | None, start: Array, slots: int | None
+) -> Tree | None:
     """None for a chain. slots: S, of a cache that keeps all; None without one, where a
     call's tokens see each other alone."""
     if branches is None:
@@ -74,4 +77,4 @@ def in_tree(branches: Branches | None, start: Array, slots: int | None) -> Tree 
     else:
         held = jnp.arange(slots)[None]
     over = branches, start, held
-    return Tree(start, seen(*over), held_positions(*over))
+    return Tree(start, visible_slots(*over), positions_of_slots(*over))

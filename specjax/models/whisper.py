@@ -20,9 +20,14 @@ from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm
-from specjax.models.branching import Tree, in_tree, known, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.dense import NORMAL, parameters, table
+from specjax.models.tree_mask import (
+    Tree,
+    embed_positions,
+    positions_of,
+    tree_over_slots,
+)
 from specjax.types import Branches, Encoded, Features, Model, Prompt
 
 
@@ -206,8 +211,8 @@ class Decoder(nn.Module):
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         own = lowering.layers(cache.own, len(self.layers))
         positions = positions_of(start, tokens.shape[1], branches)
-        tree = in_tree(branches, start, caches.slots_of(cache.own))
-        x = self.embedding[tokens] + known(self.positions, positions)
+        tree = tree_over_slots(branches, start, caches.slots_of(cache.own))
+        x = self.embedding[tokens] + embed_positions(self.positions, positions)
         x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
             x, own[i] = layer(x, positions, own[i], cache.read[i], tree)

@@ -16,16 +16,16 @@ from jax import Array
 
 from specjax.models import lowering
 from specjax.models.cache import KeyValues
-from specjax.models.rounded import rounding
+from specjax.models.int8_cache import with_int8
 
 
-def held(start: Array, count: int, slots: int) -> Array:
+def positions_in_slots(start: Array, count: int, slots: int) -> Array:
     """The position in each slot after `count` tokens from `start` [B] on: [B, R]."""
     end = start[:, None] + count - 1
     return end - (end - jnp.arange(slots)) % slots
 
 
-@rounding
+@with_int8
 def write(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:

@@ -28,7 +28,7 @@ from specjax.drafts import source as sides
 from specjax.drafts.source import SAMPLED, Side
 from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
 from specjax.keys import check_seed, root_key
-from specjax.models import widened
+from specjax.models import pad_vocab
 from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, located
@@ -168,7 +168,7 @@ def decoder(plan: Plan) -> Decoder:
     if callable(plan.draft):
         drafter = plan.draft(plan.gamma, draw)
     else:
-        draft = widened.widened(checkpoints.build(plan.draft), target.vocab)
+        draft = pad_vocab.pad_vocab(checkpoints.build(plan.draft), target.vocab)
         drafter = autoregressive.build(ruled(draft, plan), plan.gamma, draw)
         if plan.mesh is not None and plan.mesh.draft == 1:
             drafter = meshes.kept_whole(drafter)

@@ -10,7 +10,7 @@ import pytest
 import specjax
 from specjax import chunks, generate, inputs, pretrained
 from specjax.checkpoints import Pretrained
-from specjax.models import llama, rounded
+from specjax.models import int8_cache, llama
 from specjax.models.cache import KeyValues
 from specjax.step import Decoder
 from specjax.verifiers import gumbel
@@ -47,10 +47,10 @@ def test_the_largest_of_a_slot_is_127_and_no_number_is_half_a_unit_off():
     keys = np.float32(rng.normal(size=(2, 3, 4, 7)) * slots)
     keys[0, 0, :, 0] = 0
     new = KeyValues(jnp.asarray(keys), jnp.asarray(keys.swapaxes(2, 3)))
-    layer = rounded.rounded(new)
+    layer = int8_cache.quantize(new)
     largest = np.abs(layer.whole.keys.astype(int)).max(2)
     np.testing.assert_array_equal(largest == 127, np.abs(keys).max(2) > 0)
-    again = rounded.multiplied(layer, jnp.float32)
+    again = int8_cache.dequantize(layer, jnp.float32)
     assert (np.abs(again.keys - keys) <= 0.5001 * layer.scale.keys).all()
     np.testing.assert_array_equal(again.keys, again.values.swapaxes(2, 3))
 

@@ -1,4 +1,4 @@
-"""Decoders of Llama's kind: the papers' arithmetic, and rings."""
+"""Decoders of Llama's kind: the papers' arithmetic, and caches of a window."""
 
 import itertools
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from specjax import checkpoints, native, quantized, zoo
-from specjax.models import branching, gpt, lowering
+from specjax.models import gpt, lowering, tree_mask
 from specjax.native import library, product
 from specjax.quantized import Dynamic, Int8, dynamic_product, int8_product
 from tests.support import tiny
@@ -54,7 +54,7 @@ def test_it_reads_as_the_array_that_it_is(kind, turned):
     for index in tokens, 5, slice(2, 9), (slice(None), tokens), (4, 5):
         np.testing.assert_array_equal(it[index], whole[index])
     last = len(whole) - 1  # the last position that it knows
-    beyond = branching.known(it, jnp.array([3, last + 1, 99]))
+    beyond = tree_mask.embed_positions(it, jnp.array([3, last + 1, 99]))
     np.testing.assert_array_equal(beyond, whole[[3, last, last]])
     half = it.astype("bfloat16")
     assert type(half) is kind and half.values is it.values
