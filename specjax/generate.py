@@ -1,10 +1,12 @@
-"""Whole texts: prefill, then steps until every row has ended, in one compiled program.
+"""The drivers that decode whole texts: a prefill, then steps until every row has ended.
 
+`build` compiles both into one program, whose loop runs on the device. `build_programs`
+compiles each on its own, for a host that looks at every step (`run_steps`).
 Axes: B rows, T prompt tokens, G = gamma, L buffer.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,28 +79,128 @@ def build_loop(
 
 def build_rest(decoder: Decoder) -> Callable[[Params, Request, State], Output]:
     """What `build_loop` does after `prefill`: steps until every row has ended."""
-    step = build_step(*decoder)
+
+    def add(total: tuple[Counts, Array | None], info: Info):
+        counts, logprob = total
+        if decoder.logprobs:
+            logprob += info.logprob.sum(-1)
+        return count(counts, info), logprob
+
+    fold = build_fold(decoder, add)
 
     def finish(params: Params, request: Request, state: State) -> Output:
-        def running(carry):
-            return ~jnp.all(finished(request, carry[0]))
-
-        def body(carry):
-            state, counts, logprob = carry
-            state, info = step(params, request, state)
-            if decoder.logprobs:
-                logprob += info.logprob.sum(-1)
-            return state, count(counts, info), logprob
-
         zero = jnp.zeros_like(state.length)
         logprob = jnp.zeros(zero.shape, jnp.float32) if decoder.logprobs else None
-        begun = state, Counts(zero, zero, zero, zero), logprob
-        state, counts, logprob = jax.lax.while_loop(running, body, begun)
+        total = Counts(zero, zero, zero, zero), logprob
+        state, (counts, logprob) = fold(params, request, state, total)
         written = jnp.arange(state.tokens.shape[1]) < state.length[:, None]
         tokens = jnp.where(written, state.tokens, 0)
         return Output(tokens, state.length, counts, logprob)
 
     return finish
+
+
+def build_fold(
+    decoder: Decoder, add: Callable[[Any, Info], Any]
+) -> Callable[[Params, Request, State, Any], tuple[State, Any]]:
+    """Returns the loop over steps that runs on the device, until every row has ended.
+
+    Args:
+      decoder: the models and the rule that decode.
+      add: (total, info) -> total, of what is summed over the steps; any pytree.
+
+    Returns:
+      fold: (params, request, state, total) -> the state and the total after the last
+        step. Pure, to be called under a caller's own jit.
+    """
+    step = build_step(*decoder)
+
+    def fold(params: Params, request: Request, state: State, total: Any):
+        def running(carry):
+            return ~jnp.all(finished(request, carry[0]))
+
+        def body(carry):
+            state, total = carry
+            state, info = step(params, request, state)
+            return state, add(total, info)
+
+        return jax.lax.while_loop(running, body, (state, total))
+
+    return fold
+
+
+class Programs(NamedTuple):
+    """The two programs that decode a batch step by step.
+
+    prefill: (params, prompt) -> State, which has every prompt token in its caches.
+    step: (params, request, state) -> (State, Info). It takes over the buffers of the
+      state that it is given: copy what is read later.
+    """
+
+    prefill: Callable[[Params, Prompt], State]
+    step: Callable[[Params, Request, State], tuple[State, Info]]
+
+
+def build_programs(decoder: Decoder, slots: int) -> Programs:
+    """Returns the programs of a decoder, with a buffer of `slots`.
+
+    Each is compiled at its first call with a shape. Raises ValueError as `build_step`.
+    """
+    return Programs(jit_prefill(decoder, slots), jit_step(decoder))
+
+
+def jit_prefill(decoder: Decoder, slots: int) -> Callable[[Params, Prompt], State]:
+    """Returns `prefill` of a decoder and a buffer of `slots`, jitted."""
+    return jax.jit(lambda params, prompt: prefill(decoder, params, prompt, slots))
+
+
+def jit_step(
+    decoder: Decoder, **options: Any
+) -> Callable[[Params, Request, State], tuple[State, Info]]:
+    """Returns the step of a decoder, jitted; it takes over the state's buffers.
+
+    Args:
+      decoder: the models and the rule that decode.
+      **options: further ones of `jax.jit`, such as `out_shardings`.
+    """
+    return jax.jit(build_step(*decoder), donate_argnums=2, **options)
+
+
+def compile_programs(
+    programs: Programs, params: Params, prompt: Prompt, request: Request
+) -> Programs:
+    """Returns the same programs, compiled for these shapes; JAX keeps both."""
+    begin = programs.prefill.lower(params, prompt).compile()
+    state, step = jax.eval_shape(programs.prefill, params, prompt), programs.step
+    if not jax.sharding.get_abstract_mesh().empty:  # a step leaves it where it was
+        where = begin.output_shardings
+        state = jax.tree.map(lambda x, at: x.update(sharding=at), state, where)
+        step = jax.jit(step, donate_argnums=2, out_shardings=(where, None))
+    return Programs(begin, step.lower(params, request, state).compile())
+
+
+def run_steps(
+    step: Callable[[Params, Request, State], tuple],
+    params: Params,
+    state: State | None,
+    *,
+    next_batch: Callable[[State | None], tuple[State, Request] | None],
+) -> Iterator[tuple]:
+    """Runs steps from the host and yields what each returns, until there is no more.
+
+    Args:
+      step: as of `Programs`; what it returns begins with the state.
+      params: weights of both models.
+      state: after the prefill, or None where `next_batch` has the first one.
+      next_batch: called with the state before every step, for the state and the request
+        that this step decodes. A caller changes here what rows have still to do. None
+        ends the loop.
+    """
+    while (batch := next_batch(state)) is not None:
+        state, request = batch
+        result = step(params, request, state)
+        state = result[0]
+        yield result
 
 
 def build_stream(
@@ -112,14 +214,18 @@ def build_stream(
     for logits that are no law; see `specjax.finite`.
     """
     guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
-    step = jax.jit(build_step(*guarded), donate_argnums=2)
-    begin = jax.jit(lambda params, prompt: prefill(decoder, params, prompt, slots))
+    programs = build_programs(guarded, slots)
 
     def stream(params: Params, prompt: Prompt, request: Request):
         check(decoder, slots, params, prompt, request)
-        state = begin(params, prompt)
-        while not bool(jnp.all(finished(request, state))):
-            state, info = step(params, request, state)
+
+        def unfinished(state: State) -> tuple[State, Request] | None:
+            return None if bool(jnp.all(finished(request, state))) else (state, request)
+
+        initial = programs.prefill(params, prompt)
+        for state, info in run_steps(
+            programs.step, params, initial, next_batch=unfinished
+        ):
             check_finite(state.tokens, request.start, state.length)
             yield state, info
 

@@ -12,14 +12,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import generate, policies
 from specjax.drafts.source import Side
-from specjax.inputs import check
 from specjax.measure import lenience, scoring, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
-from specjax.step import Decoder, build_step
-from specjax.types import Kernels, Params
+from specjax.types import Info, Kernels, State
 
 Pair = tuple[Side, Side]  # target, draft
 
@@ -57,33 +54,19 @@ def run(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
 ) -> tuple[Text, Tokens]:
     """Texts by speculation until `protocol.tokens` are written, and every token."""
-    target, draft = pair
-    spare = protocol.gamma + 1  # so that no limit cuts a call that counts
-    slots = texts.width(prompts) + protocol.new_tokens + 2 * spare
-    drafter = draft.drafter(protocol.gamma, kernels.draw)
-    adapting = policies.named(protocol.policy)
-    decoder = Decoder(target.model, drafter, kernels.verifier, adapting)
-    params = Params(target.params, draft.params)
-    begin = jax.jit(lambda *arguments: generate.prefill(decoder, *arguments, slots))
-    step = jax.jit(build_step(*decoder), donate_argnums=2)
     begun, decoded, blocks, written = [], [], [], 0
     log: list[Call] = []  # what each step decided on
 
-    def logging(params, request, state):
-        length = np.array(state.length)
-        state, info = step(params, request, state)
-        log.append(Call(length, np.asarray(info.tested), np.asarray(info.accepted)))
-        return state, info
+    def seen(running: np.ndarray, state: State, info: Info) -> None:
+        before = np.array(state.length) - np.asarray(info.emitted)
+        log.append(Call(before, np.asarray(info.tested), np.asarray(info.accepted)))
 
     count = texts.most(prompts, protocol)
-    for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
-        check(decoder, slots, params, prompt, request)
+    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels, seen):
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-        log.clear()
-        state, new = begin(params, prompt), protocol.new_tokens
-        calls = texts.counted(logging, params, request, state, new)
         decoded.append(calls)
         blocks += tested(log, np.asarray(prompt.length), calls.tokens)
+        log.clear()
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:
             break

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from specjax import finite, generate
 from specjax.drafts import source as sides
@@ -25,9 +26,8 @@ from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts, questions
 from specjax.prompts.questions import Asked
 from specjax.runtime import hosts, progress
-from specjax.step import build_step, finished
 from specjax.theory import estimate, speedup
-from specjax.types import Params, Prompt, Request
+from specjax.types import Info, Params, Prompt, Request
 from specjax.verifiers import guarantees
 
 ALL = "all"  # the row of every question
@@ -107,22 +107,19 @@ def build(pair: costs.Pair, gamma: int) -> Callable:
     """(prompt, request) -> the text [B, L], its length [B], how many steps there were,
     and of each the tokens that were emitted, accepted and tested, [L, B, 3]."""
     decoder = pair.decoder(gamma)
-    step = build_step(*decoder)
+
+    def add(total: tuple[Array, Array], info: Info) -> tuple[Array, Array]:
+        log, at = total
+        row = jnp.stack([info.emitted, info.accepted, info.tested], axis=-1)
+        return log.at[at].set(row.astype(jnp.int32)), at + 1
+
+    fold = generate.build_fold(decoder, add)
 
     @jax.jit
     def loop(params: Params, prompt: Prompt, request: Request) -> tuple:
-        def running(carry):
-            return ~jnp.all(finished(request, carry[0]))
-
-        def body(carry):
-            state, log, at = carry
-            state, info = step(params, request, state)
-            row = jnp.stack([info.emitted, info.accepted, info.tested], axis=-1)
-            return state, log.at[at].set(row.astype(jnp.int32)), at + 1
-
         state = generate.prefill(decoder, params, prompt, pair.slots)
         log = jnp.zeros((pair.slots, prompt.tokens.shape[0], 3), jnp.int32)
-        state, log, steps = jax.lax.while_loop(running, body, (state, log, 0))
+        state, (log, steps) = fold(params, request, state, (log, 0))
         return state.tokens, state.length, steps, log
 
     return lambda prompt, request: loop(pair.params(gamma), prompt, request)

@@ -61,7 +61,7 @@ def prefill(pair: Pair, gamma: int) -> partial:
     A partial of a jitted function, whose `func` and `args` another way to compile it
     takes.
     """
-    run = jax.jit(lambda p, x: generate.prefill(pair.decoder(gamma), p, x, pair.slots))
+    run = generate.jit_prefill(pair.decoder(gamma), pair.slots)
     return partial(run, pair.params(gamma))
 
 

@@ -20,7 +20,7 @@ from specjax.prompts import Prompts, as_read
 from specjax.prompts import read as read_prompts
 from specjax.prompts.questions import ALL, Chosen
 from specjax.runtime import console, hosts, mesh
-from specjax.step import Decoder, build_step
+from specjax.step import Decoder
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
 
 # Of the target's answers within a conversation: tokens at most, and rows at once.
@@ -175,14 +175,12 @@ def decode(
     drafter = draft.drafter(protocol.gamma, kernels.draw)
     adapting = policies.named(protocol.policy)
     decoder = Decoder(target.model, drafter, kernels.verifier, adapting)
-    begin = jax.jit(lambda *arguments: generate.prefill(decoder, *arguments, slots))
-    step = jax.jit(build_step(*decoder), donate_argnums=2)
+    programs = generate.build_programs(decoder, slots)
     params = Params(target.params, draft.params)
-    for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
-        check(decoder, slots, params, prompt, request)
-        state = begin(params, prompt)
-        new = protocol.new_tokens
-        yield prompt, counted(step, params, request, state, new, seen)
+    for batch in batches(prompts, protocol, count, stream=1, spare=spare):
+        check(decoder, slots, params, *batch)
+        how = {"new_tokens": protocol.new_tokens, "seen": seen}
+        yield batch[0], count_calls(programs, params, *batch, **how)
 
 
 def join_calls(batches: Sequence[Calls], count: int) -> Calls:
@@ -192,32 +190,51 @@ def join_calls(batches: Sequence[Calls], count: int) -> Calls:
     return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows[:count])
 
 
-def counted(
-    step: Callable,
+def count_calls(
+    programs: generate.Programs,
     params: Params,
+    prompt: Prompt,
     request: Request,
-    state: State,
-    new: int,
+    *,
+    new_tokens: int,
     seen: Callable | None = None,
 ) -> Calls:
-    """Steps until every text has ended; decides before each call whether it counts. The
-    texts go on beyond their ends, so that no end cuts a call that counts."""
+    """Decodes a batch until every text has ended, and counts its calls.
+
+    Decides before each call whether it counts. The texts go on beyond their ends, so
+    that no end cuts a call that counts.
+
+    Args:
+      programs: of a decoder, as `generate.build_programs` gives them.
+      params: weights of both models.
+      prompt, request: of B texts, whose limits leave room for a whole call beyond
+        `new_tokens`.
+      new_tokens: of a text, at most.
+      seen: called after each step with which rows [B] had not ended before it, the
+        state after it, and what it measured.
+    """
     start, eos = hosts.read((request.start, request.eos))
-    request = request._replace(eos=np.full_like(eos, -1))
+    endless = request._replace(eos=np.full_like(eos, -1))
     totals = np.zeros((3, start.size), np.int64)
-    tokens, length = map(np.array, hosts.read((state.tokens, state.length)))
-    while True:
-        ends = np.minimum(ends_of(tokens, start, length, eos), start + new)
-        running = length < ends
-        if not running.any():
-            break
-        state, info = step(params, request, state)
+
+    def look(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns tokens [B, L], where each text ends [B], and which go on [B]."""
+        tokens, length = map(np.array, hosts.read((state.tokens, state.length)))
+        ends = np.minimum(ends_of(tokens, start, length, eos), start + new_tokens)
+        return tokens, ends, length < ends
+
+    def unfinished(state: State) -> tuple[State, Request] | None:
+        return (state, endless) if running.any() else None
+
+    initial = programs.prefill(params, prompt)
+    tokens, ends, running = look(initial)
+    steps = generate.run_steps(programs.step, params, initial, next_batch=unfinished)
+    for state, info in steps:
         if seen is not None:
             seen(running, state, info)
         taken = hosts.read((info.accepted, info.tested))
-        more = np.stack([np.ones_like(start), *taken])
-        totals += np.where(running, more, 0)
-        tokens, length = map(np.array, hosts.read((state.tokens, state.length)))
+        totals += np.where(running, np.stack([np.ones_like(start), *taken]), 0)
+        tokens, ends, running = look(state)
     texts = [row[slice(*span)] for row, *span in zip(tokens, start, ends, strict=True)]
     return Calls(*totals, ends - start, texts)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from specjax import finite
+from specjax import finite, generate
 from specjax.drafts.source import Side
 from specjax.inputs import check
 from specjax.pretrained import Pretrained
@@ -213,8 +213,8 @@ def streamed(
 ) -> Iterator[Piece]:
     """The pieces, by programs that are compiled before the first is asked for."""
     inputs = checked(pair, plan, prompt, request)
-    ready = streaming.compiled(programs.steps(plan), *inputs)
-    return streaming.pieces(ready, pair[0].tokenizer, *inputs, stop)
+    ready = generate.compile_programs(programs.steps(plan), *inputs)
+    return streaming.pieces(ready, *inputs, tokenizer=pair[0].tokenizer, stop=stop)
 
 
 def checked(

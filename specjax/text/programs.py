@@ -35,7 +35,6 @@ from specjax.prompts import Prompts, located
 from specjax.prompts import of as read_prompts
 from specjax.runtime import mesh as meshes
 from specjax.step import Decoder
-from specjax.text import streaming
 from specjax.types import (
     Model,
     Params,
@@ -154,9 +153,9 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
 
 
 @functools.lru_cache(maxsize=32)
-def steps(plan: Plan) -> streaming.Steps:
+def steps(plan: Plan) -> generate.Programs:
     """The two programs that a plan is decoded by step by step."""
-    return streaming.build(decoder(plan), plan.slots)
+    return generate.build_programs(decoder(plan), plan.slots)
 
 
 def decoder(plan: Plan) -> Decoder:

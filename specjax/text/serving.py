@@ -124,26 +124,33 @@ def serve(
     """
     begun = time.perf_counter()
     now = lambda: time.perf_counter() - begun  # noqa: E731
-    numbered, batch, calls = enumerate(arrivals), None, 0
+    numbered, request, calls = enumerate(arrivals), None, 0
     free, busy = list(range(server.rows)), {}
     coming = next(numbered, None)
-    while busy or coming:
-        while free and coming and coming[1].at <= now():
-            index, (prompt, asked, at) = coming
-            prompt = inputs.bucketed(prompt, server.slots)
-            server.check(params, prompt, asked)
-            batch = batch or server.begin(params, prompt, asked)
-            row, admitted = free.pop(), now()
-            batch = server.admit(params, *batch, np.int32(row), prompt, asked)
-            busy[row] = index, calls, at, admitted
-            coming = next(numbered, None)
-        if not busy:
+
+    def next_batch(state: State | None) -> Batch | None:
+        """Gives free rows to requests that have come; waits where no row has one."""
+        nonlocal request, coming
+        while busy or coming:
+            while free and coming and coming[1].at <= now():
+                index, (prompt, asked, at) = coming
+                prompt = inputs.bucketed(prompt, server.slots)
+                server.check(params, prompt, asked)
+                if state is None:
+                    state, request = server.begin(params, prompt, asked)
+                row, admitted = free.pop(), now()
+                one = np.int32(row), prompt, asked
+                state, request = server.admit(params, state, request, *one)
+                busy[row] = index, calls, at, admitted
+                coming = next(numbered, None)
+            if busy:
+                return state, request
             time.sleep(max(0.0, coming[1].at - now()))
-            continue
-        state, request = batch
-        state, _, ended = server.step(params, request, state)
-        batch, calls = (state, request), calls + 1
-        ended = np.asarray(ended)
+        return None
+
+    steps = generate.run_steps(server.step, params, None, next_batch=next_batch)
+    for state, _, ended in steps:
+        calls, ended = calls + 1, np.asarray(ended)
         done, at = [row for row in busy if ended[row]], now()
         if done:  # copies: the next step takes the buffers
             texts = map(np.array, (state.tokens, request.start, state.length))

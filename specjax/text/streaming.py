@@ -3,7 +3,7 @@
 Axes: B texts, G = gamma, L buffer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import generate, tokenizers
-from specjax.step import Decoder, build_step
+from specjax.generate import Programs
 from specjax.tokenizers import Tokenizer
-from specjax.types import Info, Params, Prompt, Request, State
+from specjax.types import Params, Prompt, Request, State
 
 END, STOP, LENGTH = "end", "stop", "length"  # why a text ended
 MARKS = range(0xD800, 0xE000)  # characters that no text of bytes has
@@ -67,37 +67,13 @@ def stops(tokenizer: Tokenizer, asked: Sequence[str]) -> Stops:
     return Stops(tuple(dict.fromkeys(strings)), marks)
 
 
-class Steps(NamedTuple):
-    """Compiled. begin: (params, prompt) -> State. step: (params, request, state) ->
-    (State, Info), which takes the state's buffers."""
-
-    begin: Callable[[Params, Prompt], State]
-    step: Callable[[Params, Request, State], tuple[State, Info]]
-
-
-def build(decoder: Decoder, slots: int) -> Steps:
-    """The two programs of a decoder, with a buffer of `slots`."""
-    begin = jax.jit(lambda *both: generate.prefill(decoder, *both, slots))
-    return Steps(begin, jax.jit(build_step(*decoder), donate_argnums=2))
-
-
-def compiled(steps: Steps, params: Params, prompt: Prompt, request: Request) -> Steps:
-    """The same programs, compiled for these shapes; both are kept by JAX."""
-    begin = steps.begin.lower(params, prompt).compile()
-    state, step = jax.eval_shape(steps.begin, params, prompt), steps.step
-    if not jax.sharding.get_abstract_mesh().empty:  # a step leaves it where it was
-        where = begin.output_shardings
-        state = jax.tree.map(lambda x, at: x.update(sharding=at), state, where)
-        step = jax.jit(step, donate_argnums=2, out_shardings=(where, None))
-    return Steps(begin, step.lower(params, request, state).compile())
-
-
 def pieces(
-    steps: Steps,
-    tokenizer: Tokenizer,
+    programs: Programs,
     params: Params,
     prompt: Prompt,
     request: Request,
+    *,
+    tokenizer: Tokenizer,
     stop: Sequence[str] = (),
 ) -> Iterator[Piece]:
     """A piece of every text that a step goes on with, until all have ended.
@@ -111,11 +87,15 @@ def pieces(
     told = np.zeros(len(start), int)  # characters
     until = stops(tokenizer, stop)
     going = np.ones(len(start), bool)
-    state = steps.begin(params, prompt)
-    while going.any():
+
+    def unfinished(state: State) -> tuple[State, Request] | None:
         # The row of a text that stopped is at its limit.
-        request = request._replace(limit=jnp.asarray(limit))
-        state, info = steps.step(params, request, state)
+        now = request._replace(limit=jnp.asarray(limit))
+        return (state, now) if going.any() else None
+
+    initial = programs.prefill(params, prompt)
+    steps = generate.run_steps(programs.step, params, initial, next_batch=unfinished)
+    for state, info in steps:
         tokens, length, did = jax.device_get((state.tokens, state.length, info))
         generate.check_finite(tokens, start, length)
         for row in np.flatnonzero(going):

@@ -15,14 +15,13 @@ from typing import NamedTuple
 import jax
 
 from experiments.gpu.aot import hlo
-from specjax import drafts
+from specjax import drafts, generate
 from specjax.drafts.source import Side
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.runtime import mesh
-from specjax.step import build_step
 
 KINDS = {
     "all-reduce": "all_reduce",
@@ -98,7 +97,7 @@ def compiled(target: Side, draft: Side, setting: ShardingSetting) -> str:
     prompt, request = mesh.rows((prompt, request))
     gamma = setting.gamma
     state = costs.begin(pair, gamma, prompt, request)
-    step = jax.jit(build_step(*pair.decoder(gamma)), donate_argnums=2)
+    step = generate.jit_step(pair.decoder(gamma))
     return step.lower(pair.params(gamma), request, state).compile().as_text()
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from experiments.gpu.aot import collectives, compilers, launches
 from experiments.gpu.plans.forms import CHIPS, FLOAT32, Config, Plan
-from specjax import checkpoints
+from specjax import checkpoints, generate
 from specjax.drafts import source as sides
 from specjax.drafts.source import Side
 from specjax.measure import costs
@@ -21,7 +21,6 @@ from specjax.models.cache import KeyValues
 from specjax.models.lowering import Joined
 from specjax.runtime import mesh
 from specjax.runtime.mesh import DATA, MODEL
-from specjax.step import build_step
 
 # What the compiler for TPUs says where a program does not fit.
 NEEDED = re.compile(r"total memory required[^(]*\(([\d.]+)([GM])\)")
@@ -75,8 +74,8 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
         draft_cache=cached(given.state.draft_cache, split),
     )
     after = jax.tree.map(lambda leaf: leaf.sharding, state)
-    options = dict(donate_argnums=2, keep_unused=True, out_shardings=(after, None))
-    step = jax.jit(build_step(*given.decoder), **options)
+    options = dict(keep_unused=True, out_shardings=(after, None))
+    step = generate.jit_step(given.decoder, **options)
     return step.lower(given.params, put(given.request, DATA), state)
 
 

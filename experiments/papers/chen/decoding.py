@@ -16,9 +16,8 @@ from specjax import generate
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
-from specjax.measure.texts import Calls, counted
+from specjax.measure.texts import Calls, count_calls
 from specjax.runtime import progress
-from specjax.step import build_step
 from specjax.text.streaming import continuation
 from specjax.theory import closed_forms
 from specjax.types import Prompt, Request
@@ -59,14 +58,12 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
     """Texts by speculation, with coins of their own, and their calls, of which no end
     or limit of a text cuts one that counts."""
     decoder, params = pair.decoder(setting.K), pair.params(setting.K)
-    begin = jax.jit(lambda p, x: generate.prefill(decoder, p, x, pair.slots))
-    step = jax.jit(build_step(*decoder), donate_argnums=2)
-    decoded = []
+    programs, decoded = generate.build_programs(decoder, pair.slots), []
     for index in progress.track(indices(setting, count), "speculation"):
         spare = setting.K + 1
-        prompt, request = batch_of(task, setting, index, SPECULATIVE, spare)
-        state = begin(params, prompt)
-        decoded.append(counted(step, params, request, state, setting.new_tokens))
+        batch = batch_of(task, setting, index, SPECULATIVE, spare)
+        new = setting.new_tokens
+        decoded.append(count_calls(programs, params, *batch, new_tokens=new))
     *totals, texts = zip(*decoded, strict=True)
     flat = [text for batch in texts for text in batch]
     return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), flat[:count])

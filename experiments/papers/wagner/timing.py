@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from experiments.papers.wagner.methods import Method
-from specjax import probs
+from specjax import generate, probs
 from specjax.drafts.source import Side
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
@@ -167,7 +167,7 @@ def step_peak(
 ) -> int:
     """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
     both, state = began(pair, method, gamma, begun)
-    step = jax.jit(build_step(*both.decoder(gamma)), donate_argnums=2)
+    step = generate.jit_step(both.decoder(gamma))
     compiled = step.lower(both.params(gamma), begun[1], state).compile()
     memory = compiled.memory_analysis()
     held = memory.argument_size_in_bytes + memory.temp_size_in_bytes
