@@ -12,7 +12,7 @@ from itertools import product
 import gin
 import pytest
 
-from experiments import catalogue, run
+from experiments import run
 from experiments.records import records
 from specjax import configs, pretrained, zoo
 from specjax.cli import sweep
@@ -156,22 +156,6 @@ def test_absent_weights_name_the_command_that_makes_them(tmp_path):
     made_by = r"gpt\.gin:gpt_small_t1: .*experiments\.training\.paper_pair"
     with pytest.raises(run.RowError, match=made_by):
         run.measure([row], tmp_path)
-
-
-def test_what_the_paper_printed_stands_beside_its_row():
-    for name, row in ALL.items():
-        for quantity, value in (catalogue.published(*name.split("/")) or {}).items():
-            pattern = rf"\b{quantity} (?:= )?(-?[\d.]*\d)"
-            number = re.search(pattern, printed(row).split("Paper:")[1])[1]
-            assert float(number) == value, name
-
-
-def printed(row: RowFile) -> str:
-    """The comment before a row in ROWS, or the head of a file that is one row."""
-    text = row.path.read_text("utf-8")
-    found = re.search(rf"((?: *#.*\n)*)    '{re.escape(row.row)}': ", text)
-    comment = found[1] if found else text.partition("\ninclude")[0]
-    return re.sub(r"\s*\n *# *", " ", comment)
 
 
 def test_the_flags_are_those_of_t5x(tmp_path):
