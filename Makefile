@@ -79,7 +79,7 @@ test: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow" --compile-quickly
 
 test-core: $(TEST)
-	$(RUN) -m pytest $(PARALLEL) -m "not slow" $(CORE)
+	$(RUN) -m pytest $(PARALLEL) -m "not slow" --compile-quickly $(CORE)
 
 test-slow: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m slow
@@ -87,7 +87,7 @@ test-slow: $(TEST)
 test-parity: $(TEST)
 	$(INSTALL) '$(TORCH)'
 	$(INSTALL) --editable '.[test,parity]'
-	$(RUN) -m pytest tests/test_parity_*.py \
+	$(RUN) -m pytest $(PARALLEL) tests/test_parity_*.py \
 	  tests/checkpoints/test_parity_*.py tests/speech/test_parity_*.py
 
 test-data: $(TEST)

@@ -1,9 +1,9 @@
 """Tests run on the CPU, with exact matrix products; a compilation is kept for the next
 run, in `.jax_cache/` of the repository root.
 
-`--compile-quickly`, as `make test` has it, takes the older of XLA's two ways to emit
-code for a CPU, which takes half the time where LLVM optimizes little; `make test-core`
-and the slow tests compile as a user does.
+`--compile-quickly`, as `make test` and `make test-core` have it, takes the older of
+XLA's two ways to emit code for a CPU, which takes half the time where LLVM optimizes
+little; the slow tests compile as a user does.
 
 Modules ask what programs do and not how they are compiled, and most compile for longer
 than they run: LLVM does not optimize there, but for those in FULLY. Without the flag
