@@ -93,7 +93,7 @@ def accepted(p: Array, q: Array, u: Array, near: Any, rule: FusedRule) -> Array:
     return passed if near is None else passed | near
 
 
-def tolerated(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
+def within_lenience(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
     """A.5's argmax rows: p_raw(x) >= l max p_raw. None where l = 1: strict."""
     if rule.lenience == 1:
         return None

@@ -57,7 +57,7 @@ def verdicts(verifier, temperature: float):
 # One whose law is in the step, and one that reads logits in its own way, as kernels do.
 @pytest.mark.parametrize(("rule", "temperature"), [("token", 0.0), ("sigmoid", 1.0)])
 def test_what_is_no_law_is_marked_and_other_verdicts_are_the_same(rule, temperature):
-    plain, guarded = verdicts(verifiers.named(rule), temperature)
+    plain, guarded = verdicts(verifiers.find(rule), temperature)
     for row, (side, slot, *_) in enumerate(FAULTS):
         n = int(guarded.num_accepted[row])
         assert n <= slot and guarded.tokens[row, n] == SIDES[side]
@@ -96,7 +96,7 @@ def test_a_tree_whose_path_has_no_law_ends_with_an_error(side):
     weights = dict.fromkeys(("target", "draft"), good)
     weights[side] = good.at[9].set(jnp.nan)
     drafter = tree.build(model, (-1, -1, 0))
-    decoder = Decoder(model, drafter, verifiers.named("recursive"))
+    decoder = Decoder(model, drafter, verifiers.find("recursive"))
     prompt = make_prompt([[5, 6]])
     request = make_request(jax.random.key(0), prompt, 6, make_sampling(1, 0.0))
     decode = generate.build(decoder, 14)

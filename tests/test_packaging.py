@@ -80,10 +80,10 @@ def test_rules_go_by_name_and_say_what_they_guarantee():
     files = {path.stem for path in (ROOT / "specjax/verifiers").glob("*.py")}
     assert files - {"__init__"} == {*verifiers.EXACT, *verifiers.LOSSY}
     for name in verifiers.names():
-        assert verifiers.named(name).guarantee in ("exact law", "pathwise")
+        assert verifiers.find(name).guarantee in ("exact law", "pathwise")
     for name in verifiers.LOSSY:
-        assert verifiers.named(name).guarantee.startswith(("lenient: ", "lossy: "))
-    assert verifiers.named("lenient:1").guarantee == "exact law"
+        assert verifiers.find(name).guarantee.startswith(("lenient: ", "lossy: "))
+    assert verifiers.find("lenient:1").guarantee == "exact law"
 
 
 def test_a_name_that_stands_for_no_rule_is_told():
@@ -95,4 +95,4 @@ def test_a_name_that_stands_for_no_rule_is_told():
         ("sigmoid:-1", "need alpha < 0 < beta"),
     ):
         with pytest.raises(ValueError, match=message):
-            verifiers.named(name)
+            verifiers.find(name)

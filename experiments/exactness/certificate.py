@@ -11,7 +11,7 @@ WORST = ("float32", "float64", "TV")
 
 def build(rule: str) -> Measurement:
     """Raises ValueError for an unknown rule."""
-    verifiers.named(rule)
+    verifiers.find(rule)
     return Measurement(partial(measure, rule), __name__, dtype="float32, float64")
 
 
@@ -25,5 +25,5 @@ def measure(rule: str) -> dict:
         numbers = [it[name] for it in cases if it[name] not in ("", None)]
         worst[f"worst_{name}"] = max(map(float, numbers))
     exact = sum(case["verdict"] == "exact" for case in cases)
-    summary = {"rule": rule, "guarantee": verifiers.named(rule).guarantee}
+    summary = {"rule": rule, "guarantee": verifiers.find(rule).guarantee}
     return {**summary, "cases": cases, "total": len(cases), "exact": exact, **worst}

@@ -79,7 +79,7 @@ def of_chains() -> tuple[list[str], dict[str, str]]:
     chosen = [name for name, claim in CLAIMS.items() if claim.chains is None]
     alike = {name: claim.chains for name, claim in CLAIMS.items() if claim.chains}
     for name, other in alike.items():
-        if program(verifiers.named(name)) != program(verifiers.named(other)):
+        if program(verifiers.find(name)) != program(verifiers.find(other)):
             raise RuntimeError(f"{name} does not verify chains as {other} does")
     return chosen, alike
 
@@ -114,14 +114,14 @@ def judged(
         rules = [
             name
             for name in chosen or CLAIMS
-            if verifiers.named(name).coupled == (draw is coupled)
+            if verifiers.find(name).coupled == (draw is coupled)
             and sampled.accepts(
-                sampled.target().model, drafter, verifiers.named(name), policy
+                sampled.target().model, drafter, verifiers.find(name), policy
             )
         ]
         if not rules:
             continue
-        each = [verifiers.named(name) for name in rules]
+        each = [verifiers.find(name) for name in rules]
         texts = sampled.build(drafter, each, policy, broken)
         for number, name in enumerate(rules):
             how = partial(sampled.certify, texts, side.params, number, seed=seed)

@@ -56,7 +56,7 @@ def tested(p: Array, q: Array, draft: Draft) -> tuple[Array, Array]:
 
 def ratio(target: Law, draft: Draft) -> tuple[Array, Array]:
     """Algorithm 1, by the laws that target and draft carry."""
-    q = block.drafted_law(draft, target.logits.shape[-1])
+    q = block.draft_law(draft, target.logits.shape[-1])
     return tested(probs.dense(target), q, draft)
 
 

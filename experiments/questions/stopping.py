@@ -51,7 +51,7 @@ def watcher() -> Policy:
         return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma, 3))
 
     def go_on(seen: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
-        weight = probs.dense(lenient.relative(law))  # q(x) / max q
+        weight = probs.dense(lenient.relative_weights(law))  # q(x) / max q
         total = weight.sum(-1)
         logs = jnp.log(jnp.where(weight > 0, weight, 1.0))
         entropy = jnp.log(total) - (weight * logs).sum(-1) / total

@@ -63,7 +63,7 @@ def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
     drawn = jax.lax.map(one, (heats, top_k, top_p))
     first = jnp.argmax(logits, axis=-1)
     certain = jnp.take_along_axis(p, first[..., None], axis=-1)
-    most = 1 / probs.dense(lenient.relative(q_law)).sum(-1)
+    most = 1 / probs.dense(lenient.relative_weights(q_law)).sum(-1)
     return jnp.concatenate([jnp.moveaxis(drawn, 0, -1), certain], -1), most
 
 

@@ -124,7 +124,7 @@ def decide(block: Block, b: Array) -> Decision:
     if "q" in plan.sides:
         q = law(block, "q", b)
         q_x = laws.weight(drafted(block, "q", b), ids, q, rule)
-    near = laws.tolerated(z_p, p, rule)
+    near = laws.within_lenience(z_p, p, rule)
     u = lanes_of(block, "accept", b, gamma, 1.0)
     good = laws.accepted(p_x, q_x, u, near, rule) & (lane < num)
     n = jnp.min(jnp.where(good & (lane < gamma), gamma, jnp.minimum(lane, gamma)))

@@ -110,7 +110,7 @@ def decide(block: Block) -> Decision:
     if "q" in plan.sides:
         q = law(block, "q")
         q_x = laws.weight(drafted(block, "q", tokens), tokens, q, plan.rule)
-    near = laws.tolerated(z_p, first, plan.rule)
+    near = laws.within_lenience(z_p, first, plan.rule)
     good = laws.accepted(p_x, q_x, u, near, plan.rule) & (t < num)
     n = jnp.min(jnp.where(good, gamma, t), axis=place.t, keepdims=True)
     chance = jnp.where(t < num, laws.chance(p_x, q_x, near, plan.rule), 0.0)

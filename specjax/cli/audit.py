@@ -46,7 +46,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> dict:
         kernels = fused.of_protocol(*pair, protocol)
         steps, calls = run(pair, prompts, protocol, kernels)
         verdict = judge(total(steps), flags.level)
-    guarantee = guarantees.of(flags.rule, pair[1].name, flags.policy)
+    guarantee = guarantees.combine(flags.rule, pair[1].name, flags.policy)
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
     tokens_per_call = calls.tokens.sum() / calls.calls.sum()
     log_e = evidence(steps)[0]

@@ -83,7 +83,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
         "temperature": flags.temperature,
         "gamma": flags.K,
         "rule": flags.rule,
-        "guarantee": guarantees.of(flags.rule, case.names[1], flags.policy),
+        "guarantee": guarantees.combine(flags.rule, case.names[1], flags.policy),
         "policy": flags.policy,
         **counts(trace, flags.K),
         **speeds(seconds),
@@ -149,7 +149,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     mesh.check_rows(1)
     target, draft = mesh.pair(target, draft)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
-    chosen = fused.choose(flags.kernels, verifiers.named(flags.rule), shape)
+    chosen = fused.choose(flags.kernels, verifiers.find(flags.rule), shape)
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     policy = policies.named(flags.policy)

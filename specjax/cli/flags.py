@@ -53,7 +53,7 @@ def kept(name: str) -> Callable[[str], float]:
     return console.typed(parsed)
 
 
-RULES, POLICIES = ", ".join(verifiers.spelled()), ", ".join(policies.POLICIES)
+RULES, POLICIES = ", ".join(verifiers.spellings()), ", ".join(policies.POLICIES)
 
 
 # What several commands have. Who says no default in its help has it told behind it.
@@ -62,7 +62,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "draft": dict(default=zoo.MODELS[1], help=DRAFTS),
     "rule": dict(
         default="token",
-        type=checked(verifiers.named),
+        type=checked(verifiers.find),
         help=f"how drafts are verified: {RULES}, or {OWN}",
     ),
     "policy": dict(

@@ -43,7 +43,7 @@ def measure_audit(
     log_e, _ = auditing.evidence(steps)
     largest = float(log_e.max())
     name = fault.__name__.replace("_", " ") if fault else ""
-    guarantee = guarantees.of(protocol.rule, pair[1].name, protocol.policy)
+    guarantee = guarantees.combine(protocol.rule, pair[1].name, protocol.policy)
     return {
         **verdict._asdict(),
         "limits": verdict.limits._asdict(),
@@ -62,7 +62,7 @@ def measure_audit(
 
 def broken(draft: Side, protocol: Protocol, fault: Callable | None) -> tuple:
     """A draft and the protocol's rule, one of them with a fault if there is one."""
-    verifier = verifiers.named(protocol.rule)
+    verifier = verifiers.find(protocol.rule)
     if fault is None:
         return draft, verifier
     if protocol.gamma < 1:

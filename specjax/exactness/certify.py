@@ -215,7 +215,7 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
     chosen = rules or tuple(CLAIMS)
     every = [*trials(policy), *tree_trials()]
     for name, trial in itertools.product(chosen, every):
-        verifier, claim = verifiers.named(name), CLAIMS.get(name, UNKNOWN)
+        verifier, claim = verifiers.find(name), CLAIMS.get(name, UNKNOWN)
         branches = trial.fixture.parent is not None
         if claim is UNKNOWN if branches else claim.chains:
             continue
@@ -236,12 +236,12 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
         yield *what, *errors, "", "", verdict_of(broken)
     for name in chosen:
         uniform = CLAIMS.get(name, UNKNOWN).uniform
-        p_value = noise_p_value(verifiers.named(name), 2, 3, uniform)
+        p_value = noise_p_value(verifiers.find(name), 2, 3, uniform)
         broken = set() if p_value > 1e-6 else {"noise"}
         what = f"noise, p = {p_value:.2f}"
         yield name, what, 3, 2, *[""] * 6, verdict_of(broken)
     for name in chosen:
-        steps, problems = draws.of_rule(verifiers.named(name))
+        steps, problems = draws.of_rule(verifiers.find(name))
         broken = {"draws"} if problems else set()
         yield name, f"draws of {steps} steps", 3, *[""] * 7, verdict_of(broken)
     count, shared = draws.of_shapes(10)
@@ -328,14 +328,14 @@ def tabled(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
     with parser.refusing():
         policies.named(policy)
         for name in chosen:
-            check(name, verifiers.named(name), CLAIMS.get(name, UNKNOWN))
+            check(name, verifiers.find(name), CLAIMS.get(name, UNKNOWN))
     with console.stops(lambda: "the lines above are whole"):
         checks = show(chosen, policy)
     wrong = {check["rule"] for check in checks if check["verdict"] != "exact"}
     for name in chosen:
-        guarantees.keep(name, name not in wrong)
+        guarantees.record(name, name not in wrong)
     passed = not wrong
-    guarantees.keep(policy, passed)
+    guarantees.record(policy, passed)
     return {"passed": passed, "policy": policy, "checks": checks}
 
 
@@ -358,7 +358,7 @@ def drafted(
         print(f"{name}: {'; '.join(wrong) or 'no key serves two draws'}")
     passed &= not wrong and all(it.passed for it in found.values())
     if not rules:  # else others than those of one's choice may fail
-        guarantees.keep(name, passed)
+        guarantees.record(name, passed)
     seconds = time.perf_counter() - began
     print(f"{'exact' if passed else 'WRONG'} ({seconds:.0f} s)")
     texts = [{"rule": rule, **it._asdict()} for rule, it in found.items()]

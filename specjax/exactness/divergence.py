@@ -209,7 +209,7 @@ def look(
     Raises ValueError as `check`."""
     check(pair, prompts, setting)
     target, draft = pair
-    kernels = kernels or reference(verifiers.named(setting.rule))
+    kernels = kernels or reference(verifiers.find(setting.rule))
     # One length for all: a longer buffer rounds differently too.
     slots = width(prompts) + setting.tokens + max(setting.gammas) + 1
     sizes, params = (slots, setting.tokens), Params(target.params, draft.params)
@@ -240,7 +240,7 @@ def check(
 ) -> None:
     """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
     sides.check(*pair, with_alpha=False)
-    verifiers.named(setting.rule)
+    verifiers.find(setting.rule)
     policies.named(setting.policy)
     if not setting.gammas or min(setting.gammas) < 1:
         raise ValueError(f"gammas must be at least 1; got {setting.gammas}")

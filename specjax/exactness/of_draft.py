@@ -51,7 +51,7 @@ def case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
         gamma = NODES
 
     def takes(rule: str) -> bool:
-        verifier = verifiers.named(rule)
+        verifier = verifiers.find(rule)
         drafter = side.drafter(gamma, for_rule(verifier))
         return sampled.accepts(model, drafter, verifier, how)
 
@@ -59,7 +59,7 @@ def case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
     read = [
         rule
         for rule, claim in CLAIMS.items()
-        if verifiers.named(rule).noise is token.noise
+        if verifiers.find(rule).noise is token.noise
         and not (chain and (claim.chains or rule == "rejection"))
     ]
     wrong = [rule for rule in rules if not takes(rule)]
@@ -74,7 +74,7 @@ def case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
 
 def certify(case: Case) -> Iterator[tuple[str, sampled.Found]]:
     """Yields each rule with what its texts say."""
-    each = {rule: verifiers.named(rule) for rule in case.rules}
+    each = {rule: verifiers.find(rule) for rule in case.rules}
     for coupled in (False, True):
         alike = {rule: it for rule, it in each.items() if it.coupled == coupled}
         if not alike:
@@ -88,7 +88,7 @@ def certify(case: Case) -> Iterator[tuple[str, sampled.Found]]:
 
 def draws_of(case: Case) -> draws.Recorder:
     """Returns what a step of the draft with the first of its rules draws from."""
-    rule, target = verifiers.named(case.rules[0]), sampled.target()
+    rule, target = verifiers.find(case.rules[0]), sampled.target()
     drafter = case.side.drafter(case.gamma, for_rule(rule))
     decoder = Decoder(target.model, drafter, rule, case.policy)
     asked = draws.side_by_side(drafter.gamma, target.vocab)

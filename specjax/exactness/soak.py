@@ -284,9 +284,9 @@ def describe(rule: str, seed: int, chunk: int, tally: Found) -> Iterator[tuple]:
             kind,
             f"{rule}: {meaning} in {tally.counts[index]} of {CHUNK} rows, first with V"
             f" {vocab}, {', '.join(setting)}; target {target}; draft {draft}:\n"
-            f"  soak.replay(verifiers.named({rule!r}), {seed=}, {chunk=}, {row=})",
+            f"  soak.replay(verifiers.find({rule!r}), {seed=}, {chunk=}, {row=})",
         )
-    siblings = siblings_of(verifiers.named(rule), variant_of(chunk))
+    siblings = siblings_of(verifiers.find(rule), variant_of(chunk))
     z, named = own_draws.scores(tally.draws), own_draws.names(siblings)
     for index in np.flatnonzero(tally.wrong_draws):
         yield (
@@ -332,7 +332,7 @@ def soaked(flags: argparse.Namespace) -> dict:
             for chunk, rule in itertools.product(chunks, rules):
                 bar.label = f"chunk {chunk}"
                 began = time.perf_counter()
-                tally = soak(verifiers.named(rule), flags.seed, chunk)
+                tally = soak(verifiers.find(rule), flags.seed, chunk)
                 seconds[rule] += time.perf_counter() - began
                 rows[rule] += CHUNK
                 wrong[rule] += int(tally.counts.sum() + tally.wrong_draws.sum())

@@ -92,14 +92,14 @@ def of_protocol(
 ) -> Kernels:
     """What a pair decodes with as a protocol says: `choose`, of its sizes."""
     sizes = Sizes(protocol.batch, protocol.gamma, target.vocab, draft.regime)
-    return choose(protocol.kernels, rule or verifiers.named(protocol.rule), sizes)
+    return choose(protocol.kernels, rule or verifiers.find(protocol.rule), sizes)
 
 
 def of_setting(target: Side, draft: Side, setting, device=None) -> Kernels:
     """The same for a setting of `measure.walltime` or `exactness.divergence`: of its
     largest gamma. device: as of `choose`."""
     sizes = Sizes(setting.batch, max(setting.gammas), target.vocab, draft.regime)
-    return choose(setting.kernels, verifiers.named(setting.rule), sizes, device)
+    return choose(setting.kernels, verifiers.find(setting.rule), sizes, device)
 
 
 def line(record: dict) -> str:

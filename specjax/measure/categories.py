@@ -177,7 +177,9 @@ def rows(
     for group, chosen in groups.items():
         found[group] = {
             **sides.names(pair.target, pair.draft),
-            "exactness": guarantees.of(setting.rule, pair.draft.name, setting.policy),
+            "exactness": guarantees.combine(
+                setting.rule, pair.draft.name, setting.policy
+            ),
             **{k: v for k, v in setting._asdict().items() if k not in drop},
             "kernels": pair.kernels.record,
             "by": by,

@@ -56,7 +56,7 @@ def score(
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
-        relative = probs.dense(lenient.relative(p_law))
+        relative = probs.dense(lenient.relative_weights(p_law))
 
         def beta(level: float) -> Array:
             if temperature > 0:

@@ -210,7 +210,7 @@ def timed(
 
 def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
     """The task of a protocol."""
-    verifiers.named(protocol.rule)
+    verifiers.find(protocol.rule)
     policies.named(protocol.policy)
     probs.check_numbers(temperature=protocol.temperature, **truncation(protocol))
     return read(protocol.task, target)
@@ -255,7 +255,7 @@ def measure_alpha(
         "target_calls": int(calls.calls.sum()),
         "tokens_per_call": float(calls.tokens.sum() / calls.calls.sum()),
         **names(pair, protocol),
-        "exactness": guarantees.of(protocol.rule, pair[1].name, protocol.policy),
+        "exactness": guarantees.combine(protocol.rule, pair[1].name, protocol.policy),
         "kernels": chosen.record,
     }
     if scores is not None:

@@ -169,7 +169,7 @@ def decode(
     """As `speculate`, batch by batch, with the prompts of each. seen: told of each step
     (which rows [B] had not ended before it, the state after it, what it measured)."""
     target, draft = pair
-    kernels = kernels or reference(verifiers.named(protocol.rule))
+    kernels = kernels or reference(verifiers.find(protocol.rule))
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = width(prompts) + protocol.new_tokens + 2 * spare
     drafter = draft.drafter(protocol.gamma, kernels.draw)

@@ -62,7 +62,7 @@ class WalltimeSetting(NamedTuple):
 def check(target: Side, draft: Side, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     sides.check(target, draft, with_alpha=False)
-    verifiers.named(setting.rule)
+    verifiers.find(setting.rule)
     policies.named(setting.policy)
     probs.check_numbers(temperature=setting.temperature, **truncation(setting))
     gammas = tuple(setting.gammas)
@@ -138,7 +138,7 @@ def prepare(
 ) -> costs.Pair:
     """The pair with room for the longest text. kernels: as of `measure`."""
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    kernels = kernels or reference(verifiers.named(setting.rule))
+    kernels = kernels or reference(verifiers.find(setting.rule))
     return costs.Pair(target, draft, slots, kernels, policies.named(setting.policy))
 
 
@@ -162,7 +162,7 @@ def describe(
     row = {
         **sides.names(target, draft),
         "encodes": target.encodes,
-        "exactness": guarantees.of(setting.rule, draft.name, setting.policy),
+        "exactness": guarantees.combine(setting.rule, draft.name, setting.policy),
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},
         "kernels": kernels.record,
         "slots": slots,

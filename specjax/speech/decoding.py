@@ -100,7 +100,7 @@ def check(pair: Listeners, how: Speculation) -> None:
         raise ValueError(f"kernels must be one of {fused.CHOICES}; got {how.kernels!r}")
     if how.top_k is not None and how.top_k < 1:
         raise ValueError(f"top_k must be 1 or more, or None; got {how.top_k}")
-    verifiers.named(how.rule)
+    verifiers.find(how.rule)
 
 
 def positions(pair: Listeners) -> int:
@@ -199,7 +199,7 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
 def make_decoder(plan: Plan) -> Decoder:
     """The ruled pair of a plan."""
     sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab)
-    chosen = fused.choose(plan.kernels, verifiers.named(plan.rule), sizes)
+    chosen = fused.choose(plan.kernels, verifiers.find(plan.rule), sizes)
     settings = plan.tokens, plan.limits, plan.target.vocab, plan.timestamps
     ruled = rules.build(*settings)
     target = constrained(whisper.build(plan.target), ruled)

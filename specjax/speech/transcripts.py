@@ -188,7 +188,7 @@ def transcribe(
         on_progress(now, each)
         if each.seconds >= each.total:
             on_progress(now, None)
-    return summed(tuple(transcripts), spent, guarantees.of(rule))
+    return summed(tuple(transcripts), spent, guarantees.combine(rule))
 
 
 def check(timestamps, words: bool, clips, vad: bool, chunked: bool) -> None:

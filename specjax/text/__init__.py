@@ -281,7 +281,7 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
 
 def guaranteed(pair: Pair, plan: Plan) -> str:
     draft = None if pair[1] is None else pair[1].name
-    return guarantees.of(plan.rule, draft, plan.policy)
+    return guarantees.combine(plan.rule, draft, plan.policy)
 
 
 def check_stop(stop: Sequence[str] | None) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ def ruled(model: Model, plan: Plan) -> Model:
 def verification(plan: Plan) -> tuple[Verifier, Callable]:
     """The verifier, and how drafts are drawn for it; fused where `plan.kernels` and the
     device allow it."""
-    verifier = verifiers.named(plan.rule)
+    verifier = verifiers.find(plan.rule)
     sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
     chosen = fused.choose(plan.kernels, verifier, sizes)
     return chosen.verifier, chosen.draw
@@ -320,7 +320,7 @@ def check_settings(asked: Asked) -> None:
     check_whole("gamma", asked.gamma, 0, MOST_DRAFTED)
     if asked.samples is not None:
         check_whole("samples", asked.samples, 1)
-    for name, find in (("rule", verifiers.named), ("policy", policies.named)):
+    for name, find in (("rule", verifiers.find), ("policy", policies.named)):
         value = getattr(asked, name)
         if not isinstance(value, str):
             raise ValueError(f"{name} must be a name, a text; got {value!r}")

@@ -1,8 +1,9 @@
-"""Rules that keep a prefix of a draft; one file each, of `specjax.types.Verifier`.
+"""The rules that decide which drafted tokens are kept: one file and one `Verifier`
+each.
 
-A file is a rule of its name, for configurations and commands: it has a `verifier`,
-whose text follows the target's own law, or a `LOSSY`, which gives that up. What a rule
-guarantees is in its `Verifier.guarantee`.
+The file name is the rule's name in configurations and commands. A file defines either a
+`verifier`, whose output follows the target's distribution exactly, or a `LOSSY`, whose
+output does not. `Verifier.guarantee` says what each rule promises.
 """
 
 import importlib
@@ -25,11 +26,16 @@ LOSSY: dict[str, Lossy] = {
 }
 
 
-def named(name: str) -> Verifier:
-    """The rule of a name: "token", "lenient" for its default, "lenient:0.3", or one of
-    one's own, "my_module:my_verifier".
+def find(name: str) -> Verifier:
+    """Returns the verifier that a name stands for.
 
-    Raises ValueError for a name that stands for none, or a number it cannot have.
+    Args:
+      name: a rule of this package ("token"), a lossy rule with its default number
+        ("lenient") or another one ("lenient:0.3"), or a custom rule
+        ("my_module:my_verifier").
+
+    Raises:
+      ValueError: if there is no such rule, or it cannot have that number.
     """
     if name in EXACT:
         return EXACT[name]
@@ -38,9 +44,9 @@ def named(name: str) -> Verifier:
         raise ValueError(f"no rule {name!r}: {bare} takes no number")
     if bare not in LOSSY:
         if is_own(name):
-            return unfused(load(name, Verifier))
-        known = f"{', '.join(spelled())} or module:name"
-        raise ValueError(f"no rule {name!r}: choose one of {known}")
+            return without_fused_rule(load(name, Verifier))
+        choices = f"{', '.join(spellings())} or module:name"
+        raise ValueError(f"no rule {name!r}: choose one of {choices}")
     rule = LOSSY[bare]
     if name == bare:
         return rule.build(rule.number)
@@ -53,19 +59,22 @@ def named(name: str) -> Verifier:
     return rule.build(value)
 
 
-def unfused(verifier: Verifier) -> Verifier:
-    """Returns a rule of one's own for which no kernel stands, unless `verify` is ours:
-    one that was made of ours by `_replace` has our `rule` still."""
+def without_fused_rule(verifier: Verifier) -> Verifier:
+    """Removes the `rule` of a custom verifier, so that no kernel replaces its `verify`.
+
+    A verifier that was made from one of this package by `_replace` still carries that
+    one's `rule`. It may keep it only if it also still has that one's `verify`.
+    """
     ours = getattr(verifier.verify, "__module__", "").startswith(__name__)
     return verifier if ours else verifier._replace(rule=None)
 
 
 def names() -> list[str]:
-    """Of the exact ones, in the order of the alphabet."""
+    """Returns the names of the exact rules in alphabetical order."""
     return sorted(EXACT)
 
 
-def spelled() -> list[str]:
-    """Every name as a person writes it, the lossy ones with their numbers."""
+def spellings() -> list[str]:
+    """Returns every rule name as a user may write it, lossy ones with their number."""
     lossy = [f"{name}:{rule.number:g}" for name, rule in LOSSY.items()]
     return [*names(), *lossy]

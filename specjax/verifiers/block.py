@@ -1,10 +1,11 @@
-"""Block verification: decides on a whole draft at once, and keeps more of it.
+"""Block verification: decides on the whole draft at once, which keeps more of it.
 
-Sun, Mendlovic, Leviathan et al. (2024), https://arxiv.org/abs/2403.10444. As exact as
-Algorithm 1; no verifier of one draft keeps more tokens in the mean. It reads all rows
-of both laws, where `verifiers.token` needs two of them.
-p is the target, q the drafter, w_i what the paper writes p_i, the chance that the first
-i tokens are kept given them. Axes: B rows, G = gamma, V vocabulary.
+Sun, Mendlovic, Leviathan et al. (2024), https://arxiv.org/abs/2403.10444. It is as
+exact as Algorithm 1, and no verifier of a single draft keeps more tokens on average. It
+reads every row of both distributions, while `verifiers.token` needs two rows of them.
+
+p is the target, q the drafter, and w_i is the paper's p_i: the probability that the
+first i tokens are kept, given these tokens. Axes: B rows, G = gamma, V vocabulary.
 """
 
 import jax
@@ -19,19 +20,19 @@ from specjax.verifiers import token
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """As `verifiers.token.verify`, with another n and another residual.
+    """Decides like `verifiers.token.verify`, but with another n and another residual.
 
-    The noise must be fresh in every iteration: an iteration decides by tokens that it
-    then rejects, and what is drawn again from the same noise is no longer independent.
+    The noise must be fresh in every iteration. An iteration also uses tokens that it
+    then rejects, so a token drawn again from the same noise would not be independent.
     """
-    p, q = probs.dense(target), drafted_law(draft, target.logits.shape[-1])
+    p, q = probs.dense(target), draft_law(draft, target.logits.shape[-1])
     return decide(p, q, draft, noise, keep_residual)
 
 
 def decide(
     p: Array, q: Array, draft: Draft, noise: token.Noise, keep_residual: bool = True
 ) -> Verdict:
-    """The same of laws that are written out: p [B, G + 1, V], q [B, G, V]."""
+    """Decides on a draft from dense probabilities: p [B, G + 1, V] and q [B, G, V]."""
     gamma, num = draft.tokens.shape[1], draft.num[:, None]
     live = jnp.arange(gamma) < num
     ratio = ratios(draft, p, q)
@@ -65,15 +66,15 @@ def decide(
     return Verdict(n, tokens, jnp.where(live, h, 0.0), residual=residual)
 
 
-def drafted_law(draft: Draft, vocab: int) -> Array:
-    """q [B, G, V]; a deterministic draft is certain of its own tokens."""
+def draft_law(draft: Draft, vocab: int) -> Array:
+    """Returns q [B, G, V]; a deterministic draft has all mass on its own tokens."""
     if draft.law is None:
         return jax.nn.one_hot(draft.tokens, vocab)
     return probs.dense(draft.law)
 
 
 def ratios(draft: Draft, p: Array, q: Array) -> Array:
-    """p(x_i) / q(x_i) [B, G]; 0 where q is 0: there x_i was never drawn."""
+    """Returns p(x_i) / q(x_i) [B, G], 0 where q is 0: such an x_i was never drawn."""
     at = draft.tokens[..., None]
     p_x = jnp.take_along_axis(p[:, : at.shape[1]], at, axis=-1)[..., 0]
     q_x = jnp.take_along_axis(q, at, axis=-1)[..., 0]

@@ -1,15 +1,18 @@
 """Greedy multi-path block verification: the best of several drawn paths, as one block.
 
-Of M children of a node, drawn independently from q, the one of the largest p(x) / q(x)
-is followed, and so on from there. What is followed is a draft of another law, q', and
-block verification decides on it (Thomas & Pal 2026, https://arxiv.org/abs/2602.16961,
-which its abstract tells; the order of ids is ours). Where ids ascend by p / q,
+Thomas & Pal (2026), https://arxiv.org/abs/2602.16961; implemented from its abstract,
+and the order of ids is ours. The M children of a node are drawn independently from q.
+The rule follows the child with the largest p(x) / q(x), and repeats this from there.
+The path that it follows is a draft from another distribution, q', and block
+verification decides on it. With ids in ascending order of p / q,
 
     q'(x) = H(x)^M - L(x)^M,
 
-H(x) being the sum of q up to x and L(x) that below it: all M lie at most at x, and not
-all below. Children that agree are one node, whose children are those of all of them. On
-a chain it is block verification.
+where H(x) is the sum of q up to and including x, and L(x) the sum below x: all M
+children are at most x, but not all are below it. Children with the same token count as
+one node, which has the children of all of them. On a chain the rule is block
+verification.
+
 p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
 """
 
@@ -24,10 +27,16 @@ from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import block, token, traversal
 
 
-class Followed(NamedTuple):
-    """What is followed, level by level. group [B, G + 1]: rows of the call that agree
-    with it so far, 0 the root. num [B] tokens; node [B, G]: one that has each; level
-    [B, G] of each node that agreed, -1 of others. q [B, G, V]: what they follow."""
+class Selection(NamedTuple):
+    """The path that is followed, level by level.
+
+    group: [B, G + 1] bool, the rows of the call that agree with the path so far; 0 is
+      the root.
+    num: [B], tokens on the path.
+    node: [B, G], at each level one node of the path.
+    level: [B, G], the level of each node that agreed, -1 for the others.
+    q: [B, G, V], the distribution q' of the token at each level.
+    """
 
     group: Array
     num: Array
@@ -39,8 +48,10 @@ class Followed(NamedTuple):
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """As `verifiers.block.verify`, of siblings drawn with replacement; the nodes kept
-    are the verdict's path."""
+    """Decides like `verifiers.block.verify` on siblings drawn with replacement.
+
+    The kept nodes are `Verdict.path`.
+    """
     if draft.parent is None:
         return block.verify(target, draft, noise, keep_residual)
     parent, (batch, size) = draft.parent, draft.tokens.shape
@@ -50,26 +61,31 @@ def verify(
     def children(group: Array) -> Array:
         return jnp.take_along_axis(group, parent + 1, axis=1) & live
 
-    def step(now: Followed, depth: Array) -> Followed:
+    def step(now: Selection, depth: Array) -> Selection:
         child = children(now.group)
         p_here = probs.taking(jnp.argmax(now.group, axis=1))(p)
         q_here = probs.taking(jnp.argmax(child, axis=1))(drawn_from)
-        rank, q = best_of(p_here, q_here, child.sum(1))
+        rank, q = best_child_law(p_here, q_here, child.sum(1))
         place = jnp.where(child, jnp.take_along_axis(rank, draft.tokens, axis=1), -1)
         chosen, some = jnp.argmax(place, axis=1).astype(jnp.int32), child.any(1)
         agrees = child & (place == place.max(1, keepdims=True))
         group = jnp.pad(agrees, ((0, 0), (1, 0)))
-        return Followed(
-            group,
-            now.num + some,
-            now.node.at[:, depth].set(jnp.where(some, chosen, depth)),
-            jnp.where(agrees, depth, now.level),
-            now.q.at[:, depth].set(q),
+        return Selection(
+            group=group,
+            num=now.num + some,
+            node=now.node.at[:, depth].set(jnp.where(some, chosen, depth)),
+            level=jnp.where(agrees, depth, now.level),
+            q=now.q.at[:, depth].set(q),
         )
 
     root = jnp.zeros((batch, size + 1), bool).at[:, 0].set(True)
-    none = jnp.zeros(batch, jnp.int32), jnp.zeros((batch, size), jnp.int32)
-    now = Followed(root, *none, none[1] - 1, jnp.zeros_like(drawn_from))
+    now = Selection(
+        group=root,
+        num=jnp.zeros(batch, jnp.int32),
+        node=jnp.zeros((batch, size), jnp.int32),
+        level=jnp.zeros((batch, size), jnp.int32) - 1,
+        q=jnp.zeros_like(drawn_from),
+    )
     now, _ = jax.lax.while_loop(
         lambda walk: children(walk[0].group).any() & (walk[1] < size),
         lambda walk: (step(*walk), walk[1] + 1),
@@ -88,9 +104,18 @@ def verify(
     return Verdict(n, verdict.tokens, chance, path, residual)
 
 
-def best_of(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
-    """(rank, q') [B, V] of the best of `count` [B] ids drawn from q: by p / q, of two
-    that have the same the larger id."""
+def best_child_law(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
+    """Returns the rank of each id by p / q, and q' of the best of `count` ids drawn
+    from q.
+
+    Args:
+      p: [B, V], target probabilities.
+      q: [B, V], drafter probabilities.
+      count: [B], the number M of children.
+
+    Returns:
+      (rank, q'), [B, V] each. Of two ids with equal p / q the larger id ranks higher.
+    """
     ratio = jnp.where(q > 0, p / jnp.where(q > 0, q, 1.0), -1.0)
     order = jnp.argsort(ratio, axis=1)
     rank = jnp.argsort(order, axis=1)

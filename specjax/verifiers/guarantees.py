@@ -1,9 +1,10 @@
-"""What is guaranteed of texts: the word of their rule, where every part was certified.
+"""The guarantee that a run reports: that of its rule, if every custom part is
+certified.
 
-The rules, drafts and policies of this package are certified by its tests. Those of
-one's own, `module:name`, are once `specjax certify` has passed them, until their file
-changes. A file of JSON in the user's cache folder says which were; where it cannot be
-written none is.
+The rules, drafts and policies of this package are certified by its tests. A custom one,
+`module:name`, is certified once `specjax certify` has passed it, until its file
+changes. A JSON file in the user's cache folder lists the certified parts; where that
+file cannot be written, no custom part counts as certified.
 """
 
 import hashlib
@@ -20,62 +21,65 @@ EXACT = "exact law", "pathwise"
 UNKNOWN = "not certified"
 
 
-def of(rule: str, draft: str | None = None, policy: str | None = None) -> str:
-    """Returns what a rule, a draft and a policy of these names guarantee together.
+def combine(rule: str, draft: str | None = None, policy: str | None = None) -> str:
+    """Returns what a rule, a draft and a policy guarantee together.
 
-    A rule that says in what it is lossy is believed. Of one that says that it is exact
-    each part of one's own must have been certified; those that were not are named.
+    The guarantee of a lossy rule is returned as it is. The guarantee of an exact rule
+    holds only if each custom part is certified; otherwise the result names the parts
+    that are not.
     """
-    guarantee = verifiers.named(rule).guarantee
-    named = [name for name in (rule, draft, policy) if name and is_own(name)]
-    unknown = [name for name in named if not is_certified(name)]
+    guarantee = verifiers.find(rule).guarantee
+    custom = [name for name in (rule, draft, policy) if name and is_own(name)]
+    unknown = [name for name in custom if not is_certified(name)]
     if guarantee not in EXACT or not unknown:
         return guarantee
     return f"{UNKNOWN}: {', '.join(unknown)}"
 
 
 def is_unknown(guarantee: str) -> bool:
-    """Whether it says that a part was not certified."""
+    """Tells whether a guarantee says that some part is not certified."""
     return guarantee.startswith(UNKNOWN)
 
 
 def is_certified(name: str) -> bool:
-    """Whether a part of one's own passed as it is now."""
+    """Tells whether a custom part was certified with its present file content."""
     return name in read() and read()[name] == digest(name)
 
 
-def keep(name: str, passed: bool) -> None:
-    """Remembers whether a part of one's own passed; names of this package are left
-    out."""
+def record(name: str, passed: bool) -> None:
+    """Stores whether a custom part passed; ignores names of this package."""
     if not is_own(name):
         return
-    kept = read() | {name: digest(name)}
+    certified = read() | {name: digest(name)}
     if not passed:
-        del kept[name]
-    file = path()
+        del certified[name]
+    file = file_path()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f"{file.name}.{os.getpid()}")
-        beside.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
-        beside.replace(file)
+        temporary = file.with_name(f"{file.name}.{os.getpid()}")
+        temporary.write_text(
+            json.dumps(certified, indent=1, sort_keys=True) + "\n", "utf-8"
+        )
+        temporary.replace(file)
     except OSError:
-        pass  # then nothing is certified
+        pass  # the folder cannot be written: nothing is certified then
 
 
-def path() -> Path:
+def file_path() -> Path:
+    """Returns the path of the list of certified parts."""
     return cache_folder() / "certified.json"
 
 
 def read() -> dict[str, str]:
-    """Returns by name the content that passed; nothing of a file that is damaged."""
+    """Returns the digest of each certified part by name; empty for a damaged file."""
     try:
-        kept = json.loads(path().read_text("utf-8"))
+        certified = json.loads(file_path().read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return certified if isinstance(certified, dict) else {}
 
 
 def digest(name: str) -> str:
-    """Returns what the file of "module:name" holds, as a number."""
+    """Returns the SHA-256 of the file that defines "module:name"."""
     file = importlib.import_module(name.partition(":")[0]).__file__
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()

@@ -1,10 +1,12 @@
-"""K-SEQ: tries siblings in turn by one acceptance for all, chosen for their number.
+"""K-SEQ: tries siblings in turn by one acceptance rule, fitted to their number.
 
-Of K children drawn independently each is accepted with probability min(1, p / (rho q)).
-The least rho for which what is left of p is a law solves 1 - (1 - b)^K = rho b, where b
-= sum_x min(q, p / rho) (Sun et al. 2023, https://arxiv.org/abs/2310.15141, Section 5).
-It knows at a node what recursive rejection learns child by child. On a chain it is
-Algorithm 1. p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
+Sun et al. (2023), https://arxiv.org/abs/2310.15141, Section 5. Each of K children drawn
+independently is accepted with probability min(1, p / (rho q)). The smallest rho for
+which the rest of p is a distribution solves 1 - (1 - b)^K = rho b, where b = sum_x
+min(q, p / rho). Recursive rejection adapts child by child; K-SEQ decides once per node.
+On a chain it is Algorithm 1.
+
+p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -19,8 +21,12 @@ from specjax.verifiers import recursive, token
 
 
 class Node(NamedTuple):
-    """What is decided on at each node. p, q [..., V]: the laws after it; rho [...];
-    count [...]: K, its children."""
+    """The quantities that decide among the children of each node.
+
+    p, q: [..., V], target and drafter probabilities after the node.
+    rho: [...], the divisor of the acceptance ratio.
+    count: [...], K, the number of children.
+    """
 
     p: Array
     q: Array
@@ -31,12 +37,12 @@ class Node(NamedTuple):
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """As `verifiers.recursive`, of siblings that were drawn with replacement."""
+    """Decides like `verifiers.recursive` on siblings drawn with replacement."""
     if draft.parent is None:
         return token.verify(target, draft, noise, keep_residual)
     parent, (batch, size) = draft.parent, draft.tokens.shape
     rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
-    nodes = looked_at(target, draft, live)
+    nodes = node_laws(target, draft, live)
     # min(1, p(x) / (rho q(x))) of each node after its parent, and the coin it needs.
     above = rows[:, None], parent + 1
     p_x = nodes.p[(*above, draft.tokens)]
@@ -58,62 +64,68 @@ def verify(
 
     root = jnp.full(batch, trees.ROOT, jnp.int32)
     path = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (batch, size))
-    begun = root, trees.next_child(parent, live, root, root), root * 0, path
-    walk = *begun, jnp.zeros_like(ratio)
+    first = trees.next_child(parent, live, root, root)
+    walk = (root, first, root * 0, path, jnp.zeros_like(ratio))
     going = lambda walk: (walk[1] < size).any()  # noqa: E731
     at, _, n, path, chance = jax.lax.while_loop(going, step, walk)
-    weights = rest(jax.tree.map(lambda leaf: leaf[rows, at + 1], nodes))
-    tokens = recursive.along(draft, path, n, probs.pick(weights, noise.sample))
+    weights = residual_weights(jax.tree.map(lambda leaf: leaf[rows, at + 1], nodes))
+    tokens = recursive.path_tokens(draft, path, n, probs.pick(weights, noise.sample))
     residual = weights if keep_residual else None
     return Verdict(n, tokens, chance, path, residual)
 
 
-def looked_at(target: Law, draft: Draft, live: Array) -> Node:
-    """Every row of the call, [B, G + 1], with the live nodes below it."""
+def node_laws(target: Law, draft: Draft, live: Array) -> Node:
+    """Returns the `Node` of every row of the call, [B, G + 1], over live children."""
     size = draft.tokens.shape[1]
     below = draft.parent[:, None] == jnp.arange(-1, size)[:, None]
     below &= live[:, None]
     first, count = jnp.argmax(below, axis=2), below.sum(2)
     q = jnp.take_along_axis(probs.dense(draft.law), first[..., None], axis=1)
     p = probs.dense(target)
-    return Node(p, q, solved(p, q, count), count)
+    return Node(p, q, solve_rho(p, q, count), count)
 
 
 def overlap(p: Array, q: Array, rho: Array) -> Array:
-    """b [...] = sum_x min(q, p / rho): the chance that one child is accepted."""
+    """Returns b [...] = sum_x min(q, p / rho), the chance that a child is accepted."""
     return jnp.minimum(1.0, jnp.minimum(q, p / rho[..., None]).sum(-1))
 
 
-def any_of(b: Array, count: Array) -> Array:
-    """1 - (1 - b)^K [...]: the chance that any of K children is."""
+def any_accepted(b: Array, count: Array) -> Array:
+    """Returns 1 - (1 - b)^K [...], the chance that one of K children is accepted."""
     some = -jnp.expm1(jnp.maximum(count, 1) * jnp.log1p(-b))
     return jnp.where(count > 0, some, 0.0)
 
 
-def solved(p: Array, q: Array, count: Array) -> Array:
-    """rho [...], from 1 to K: never less than the root, so that what is left of p is
-    not negative."""
+def solve_rho(p: Array, q: Array, count: Array) -> Array:
+    """Returns rho [...] in 1 .. K, by bisection.
+
+    The result is never below the root, so that what is left of p is not negative.
+    """
 
     def halve(_, ends: tuple) -> tuple:
         low, high = ends
         middle = (low + high) / 2
         b = overlap(p, q, middle)
-        beyond = any_of(b, count) <= middle * b
+        beyond = any_accepted(b, count) <= middle * b
         return jnp.where(beyond, low, middle), jnp.where(beyond, middle, high)
 
     one = jnp.ones(count.shape, p.dtype)
     ends = one, jnp.maximum(one, count)
-    digits = jnp.finfo(p.dtype).nmant + 4  # as many halvings tell all numbers apart
-    high = jax.lax.fori_loop(0, digits, halve, ends)[1]
-    return jnp.where(any_of(overlap(p, q, one), count) <= overlap(p, q, one), one, high)
+    halvings = jnp.finfo(p.dtype).nmant + 4  # end at two neighbouring numbers
+    high = jax.lax.fori_loop(0, halvings, halve, ends)[1]
+    b = overlap(p, q, one)
+    return jnp.where(any_accepted(b, count) <= b, one, high)
 
 
-def rest(node: Node) -> Array:
-    """p - min(q, p / rho) (1 - (1 - b)^K) / b [..., V], of children that were all
-    rejected; p where there is none, or where rounding leaves nothing of it."""
+def residual_weights(node: Node) -> Array:
+    """Returns what is left of p after all children were rejected, [..., V].
+
+    It is p - min(q, p / rho) (1 - (1 - b)^K) / b; p where there are no children, or
+    where rounding leaves nothing.
+    """
     p, q, rho, count = node
     b = overlap(p, q, rho)
-    share = any_of(b, count) / jnp.where(b > 0, b, 1.0)
+    share = any_accepted(b, count) / jnp.where(b > 0, b, 1.0)
     left = jnp.maximum(p - jnp.minimum(q, p / rho[..., None]) * share[..., None], 0.0)
     return jnp.where(left.any(-1, keepdims=True), left, p)
 

@@ -1,10 +1,10 @@
 """Lenience: Algorithm 1 with q multiplied by l before it is compared with p.
 
-p is the target, q the drafter, l the lenience in (0, 1], beta_l the probability that a
-token drawn from q is kept, as in Appendix A.5 of Leviathan et al. (2023). The output no
-longer follows p, but no token is drawn with more than p / l. At l = 1 every verdict is
-that of `verifiers.token`, which decides here too, on other arguments.
-Axes: B rows, G = gamma, V vocabulary.
+p is the target, q the drafter, l the lenience in (0, 1], and beta_l the probability
+that a token drawn from q is kept, as in Appendix A.5 of Leviathan et al. (2023). The
+output no longer follows p, but no token is drawn with a probability above p / l. At l =
+1 every verdict equals that of `verifiers.token`, which also decides here, on modified
+arguments. Axes: B rows, G = gamma, V vocabulary.
 """
 
 import math
@@ -20,20 +20,30 @@ RESIDUALS = ("target_minus_draft", "scaled")
 
 
 def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
-    """A verifier of this lenience; its noise is `verifiers.token.Noise`.
+    """Returns a verifier with this lenience; its noise is `verifiers.token.Noise`.
 
-    A sampled row accepts x with probability min(1, p(x) / (l q(x))). On a rejection it
-    draws from norm(max(0, p - q)), which leaves it beta_l - beta_1 from p in total
-    variation, the least that any residual can; "scaled" draws from norm(max(0, p - l
-    q)), A.5 to the letter, and is further away. Both keep the output at most p / l;
-    drawing from p itself does not. An argmax row (temperature 0) accepts x if p_raw(x)
-    >= l max p_raw, for p_raw the softmax of the raw logits, and emits the argmax on a
-    rejection. A.5 prints <=, which cannot be meant: l = 1 would then accept everything,
-    and alpha fall with l, where the paper's alpha at l = 1 is the strict 0.75 of Table
-    2 and rises as l falls. Whatever the row, the token after a draft that is kept whole
-    is drawn from p. A temperature of 1 that top-k, top-p or min-p cut to one id is the
-    same `Law` as temperature 0, and is treated as that. Raises ValueError for a
-    lenience outside (0, 1] or an unknown residual.
+    A sampled row accepts x with probability min(1, p(x) / (l q(x))). After a rejection,
+    "target_minus_draft" draws from norm(max(0, p - q)); the output is then beta_l -
+    beta_1 from p in total variation, the least that any residual can reach. "scaled"
+    draws from norm(max(0, p - l q)), as A.5 states, and ends farther from p. Both keep
+    the output at most p / l; drawing from p itself does not.
+
+    An argmax row (temperature 0) accepts x if p_raw(x) >= l max p_raw, where p_raw is
+    the softmax of the raw logits, and emits the argmax after a rejection. A.5 prints
+    <=, which cannot be meant: l = 1 would then accept everything and alpha would fall
+    with l, whereas the paper's alpha at l = 1 is the strict 0.75 of Table 2 and rises
+    as l falls.
+
+    In every row, the token after a fully accepted draft is drawn from p. A row at
+    temperature 1 whose top-k, top-p or min-p leaves a single id has the same `Law` as a
+    row at temperature 0, and is treated as one.
+
+    Args:
+      lenience: l in (0, 1].
+      residual: "target_minus_draft" or "scaled".
+
+    Raises:
+      ValueError: for a lenience outside (0, 1] or an unknown residual.
     """
     if not 0 < lenience <= 1:
         raise ValueError(
@@ -47,15 +57,15 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """As `verifiers.token.verify`, which see, with lenience."""
+        """Decides like `verifiers.token.verify`, with lenience."""
         gamma = draft.tokens.shape[1]
         p = probs.first(target, gamma)
         # Where an argmax row keeps x, its argmax stands in for x: it is sure to pass.
-        near = tolerated(p, draft.tokens, lenience)
+        near = within_lenience(p, draft.tokens, lenience)
         judged = draft._replace(tokens=jnp.where(near, p.tie, draft.tokens))
         scaled = residual == "scaled" and gamma > 0
         if scaled:
-            judged = judged._replace(law=_times(lenience, draft, target))
+            judged = judged._replace(law=_scaled_law(lenience, draft, target))
         else:  # u (l q) < p is (l u) q < p, which leaves q as it is in the residual
             noise = noise._replace(accept=lenience * noise.accept)
         verdict = token.verify(target, judged, noise, keep_residual)
@@ -72,32 +82,35 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
     return Verifier(token.noise, verify, guarantee, rule=rule)
 
 
-def tolerated(p: Law, ids: Array, lenience: float) -> Array:
-    """Which `ids` [...] an argmax row of p [...] accepts by lenience; bool [...].
+def within_lenience(p: Law, ids: Array, lenience: float) -> Array:
+    """Returns which `ids` [...] an argmax row of p [...] accepts by lenience; bool
+    [...].
 
-    False in sampled rows, and at l = 1 even where logits are equal: argmax is the first
-    of them, and strict.
+    It is False in sampled rows. At l = 1 it is False even between equal logits, because
+    argmax takes the first of them and l = 1 is strict.
     """
     one_id = (p.scale == 1) & (p.tau == p.top) & (p.lse == 0)
-    return one_id & (probs.at(relative(p), ids) >= lenience) & (lenience < 1)
+    return one_id & (probs.at(relative_weights(p), ids) >= lenience) & (lenience < 1)
 
 
-def relative(p: Law) -> Law:
-    """p before it was standardized: weights p_raw(x) / max p_raw, not normalised."""
+def relative_weights(p: Law) -> Law:
+    """Returns the law of p_raw(x) / max p_raw, which is not normalized: p without its
+    settings."""
     zero = jnp.zeros_like(p.lse)
     return p._replace(scale=zero + 1, tau=zero - jnp.inf, lse=zero)
 
 
-def _times(lenience: float, draft: Draft, target: Law) -> Law:
-    """l q of a draft, [B, G]; weights that sum to l."""
+def _scaled_law(lenience: float, draft: Draft, target: Law) -> Law:
+    """Returns l q of a draft, [B, G]: weights that sum to l."""
     q = draft.law
     if q is None:
-        q = _certain(draft.tokens, target.logits.shape[-1])
+        q = _certain_law(draft.tokens, target.logits.shape[-1])
     return q._replace(lse=q.lse - math.log(lenience))
 
 
-def _certain(tokens: Array, vocab: int) -> Law:
-    """All of the mass on `tokens` [B, G], by a table with a row for each."""
+def _certain_law(tokens: Array, vocab: int) -> Law:
+    """Returns the law that has all its mass on `tokens` [B, G]: a table with a row for
+    each."""
     row = jnp.arange(tokens.size, dtype=jnp.int32).reshape(tokens.shape)
     zero = jnp.zeros(tokens.shape)
     flat = tokens.reshape(-1, 1)

@@ -1,10 +1,11 @@
 """Recursive rejection: Algorithm 1 among the children of each node, from the root down.
 
-The i-th child is accepted with probability min(1, r(x) / q_i(x)), where r begins as the
-target's law and becomes norm(max(0, r - q_i)) when a child is rejected (Miao et al.
-2024, https://arxiv.org/abs/2305.09781, Algorithm 2). Siblings are drawn without
-replacement: q_{i+1} is q_i without the i-th child, made to add up to 1 again (Chen et
-al. 2024, https://arxiv.org/abs/2402.12374, Algorithm 1). On a chain it is Algorithm 1.
+The i-th child is accepted with probability min(1, r(x) / q_i(x)). r starts as the
+target's distribution and becomes norm(max(0, r - q_i)) when a child is rejected (Miao
+et al. 2024, https://arxiv.org/abs/2305.09781, Algorithm 2). Siblings are drawn without
+replacement: q_{i+1} is q_i without the i-th child, normalized again (Chen et al. 2024,
+https://arxiv.org/abs/2402.12374, Algorithm 1). On a chain it is Algorithm 1.
+
 p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
 """
 
@@ -20,10 +21,15 @@ from specjax.verifiers import token
 
 
 class Walk(NamedTuple):
-    """Where each row is. at: [B] the node whose children are tried, -1 the root; child:
-    [B] the one to be tried, G for none. r, q: [B, V], the target's law there, less what
-    was rejected, and the law of the next child. n [B], path [B, G]: accepted nodes.
-    chance [B, G]: `Verdict.accept_prob`."""
+    """The position of each row in its tree.
+
+    at: [B], the node whose children are tried, -1 for the root.
+    child: [B], the child to try next, G for none.
+    r, q: [B, V], the target's distribution at the node less what was rejected, and the
+      distribution of the next child.
+    n, path: [B] and [B, G], the number of accepted nodes and the nodes.
+    chance: [B, G], `Verdict.accept_prob`.
+    """
 
     at: Array
     child: Array
@@ -34,16 +40,17 @@ class Walk(NamedTuple):
     chance: Array
 
 
-def build(replaced: bool = False) -> Verifier:
-    """The verifier of siblings drawn with replacement (`replaced`) or without it."""
+def build(with_replacement: bool = False) -> Verifier:
+    """Returns the verifier for siblings drawn with or without replacement."""
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """As `verifiers.token.verify`; the nodes kept are the verdict's path.
+        """Decides like `verifiers.token.verify`; the kept nodes are the verdict's path.
 
-        A child to which its law gives no chance was not drawn from it: it is a child of
-        certainty, as all are of a draft without a law, and its law is sure of it.
+        A child whose own law gives it probability 0 was not drawn from that law. It
+        counts as certain, and is judged by a law with all mass on it; so are all
+        children of a draft without a law.
         """
         if draft.parent is None:
             return token.verify(target, draft, noise, keep_residual)
@@ -68,11 +75,13 @@ def build(replaced: bool = False) -> Verifier:
             at = jnp.where(down, child, walk.at)
             after = next_child(at, child)
             p = probs.dense(probs.take(target, jnp.where(down, child + 1, 0)))
-            r = jnp.where(on[:, None], rest(walk.r, q), walk.r)
+            r = jnp.where(on[:, None], residual_law(walk.r, q), walk.r)
             r = jnp.where(down[:, None], p, r)
-            further = law_of(draft, after, r.shape[-1])
-            if not replaced:  # its law is that of its first child, less those before it
-                further = jnp.where(down[:, None], further, without(walk.q, x))
+            further = node_law(draft, after, r.shape[-1])
+            if (
+                not with_replacement
+            ):  # its law is that of its first child, less those before it
+                further = jnp.where(down[:, None], further, exclude(walk.q, x))
             q = jnp.where(active[:, None], further, walk.q)
             put = jnp.where(down, walk.n, size)
             path = walk.path.at[rows, put].set(child, mode="drop")
@@ -82,20 +91,20 @@ def build(replaced: bool = False) -> Verifier:
             child = jnp.where(active, after, size)
             return Walk(at, child, r, q, walk.n + down, path, chance)
 
-        walk = start(target, draft, next_child)
+        walk = initial_walk(target, draft, next_child)
         if size:
             walk = jax.lax.while_loop(going, step, walk)
         extra = probs.pick(walk.r, noise.sample)
-        tokens = along(draft, walk.path, walk.n, extra)
+        tokens = path_tokens(draft, walk.path, walk.n, extra)
         residual = walk.r if keep_residual else None
         return Verdict(walk.n, tokens, walk.chance, walk.path, residual)
 
-    kinds = ("with", "own") if replaced else ("without",)
+    kinds = ("with", "own") if with_replacement else ("without",)
     return Verifier(token.noise, verify, siblings=(*kinds, "certain"))
 
 
-def start(target: Law, draft: Draft, next_child) -> Walk:
-    """At the root, before anything was tried."""
+def initial_walk(target: Law, draft: Draft, next_child) -> Walk:
+    """Returns the walk at the root, before any child is tried."""
     batch, size = draft.tokens.shape
     root = jnp.full(batch, trees.ROOT, jnp.int32)
     child = next_child(root, root)
@@ -103,11 +112,12 @@ def start(target: Law, draft: Draft, next_child) -> Walk:
     path = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (batch, size))
     chance = jnp.zeros((batch, size), r.dtype)
     zero = jnp.zeros(batch, jnp.int32)
-    return Walk(root, child, r, law_of(draft, child, r.shape[-1]), zero, path, chance)
+    return Walk(root, child, r, node_law(draft, child, r.shape[-1]), zero, path, chance)
 
 
-def law_of(draft: Draft, node: Array, vocab: int) -> Array:
-    """q [B, V] that a node was drawn from before it had siblings; 0 of certainty."""
+def node_law(draft: Draft, node: Array, vocab: int) -> Array:
+    """Returns q [B, V], the law of a node if it had no siblings before it; 0 if it is
+    certain."""
     size = draft.tokens.shape[1]
     if draft.law is None or not size:
         return jnp.zeros((node.shape[0], vocab))
@@ -115,29 +125,29 @@ def law_of(draft: Draft, node: Array, vocab: int) -> Array:
 
 
 def proposal(q: Array, x: Array) -> Array:
-    """The law [B, V] that child x [B] is judged by: q, or certainty of x where q gives
-    x no chance."""
+    """Returns the law [B, V] that judges child x [B]: q, or all mass on x where q(x) =
+    0."""
     certain = q[jnp.arange(x.size), x] <= 0
     sure = jax.nn.one_hot(x, q.shape[-1], dtype=q.dtype)
     return jnp.where(certain[:, None], sure, q)
 
 
-def rest(r: Array, q: Array) -> Array:
-    """norm(max(0, r - q)) [B, V]; r where rounding leaves nothing of it."""
+def residual_law(r: Array, q: Array) -> Array:
+    """Returns norm(max(0, r - q)) [B, V]; r where rounding leaves nothing."""
     left = jnp.maximum(r - q, 0.0)
     mass = left.sum(-1, keepdims=True)
     return jnp.where(mass > 0, left / jnp.where(mass > 0, mass, 1.0), r)
 
 
-def without(q: Array, x: Array) -> Array:
-    """q [B, V] given that it is not x [B]; 0 where nothing else is left of it."""
+def exclude(q: Array, x: Array) -> Array:
+    """Returns q [B, V] conditioned on not being x [B]; 0 where q has no other id."""
     left = q.at[jnp.arange(x.size), x].set(0.0)
     mass = left.sum(-1, keepdims=True)
     return left / jnp.where(mass > 0, mass, 1.0)
 
 
-def along(draft: Draft, path: Array, n: Array, extra: Array) -> Array:
-    """tokens [B, G + 1] of a verdict: those of the path's n nodes, then the extra."""
+def path_tokens(draft: Draft, path: Array, n: Array, extra: Array) -> Array:
+    """Returns `Verdict.tokens` [B, G + 1]: the path's first n nodes, then `extra`."""
     tokens = jnp.take_along_axis(draft.tokens, path, axis=1)
     return token.emit(draft._replace(tokens=tokens), n, extra)
 

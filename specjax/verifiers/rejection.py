@@ -1,8 +1,10 @@
-"""Rejection sampling, to compare Algorithm 1 with: Appendix A.2.
+"""Rejection sampling, a baseline for Algorithm 1: Appendix A.2.
 
-As exact and never better: it accepts with probability p(x) / (M q(x)) for
-M = max_x p(x) / q(x), so that every id is accepted as rarely as the one that q misses
-most, and draws from p itself on a rejection. A q that misses an id of p accepts none.
+It is exact and never better than Algorithm 1: it accepts with probability p(x) / (M
+q(x)), where M = max_x p(x) / q(x), so the id that q underestimates most lowers the
+acceptance of every id. After a rejection it draws from p itself. A q that gives
+probability 0 to an id of p accepts nothing.
+
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -16,10 +18,11 @@ from specjax.verifiers import block, token
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """As `verifiers.token.verify`, with these acceptances and p for a residual."""
+    """Decides like `verifiers.token.verify`, with these acceptances and with p as
+    residual."""
     gamma = draft.tokens.shape[1]
     live = jnp.arange(gamma) < draft.num[:, None]
-    p, q = probs.dense(target), block.drafted_law(draft, target.logits.shape[-1])
+    p, q = probs.dense(target), block.draft_law(draft, target.logits.shape[-1])
     ratio = block.ratios(draft, p, q)
 
     # 1 / M = min_x q(x) / p(x), over the ids that the target can draw.

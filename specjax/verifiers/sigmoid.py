@@ -1,11 +1,12 @@
-"""Sigmoids for softmax: Wagner et al. (2024), Section 3.2.2. Lossy, without a bound.
+"""Sigmoids in place of softmax: Wagner et al. (2024), Section 3.2.2. Lossy, no bound.
 
-https://arxiv.org/abs/2406.11016. The weights p^, q^ are sigmoids of scaled logits:
-elementwise, and so cheap on a GPU, and nearly the same for every id. With the paper's
-constants nearly every draft is kept and the token after it is nearly uniform:
-reproduced to be measured beside exact rules, not to be decoded with. This is the rule
-as the paper prints it; `verifiers.sigmoid_released` is that of the authors' code, which
-draws the token after the kept drafts otherwise.
+https://arxiv.org/abs/2406.11016. The weights p^ and q^ are sigmoids of scaled logits:
+elementwise, therefore cheap on a GPU, and almost equal for every id. With the paper's
+constants nearly every draft is kept, and the token after it is almost uniform. The rule
+is here to be measured beside exact rules, not for use in decoding. It follows the
+paper's equations; `verifiers.sigmoid_released` follows the authors' code, which draws
+the token after the kept drafts differently.
+
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -37,41 +38,55 @@ MEANING = "beta = -alpha > 0, no bound"
 
 
 def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
-    """The rule with scale constants alpha < 0 < beta; noise is `verifiers.token.Noise`.
+    """Returns the rule with scale constants alpha < 0 < beta.
 
-    Weights, Eq. 5: p^ = 1 / (1 + exp(-(z - alpha) / (beta - alpha))) of the logit z of
-    the target divided by the temperature, q^ of the draft's. An id that top-k, top-p,
-    min-p or argmax removed has a logit of -inf there, so a weight of 0; a drafter that
-    is certain has a weight of 1 at its own token. Kept, Eq. 6: r < min(1, p^ / q^); the
-    paper has r <= min(1, p^ / q^), which differs only where both are equal, and would
-    keep an id of weight 0 at r = 0. After a rejection, Eq. 7: norm(max(0, p^ - q^)), or
-    norm(p^) where that is empty, as it may be, since weights do not sum to 1. After a
-    draft that is kept whole: norm(p^). dtype: of Eq. 5, "float32" (or wider, where
-    logits are) or "float16" for half precision as in the paper; what follows it is in
-    float32. Half precision ends at 65504: beyond it alpha and beta are infinite and
-    every weight is NaN. A comparison with NaN is false, so nothing is kept; the paper
-    does not say what is then drawn from a residual of NaN, and here every id that p
-    keeps is equally likely. Raises ValueError unless alpha < 0 < beta, both finite, or
-    for another dtype.
+    Its noise is `verifiers.token.Noise`.
+
+    Weights, Eq. 5: p^ = 1 / (1 + exp(-(z - alpha) / (beta - alpha))), where z is the
+    target's logit divided by the temperature; q^ is the same of the draft's logit. An
+    id removed by top-k, top-p, min-p or argmax has z = -inf and so weight 0. A
+    deterministic drafter has weight 1 at its own token.
+
+    Acceptance, Eq. 6: r < min(1, p^ / q^). The paper has r <= min(1, p^ / q^), which
+    differs only where both are equal, and would accept an id of weight 0 at r = 0.
+
+    Extra token: after a rejection norm(max(0, p^ - q^)), Eq. 7, or norm(p^) where that
+    is empty, which can happen since weights do not sum to 1. After a fully accepted
+    draft norm(p^).
+
+    Half precision ends at 65504: beyond it alpha and beta are infinite and every weight
+    is NaN. A comparison with NaN is false, so nothing is kept. The paper does not say
+    what is drawn from a residual of NaN; here every id that p keeps is then equally
+    likely.
+
+    Args:
+      alpha: negative scale constant.
+      beta: positive scale constant.
+      dtype: the precision of Eq. 5: "float32" (wider where logits are), or "float16",
+        the paper's half precision. Everything after Eq. 5 is in float32.
+
+    Raises:
+      ValueError: unless alpha < 0 < beta, both finite; and for another dtype.
     """
-    verify = decide(squashed(alpha, beta, dtype), _printed)
+    verify = build_verify(build_squash(alpha, beta, dtype), _extra_weights)
     rule = FusedRule(sigmoid=(alpha, beta)) if dtype == "float32" else None
     return Verifier(token.noise, verify, GUARANTEE, law=law, rule=rule)
 
 
-def decide(squash: Callable, end: Callable) -> Callable:
-    """The `verify` of a rule by sigmoids.
+def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
+    """Returns the `verify` of a sigmoid rule.
 
-    squash: (logits over the temperature, whether an id is kept) -> weights.
-    end: (row of p, p^, q^, whether the draft was kept whole) -> the weights [B, V] of
-    the token after the drafts that were kept.
+    Args:
+      squash: (logits over the temperature, whether each id is kept) -> weights.
+      extra_weights: (row of p, p^, q^, whether the draft was fully accepted) -> weights
+        [B, V] of the token after the kept drafts.
     """
-    dense, at = partial(_dense, squash), partial(_at, squash)
+    dense, at = partial(_dense_weights, squash), partial(_weights_at, squash)
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """As `verifiers.token.verify`, which see, with p^ and q^."""
+        """Decides like `verifiers.token.verify`, with p^ and q^."""
         gamma, vocab = draft.tokens.shape[1], target.logits.shape[-1]
         live = jnp.arange(gamma) < draft.num[:, None]
         p_x = at(probs.first(target, gamma), draft.tokens)
@@ -84,7 +99,8 @@ def decide(squash: Callable, end: Callable) -> Callable:
         n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 
         row = probs.take(target, n)
-        left = end(row, dense(row), _rejected(draft, n, vocab, dense), n == draft.num)
+        q = _rejected_weights(draft, n, vocab, dense)
+        left = extra_weights(row, dense(row), q, n == draft.num)
         tokens = token.emit(draft, n, probs.pick(left, noise.sample))
         residual = left if keep_residual else None
         return Verdict(n, tokens, ratio, residual=residual)
@@ -92,8 +108,11 @@ def decide(squash: Callable, end: Callable) -> Callable:
     return verify
 
 
-def _printed(row: Law, p: Array, q: Array, whole: Array) -> Array:
-    """Eq. 7, q^ being 0 after a whole draft; p^ where it is empty; 0 and not NaN."""
+def _extra_weights(row: Law, p: Array, q: Array, whole: Array) -> Array:
+    """Returns the weights of Eq. 7, or p^, or equal ones: the first that is not empty.
+
+    q^ is 0 after a fully accepted draft. NaN counts as 0.
+    """
     del whole
     left = jnp.fmax(p - q, 0.0)
     for other in (jnp.fmax(p, 0.0), support(row).astype(p.dtype)):
@@ -103,24 +122,31 @@ def _printed(row: Law, p: Array, q: Array, whole: Array) -> Array:
 
 
 def weights(alpha: float, beta: float, dtype: str = "float32") -> Callable:
-    """Eq. 5: Law [...] -> weights [..., V]. Raises ValueError as `build`."""
-    return partial(_dense, squashed(alpha, beta, dtype))
+    """Returns the function of Eq. 5: Law [...] -> weights [..., V].
+
+    Raises ValueError like `build`.
+    """
+    return partial(_dense_weights, build_squash(alpha, beta, dtype))
 
 
-def _dense(squash: Callable, law: Law) -> Array:
-    """Eq. 5 of every id, [..., V]."""
-    return squash(logits_of(law) * law.scale[..., None], support(law))
+def _dense_weights(squash: Callable, law: Law) -> Array:
+    """Returns Eq. 5 for every id, [..., V]."""
+    return squash(raw_logits(law) * law.scale[..., None], support(law))
 
 
-def _at(squash: Callable, law: Law, ids: Array) -> Array:
-    """Eq. 5 of one id a row: ids [...] -> weights [...]."""
-    z = jnp.take_along_axis(logits_of(law), ids[..., None], axis=-1)[..., 0]
-    return squash(z * law.scale, probs.at(_level(law), ids) > 0)
+def _weights_at(squash: Callable, law: Law, ids: Array) -> Array:
+    """Returns Eq. 5 for one id per row: ids [...] -> weights [...]."""
+    z = jnp.take_along_axis(raw_logits(law), ids[..., None], axis=-1)[..., 0]
+    return squash(z * law.scale, probs.at(_unit_law(law), ids) > 0)
 
 
-def squashed(alpha: float, beta: float, dtype: str, bounded: bool = False) -> Callable:
-    """(z, kept) -> Eq. 5 where `kept`, 0 elsewhere; `bounded`: 0 below alpha, 1 above
-    beta. Raises ValueError as `build`."""
+def build_squash(
+    alpha: float, beta: float, dtype: str, bounded: bool = False
+) -> Callable:
+    """Returns the function (z, kept) -> Eq. 5 where `kept`, and 0 elsewhere.
+
+    `bounded` makes it 0 below alpha and 1 above beta. Raises ValueError like `build`.
+    """
     if not -math.inf < alpha < 0 < beta < math.inf:
         raise ValueError(
             f"need alpha < 0 < beta, both finite; got {alpha}, {beta}: Wagner et al."
@@ -132,7 +158,7 @@ def squashed(alpha: float, beta: float, dtype: str, bounded: bool = False) -> Ca
     def squash(z: Array, kept: Array) -> Array:
         wide = z.dtype
         z = z.astype(jnp.float16) if dtype == "float16" else z
-        with np.errstate(over="ignore"):  # to infinity, as `build` tells
+        with np.errstate(over="ignore"):  # overflows to infinity, see `build`
             low, high = np.array([alpha, beta]).astype(z.dtype)
             width = high - low
         weight = jax.nn.sigmoid((z - low) / width)
@@ -144,8 +170,11 @@ def squashed(alpha: float, beta: float, dtype: str, bounded: bool = False) -> Ca
 
 
 def law(logits: Array, sampling: Sampling) -> Law:
-    """`probs.standardize` of logits [B, ..., V] but for its normaliser, which no
-    sigmoid reads; nothing is reduced over V where no filter or argmax asks for it."""
+    """Returns `probs.standardize(logits, sampling)` without its normalizer.
+
+    No sigmoid reads the normalizer. Unless a filter or argmax is used, nothing is
+    reduced over V. logits: [B, ..., V].
+    """
     if any(setting is not None for setting in sampling[1:]):
         return probs.standardize(logits, sampling)
     rows, vocab = logits.shape[:-1], logits.shape[-1]
@@ -154,8 +183,8 @@ def law(logits: Array, sampling: Sampling) -> Law:
         return tuple(probs.standardize(logits, sampling)[1:6])
 
     def plain() -> tuple[Array, ...]:
-        heat = sampling.temperature.reshape(-1, *(1,) * (logits.ndim - 2))
-        scale = jnp.broadcast_to(1 / heat, rows)
+        temperature = sampling.temperature.reshape(-1, *(1,) * (logits.ndim - 2))
+        scale = jnp.broadcast_to(1 / temperature, rows)
         zero = jnp.zeros_like(scale)
         last = jnp.full(rows, vocab - 1, jnp.int32)
         return scale, zero, zero - jnp.inf, last, zero
@@ -164,26 +193,26 @@ def law(logits: Array, sampling: Sampling) -> Law:
     return Law(logits, *jax.lax.cond(greedy, full, plain))
 
 
-def logits_of(law: Law) -> Array:
-    """Every logit of a law, [..., V], as it was written, float32 or wider."""
+def raw_logits(law: Law) -> Array:
+    """Returns all logits of a law, [..., V], in float32 or wider."""
     z = law.logits
     z = probs.table_rows(z, law.row) if isinstance(z, Table) else z
     return z.astype(jnp.promote_types(z.dtype, jnp.float32))
 
 
 def support(law: Law) -> Array:
-    """[..., V] bool: the ids that the law can draw, however unlikely."""
-    return probs.dense(_level(law)) > 0
+    """Returns which ids the law can draw, however unlikely; bool [..., V]."""
+    return probs.dense(_unit_law(law)) > 0
 
 
-def _level(law: Law) -> Law:
-    """Weight 1 at every id that is kept; NaN at one whose logit is -inf or NaN."""
+def _unit_law(law: Law) -> Law:
+    """Returns a law of weight 1 at each kept id, NaN where the logit is not finite."""
     zero = jnp.zeros_like(law.lse)
     return law._replace(scale=zero, top=zero, lse=zero)
 
 
-def _rejected(draft: Draft, n: Array, vocab: int, dense: Callable) -> Array:
-    """q^ [B, V] of the first rejected token; 0 where none was rejected."""
+def _rejected_weights(draft: Draft, n: Array, vocab: int, dense: Callable) -> Array:
+    """Returns q^ [B, V] of the first rejected token, 0 where none was rejected."""
     if draft.law is None or draft.tokens.shape[1] == 0:
         return token.rejected_law(draft, n, vocab)
     q = dense(probs.take(draft.law, jnp.minimum(n, draft.tokens.shape[1] - 1)))

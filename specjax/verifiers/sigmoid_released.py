@@ -1,10 +1,12 @@
-"""The sigmoids of Wagner et al. (2024) as the authors' code has them. Lossy, no bound.
+"""The sigmoid rule of Wagner et al. (2024) as in the authors' code. Lossy, no bound.
 
-https://github.com/dwgnr/optimized-speculative-sampling, beside `verifiers.sigmoid`,
-which is what the paper prints (https://arxiv.org/abs/2406.11016). Equations 5 and 6 are
-the same. The token after the kept drafts is drawn otherwise: their kernel takes
-sigmoids of the gamma rows of the drafts alone, so that after a whole draft the weights
-are the logits of the target's last row as they are; and no weight is below FLOOR.
+https://github.com/dwgnr/optimized-speculative-sampling. `verifiers.sigmoid` is the rule
+of the paper's equations (https://arxiv.org/abs/2406.11016). Equations 5 and 6 are the
+same here; the token after the kept drafts is drawn differently. The authors' kernel
+applies the sigmoid only to the gamma rows of drafted tokens, so after a fully accepted
+draft the weights are the plain logits of the target's last row, and no weight is below
+FLOOR.
+
 p is the target. Axes: B rows, V vocabulary.
 """
 
@@ -20,27 +22,31 @@ GUARD = 1e-6  # what the sum of a residual begins with
 
 
 def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
-    """The rule with scale constants alpha < 0 < beta; dtype and noise as of `sigmoid`.
+    """Returns the rule with scale constants alpha < 0 < beta; see `sigmoid.build`.
 
-    Kept as there (Eqs. 5 and 6), but for logits beyond alpha and beta, whose weights
-    are 0 and 1. After a rejection the weights are max(1e-5, max(0, p^ - q^) / (1e-6 +
-    b)), b their sum (Eq. 7 has no floor); after a draft that is kept whole max(1e-5, z)
-    of the target's logits z, divided by the temperature and filtered (the paper: p^).
-    All V ids may be drawn, those that top-k, top-p or min-p removed too, and of a large
-    vocabulary they have much of it. Their code only samples: a row of which a single id
-    is kept, as at temperature 0, stays that id here. Not reproduced: several texts at a
-    time, whose rows their code mixes up, and a sum b that leaves elements out. No
-    kernel of this project fuses it. Raises ValueError as `sigmoid.build`.
+    Drafts are kept as by `sigmoid` (Eqs. 5 and 6), except that logits below alpha have
+    weight 0 and logits above beta have weight 1. After a rejection the weights are
+    max(1e-5, max(0, p^ - q^) / (1e-6 + b)), where b is their sum (Eq. 7 has no floor).
+    After a fully accepted draft they are max(1e-5, z) for the target's logits z,
+    divided by the temperature and filtered (the paper: p^). Because of the floor every
+    one of the V ids may be drawn, including those removed by top-k, top-p or min-p; in
+    a large vocabulary these have much of the weight. The authors' code only samples;
+    here a row that keeps a single id, as at temperature 0, always draws that id.
+
+    Not reproduced: batches of several texts, whose rows the authors' code mixes up, and
+    a sum b that leaves elements out. No kernel of this project fuses this rule. Raises
+    ValueError like `sigmoid.build`.
     """
-    squash = sigmoid.squashed(alpha, beta, dtype, bounded=True)
-    verify = sigmoid.decide(squash, end)
+    squash = sigmoid.build_squash(alpha, beta, dtype, bounded=True)
+    verify = sigmoid.build_verify(squash, extra_weights)
     return Verifier(token.noise, verify, GUARANTEE, law=sigmoid.law)
 
 
-def end(row: Law, p: Array, q: Array, whole: Array) -> Array:
-    """Weights [B, V] of the token after the kept drafts, as of `sigmoid.decide`."""
+def extra_weights(row: Law, p: Array, q: Array, whole: Array) -> Array:
+    """Returns weights [B, V] of the token after the kept drafts; see
+    `sigmoid.build_verify`."""
     kept = sigmoid.support(row)
-    z = jnp.where(kept, sigmoid.logits_of(row) * row.scale[..., None], 0.0)
+    z = jnp.where(kept, sigmoid.raw_logits(row) * row.scale[..., None], 0.0)
     left = jnp.fmax(p - q, 0.0)
     left = left / (GUARD + left.sum(axis=1, keepdims=True))
     left = jnp.fmax(jnp.where(whole[:, None], z, left), FLOOR)

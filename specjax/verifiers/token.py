@@ -1,4 +1,5 @@
-"""Algorithm 1's verifier: accept drafted tokens one by one, mend the first rejected.
+"""The verifier of Algorithm 1: accepts drafted tokens in turn, redraws the first
+rejected.
 
 p is the target, q the drafter, as in Leviathan et al. (2023), Sections 2.3 and A.1.
 Axes: B rows, G = gamma, V vocabulary.
@@ -15,14 +16,19 @@ from specjax.types import Draft, FusedRule, Law, Verdict, Verifier
 
 
 class Noise(NamedTuple):
-    """Uniforms in [0, 1): `accept` [B, G] a slot, `sample` [B, 2] the extra token."""
+    """Uniform numbers in [0, 1) that one iteration uses.
+
+    accept: [B, G], one for each drafted token.
+    sample: [B, 2], for the extra token.
+    """
 
     accept: Array
     sample: Array
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
-    """The uniforms of the iteration that begins at `start`: request key [B]."""
+    """Returns the uniforms of the iteration that begins at `start`, from request keys
+    [B]."""
     del vocab
     coins = [(keys.ACCEPT, slot) for slot in range(gamma)]
     u = keys.several(keys.iteration(key, start), [*coins, (keys.SAMPLE, 0)])
@@ -59,7 +65,8 @@ def verify(
 
 
 def emit(draft: Draft, n: Array, extra: Array) -> Array:
-    """tokens [B, G + 1] of a verdict: n [B] drafted ones, then `extra` [B], then 0."""
+    """Returns `Verdict.tokens` [B, G + 1]: n [B] drafted ones, then `extra` [B], then
+    0."""
     n = n[:, None]
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
     slots = jnp.arange(drafted.shape[1])
@@ -67,7 +74,7 @@ def emit(draft: Draft, n: Array, extra: Array) -> Array:
 
 
 def rejected_law(draft: Draft, n: Array, vocab: int) -> Array:
-    """q_{n+1} [B, V] of the first rejected token; 0 where none was rejected."""
+    """Returns q_{n+1} [B, V] of the first rejected token; 0 where none was rejected."""
     gamma = draft.tokens.shape[1]
     if gamma == 0:
         return jnp.zeros((n.shape[0], vocab))

@@ -1,11 +1,13 @@
 """Traversal verification: decides on whole paths of a tree, from the leaves up.
 
-A node is decided after all that follow it were rejected, with what they left of its
-chance, so that a path is kept where a rule from the root down had given it up (Weng et
-al. 2025, https://arxiv.org/abs/2505.12398). As exact as recursive rejection, and on a
-chain it is block verification. It reads all rows of both laws.
-p is the target, q the drafter, w a node's chance to be kept given its path, as in
-`verifiers.block`. Axes: B rows, G nodes, V vocabulary.
+Weng et al. (2025), https://arxiv.org/abs/2505.12398. A node is decided after all of its
+descendants were rejected, with the probability that they left over, so a path can be
+kept that a rule working from the root down would have given up. It is as exact as
+recursive rejection, and on a chain it is block verification. It reads every row of both
+distributions.
+
+p is the target, q the drafter, and w the probability that a node is kept given its
+path, as in `verifiers.block`. Axes: B rows, G nodes, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -20,10 +22,16 @@ from specjax.verifiers import block, recursive, token
 
 
 class Walk(NamedTuple):
-    """Where each row is. at: [B] row of the call, 0 the root; child [B]: the node below
-    it that comes next, G for none. w [B, G + 1], r, q [B, G + 1, V]: of each row its
-    chance, the target's law less what was rejected below it, and the law of its next
-    child. done [B]. chance [B, G]: `Verdict.accept_prob`, of the nodes decided."""
+    """The position of each row in its tree.
+
+    at: [B], row of the call, 0 for the root.
+    child: [B], the child of that node to visit next, G for none.
+    w: [B, G + 1], the probability that each row of the call is kept.
+    r, q: [B, G + 1, V], for each row the target's distribution less what was rejected
+      below it, and the distribution of its next child.
+    done: [B] bool.
+    chance: [B, G], `Verdict.accept_prob` of the decided nodes.
+    """
 
     at: Array
     child: Array
@@ -34,14 +42,16 @@ class Walk(NamedTuple):
     chance: Array
 
 
-def build(replaced: bool = False) -> Verifier:
-    """The verifier of siblings drawn with replacement (`replaced`) or without it."""
+def build(with_replacement: bool = False) -> Verifier:
+    """Returns the verifier for siblings drawn with or without replacement."""
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """As `verifiers.recursive`. The noise must be fresh in every iteration, as that
-        of `verifiers.block`."""
+        """Decides like `verifiers.recursive`, from the leaves up.
+
+        The noise must be fresh in every iteration, as for `verifiers.block`.
+        """
         if draft.parent is None:
             return block.verify(target, draft, noise, keep_residual)
         parent, (batch, size) = draft.parent, draft.tokens.shape
@@ -82,7 +92,7 @@ def build(replaced: bool = False) -> Verifier:
             some = mass[:, None] > 0
             less = jnp.where(some, s / jnp.where(some, mass[:, None], 1.0), r_up)
             further = of_up(walk.q)
-            further = further if replaced else recursive.without(further, y)
+            further = further if with_replacement else recursive.exclude(further, y)
             put = probs.putting(jnp.where(back, up, size + 1), rows)
             w = put(w, jnp.where(up == 0, 1.0, rest))
             r, q = put(walk.r, less), put(walk.q, further)
@@ -91,22 +101,22 @@ def build(replaced: bool = False) -> Verifier:
             child = next_child(at, after)
             return Walk(at, child, w, r, q, walk.done | kept, chance)
 
-        walk = start(target, draft, live)
+        walk = initial_walk(target, draft, live)
         if size:
             walk = jax.lax.while_loop(lambda walk: ~walk.done.all(), step, walk)
         path, n = path_to(above, walk.at)
         weights = probs.taking(walk.at, rows)(walk.r)
         extra = probs.pick(weights, noise.sample)
-        kept = recursive.along(draft, path, n, extra)
+        kept = recursive.path_tokens(draft, path, n, extra)
         residual = weights if keep_residual else None
         return Verdict(n, kept, walk.chance, path, residual)
 
-    kinds = "with" if replaced else "without", "certain"
+    kinds = "with" if with_replacement else "without", "certain"
     return Verifier(token.noise, verify, siblings=kinds)
 
 
-def start(target: Law, draft: Draft, live: Array) -> Walk:
-    """At the root, before anything was decided."""
+def initial_walk(target: Law, draft: Draft, live: Array) -> Walk:
+    """Returns the walk at the root, before anything is decided."""
     (batch, size), r = draft.tokens.shape, probs.dense(target)
     parent, rows = draft.parent, jnp.arange(batch)
     q = jnp.zeros_like(r)
@@ -121,8 +131,11 @@ def start(target: Law, draft: Draft, live: Array) -> Walk:
 
 
 def path_to(above: Array, row: Array) -> tuple[Array, Array]:
-    """The nodes from the root to a row [B] of the call, [B, G], and how many [B].
-    above [B, G + 1]: of each row that of its parent."""
+    """Returns the nodes from the root to a row [B] of the call, [B, G], and their
+    number [B].
+
+    above: [B, G + 1], the parent row of each row.
+    """
     batch, count = above.shape
     rows, size = jnp.arange(batch), count - 1
     upwards = []

@@ -33,7 +33,7 @@ def drafts(siblings: str) -> list[Drafted]:
     """Two, in which the second row is greedy."""
     world = tiny.transformers()
     drafter = tree.build(world.draft, PARENT, siblings=siblings)
-    rule = recursive.build(replaced=siblings == "with")
+    rule = recursive.build(with_replacement=siblings == "with")
     decoder = Decoder(world.target, drafter, rule)
     return anew(decoder, BY_NAME["tree"].params(world), PROMPT, WRITTEN, HEAT)
 

@@ -138,7 +138,7 @@ def test_the_guides_own_parts_are_named_and_traced(my_parts):
     weighed = drafts.named("my_parts:weighed", target)
     assert weighed.regime == TABLE and weighed.params.shape == (target.vocab,)
     assert policies.named("my_parts:double:start=2").init(1, 3)[0] == 2
-    rule = verifiers.named("my_parts:short:most=1")
+    rule = verifiers.find("my_parts:short:most=1")
     fixture = next(t for t in certify.trials("my_parts:double") if t.gamma == 2).fixture
     assert certify.certify(rule, fixture, 2, 1).exact
 

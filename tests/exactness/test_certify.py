@@ -46,7 +46,7 @@ BRANCHING = {trial.fixture.name: trial for trial in tree_trials()}
 
 
 def certified(rule: str, *trial) -> certify.Certificate:
-    return certify.certify(verifiers.named(rule), *trial)
+    return certify.certify(verifiers.find(rule), *trial)
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def test_it_is_exact(rule, name):
         (rule, name)
         for rule in ("match", *TREES)
         for name, trial in BRANCHING.items()
-        if fits(verifiers.named(rule), trial.fixture)
+        if fits(verifiers.find(rule), trial.fixture)
     ],
 )
 def test_it_is_exact_on_trees(rule, name):
@@ -123,7 +123,9 @@ def test_nodes_chosen_among_drawn_ones_are_caught(rule):
 def test_traversal_is_exact_with_replacement_too():
     fixture, gamma, n = BRANCHING["tree, replaced"]
     claim = CLAIMS["traversal"]
-    whole = certify.certify(traversal.build(replaced=True), fixture, gamma, n, claim)
+    whole = certify.certify(
+        traversal.build(with_replacement=True), fixture, gamma, n, claim
+    )
     assert whole.broken == ()
     wrong = certify.certify(traversal.verifier, fixture, gamma, n, claim)
     assert "law" in wrong.broken  # siblings that were drawn otherwise
@@ -193,7 +195,7 @@ def test_wrong_noise_is_caught(noise):
 
 @each_rule
 def test_the_noise_is_independent(rule):
-    verifier, uniform = verifiers.named(rule), CLAIMS[rule].uniform
+    verifier, uniform = verifiers.find(rule), CLAIMS[rule].uniform
     assert certify.noise_p_value(verifier, 2, 3, uniform) > 1e-3
     if rule == "gumbel":  # uniforms do not pass for Gumbel variables
         wrong = Verifier(lambda *sizes: 3 * gumbel.noise(*sizes), gumbel.verify)

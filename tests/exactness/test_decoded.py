@@ -88,7 +88,7 @@ def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path)
         r"my_parts:repeat: no key serves two draws\nexact \(\d+ s\)\n",
         capsys.readouterr().out,
     )
-    assert guarantees.of("token", "my_parts:repeat") == "exact law"
+    assert guarantees.combine("token", "my_parts:repeat") == "exact law"
 
 
 SHARED = """
@@ -118,7 +118,9 @@ def test_a_draft_that_draws_twice_by_one_noise_is_not_certified(
     assert ended.value.code == 1
     assert ", p = 0; total variation 0.5" in (out := capsys.readouterr().out)
     assert "\nWRONG (" in out
-    assert guarantees.of("token", "shares:shared") == "not certified: shares:shared"
+    assert (
+        guarantees.combine("token", "shares:shared") == "not certified: shares:shared"
+    )
     with pytest.raises(SystemExit):
         certify.main(["--draft", "tree:q,width=2", "--rule", "kseq"])
     assert "is not for kseq: leave out --rule" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_no_key_serves_two_draws(name, gamma):
     ("rule", "gamma"),
     [
         pytest.param(rule, gamma, marks=() if (rule, gamma) == ("match", 3) else SLOW)
-        for rule in verifiers.spelled()
+        for rule in verifiers.spellings()
         for gamma in GAMMAS
     ],
 )
@@ -67,7 +67,7 @@ def test_of_every_rule(rule, gamma):
 @SLOW
 @pytest.mark.parametrize("rule", verifiers.names())
 def test_of_every_rule_and_kind_of_draft(rule):
-    assert draws.of_rule(verifiers.named(rule))[1] == []
+    assert draws.of_rule(verifiers.find(rule))[1] == []
 
 
 @SLOW

@@ -51,7 +51,7 @@ def test_texts_follow_the_target_and_those_of_a_fault_do_not(draft, gamma, rules
 def test_rules_for_trees_verify_chains_by_the_programs_of_others():
     chosen, alike = pairs.of_chains()
     assert {*chosen, *alike} == {*verifiers.names()}
-    rule, other = (verifiers.named(name) for name in ("token", "block"))
+    rule, other = (verifiers.find(name) for name in ("token", "block"))
     assert pairs.program(rule) != pairs.program(other)
 
 

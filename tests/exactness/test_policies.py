@@ -20,7 +20,7 @@ NAMES = WITHIN, "cost_table:v=1:1/2:1.1/3:1.2,c=0.1", "renewal:c=0.2,slope=0.1"
 
 def certified(rule: str, policy: Policy, n: int = 3) -> certify.Certificate:
     fixture = Fixture("policy", 2, table(2, 3), table(2, 4), policy=policy)
-    return certify.certify(verifiers.named(rule), fixture, 3, n, CLAIMS[rule])
+    return certify.certify(verifiers.find(rule), fixture, 3, n, CLAIMS[rule])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -52,30 +52,30 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", verifiers.names())
 def test_a_verifier_survives(name):
-    tally = soak.soak(verifiers.named(name), SEED, MIXED)
+    tally = soak.soak(verifiers.find(name), SEED, MIXED)
     counts = zip(soak.KINDS, tally.counts.tolist(), strict=True)
     assert not [(kind, count) for kind, count in counts if count]
     assert (tally.first == -1).all()
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in verifiers.names() if verifiers.named(name).siblings]
+    "name", [name for name in verifiers.names() if verifiers.find(name).siblings]
 )
 def test_a_verifier_of_trees_survives(name):
-    assert not soak.soak(verifiers.named(name), SEED, BRANCHED).counts.any()
+    assert not soak.soak(verifiers.find(name), SEED, BRANCHED).counts.any()
 
 
 @pytest.mark.parametrize("name", ["token", "gumbel", "recursive", "kseq"])
 def test_what_drafters_draw_follows_the_laws_that_they_carry(name):
     for chunk in (CHAINS, TREES):
-        tally = soak.soak(verifiers.named(name), SEED, chunk)
+        tally = soak.soak(verifiers.find(name), SEED, chunk)
         assert not tally.counts.any() and not tally.wrong_draws.any()
         assert tally.draws.shape[1] >= 3 and (tally.draws[1] > 100).all()
 
 
 @pytest.mark.parametrize(("name", "chunk"), [("token", CHAINS), ("kseq", TREES)])
 def test_draws_that_share_noise_are_told(name, chunk):
-    rule = verifiers.named(name)
+    rule = verifiers.find(name)
     again = rule._replace(guarantee="compiled anew")
     with pairs.one_slot(True):
         tally = soak.soak(again, SEED, chunk)
@@ -100,7 +100,7 @@ def test_draws_by_another_law_are_told(monkeypatch):
 
 
 def test_rows_of_another_branch_are_told_by_their_kind():
-    right = verifiers.named("recursive")
+    right = verifiers.find("recursive")
 
     def off_by_one(target, draft, noise, keep_residual=False):
         late = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=1), target)
@@ -198,7 +198,7 @@ def test_the_command_and_what_it_refuses(capsys, monkeypatch):
     broken = BROKEN["accepts at equality"][0]
     monkeypatch.setattr(soak.verifiers, "named", lambda name: broken)
     assert soak.main([*flags, "--rule", "token"]) == 1
-    assert "soak.replay(verifiers.named('token'), seed=5" in capsys.readouterr().out
+    assert "soak.replay(verifiers.find('token'), seed=5" in capsys.readouterr().out
     with pytest.raises(ValueError, match="row must be in 0"):
         soak.replay(token.verifier, 0, 0, soak.CHUNK)
     with pytest.raises(ValueError, match="numbered from 0"):

@@ -128,7 +128,7 @@ def test_the_demo_decodes_by_what_is_chosen(chosen):
         demo.make_parser().parse_args(["--kernels", "onepass", "--K", "2"])
     )
     sizes = fused.Sizes(1, 2, case.decoder.target.vocab)
-    assert asked == [("onepass", verifiers.named("token"), sizes)]
+    assert asked == [("onepass", verifiers.find("token"), sizes)]
     assert case.decoder.verifier is case.kernels.verifier
     assert case.kernels.record == RECORD
 

@@ -132,7 +132,7 @@ class Shared(NamedTuple):
 
 
 def player(case: Case) -> tuple:
-    return case.draft, for_rule(verifiers.named(case.rule))
+    return case.draft, for_rule(verifiers.find(case.rule))
 
 
 @cache
@@ -145,7 +145,7 @@ def program(shape_: Case, slots: int) -> Shared:
     drafts = [side(draft) for draft, _ in players]
     each = zip(drafts, players, strict=True)
     drafters = tuple(one.drafter(shape_.gamma, draw) for one, (_, draw) in each)
-    rules = tuple(tuple(map(verifiers.named, rules)) for rules in players.values())
+    rules = tuple(tuple(map(verifiers.find, rules)) for rules in players.values())
     params = Params(target.params, [draft.params for draft in drafts])
 
     @jax.jit

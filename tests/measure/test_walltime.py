@@ -147,7 +147,7 @@ def test_an_interval_draws_the_same_rounds_of_every_sample():
 
 
 def test_what_is_looped_is_a_target_call_and_a_draft():
-    rule = verifiers.named("gumbel")
+    rule = verifiers.find("gumbel")
     assert costs.Pair(*PAIR, 44, sides.reference(rule)).decoder(3).verifier is rule
     both, drafter = costs.Pair(*PAIR, 44), PAIR[1].drafter(3)
     (batch, *_), _ = walltime.batches(PROMPTS, SETTING._replace(temperature=1.0))

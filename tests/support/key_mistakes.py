@@ -21,7 +21,7 @@ BLANK = draws.blank()
 
 
 def chain(gamma: int, rule: str = "token", policy: str = "none") -> Decoder:
-    verifier = verifiers.named(rule)
+    verifier = verifiers.find(rule)
     drafter = autoregressive.build(BLANK, gamma, rollout.for_rule(verifier))
     return Decoder(BLANK, drafter, verifier, policies.named(policy))
 
@@ -29,7 +29,7 @@ def chain(gamma: int, rule: str = "token", policy: str = "none") -> Decoder:
 def branches(parent: tuple[int, ...], siblings: str = "without") -> Decoder:
     rule = "recursive" if siblings == "without" else "recursive_replaced"
     drafter = tree.build(BLANK, parent, siblings)
-    return Decoder(BLANK, drafter, verifiers.named(rule))
+    return Decoder(BLANK, drafter, verifiers.find(rule))
 
 
 def of_one_slot(monkeypatch: MonkeyPatch) -> Decoder:

@@ -148,14 +148,14 @@ WRONG = {
         },
     },
     "recursive": {
-        "without(walk.q, x)": {
+        "exclude(walk.q, x)": {
             "q of a sibling is not renormalised": "walk.q.at[rows, x].set(0.0)",
             "q of a sibling keeps the one before": "walk.q",
         },
         "jnp.where(down, child + 1, 0)": {
             "rows of another branch": "jnp.where(down, child, 0)"
         },
-        "rest(walk.r, q)": {
+        "residual_law(walk.r, q)": {
             "forgets a rejected sibling": "walk.r",
             "residual of the first child alone": "jnp.where("
             "(next_child(walk.at, walk.at) == child)[:, None], OLD, walk.r)",
@@ -169,7 +169,7 @@ WRONG = {
         },
         "jnp.where(left.any(-1, keepdims=True), left, p)": {
             "residual of recursive rejection": "jnp.where(count[:, None] == 2,"
-            " recursive.rest(recursive.rest(p, q), q), OLD)"
+            " recursive.residual_law(recursive.residual_law(p, q), q), OLD)"
         },
     },
     "traversal": {
@@ -177,7 +177,7 @@ WRONG = {
         "jnp.where(up == 0, 1.0, rest)": {
             "keeps the chance that it had": "jnp.where(up == 0, 1.0, w_up)"
         },
-        "recursive.without(further, y)": {"goes on with what was left of q": "further"},
+        "recursive.exclude(further, y)": {"goes on with what was left of q": "further"},
     },
     "greedy_block": {
         "now.q.at[:, depth].set(q)": {
@@ -409,7 +409,7 @@ CHOSEN = contextvars.ContextVar("the number that the noise of a certificate hold
 
 @functools.cache
 def numbered(rule: str) -> tuple[Verifier, Claim]:
-    right, claim = verifiers.named(rule), CLAIMS[rule]
+    right, claim = verifiers.find(rule), CLAIMS[rule]
 
     def noise(key: Array, start: Array, gamma: int, vocab: int) -> tuple:
         return right.noise(key, start, gamma, vocab), jnp.zeros_like(start)

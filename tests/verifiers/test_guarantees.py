@@ -36,33 +36,33 @@ def parts(tmp_path: Path, monkeypatch) -> Path:
 
 def test_what_was_certified_holds_until_its_file_changes(parts):
     rule, draft = "parts_of_mine:own", "parts_of_mine:draft"
-    assert guarantees.of("token", "copying", "adaptive") == "exact law"
-    assert guarantees.of(rule) == f"not certified: {rule}"
-    assert guarantees.of(rule, draft) == f"not certified: {rule}, {draft}"
-    guarantees.keep(rule, True)
-    guarantees.keep("token", True)  # ours needs no record
-    assert guarantees.of(rule) == "exact law"
-    assert guarantees.of(rule, draft) == f"not certified: {draft}"
+    assert guarantees.combine("token", "copying", "adaptive") == "exact law"
+    assert guarantees.combine(rule) == f"not certified: {rule}"
+    assert guarantees.combine(rule, draft) == f"not certified: {rule}, {draft}"
+    guarantees.record(rule, True)
+    guarantees.record("token", True)  # ours needs no record
+    assert guarantees.combine(rule) == "exact law"
+    assert guarantees.combine(rule, draft) == f"not certified: {draft}"
     assert [*guarantees.read()] == [rule]
     parts.write_text(SOURCE + "\n")
-    assert guarantees.of(rule) == f"not certified: {rule}"
-    guarantees.keep(rule, True)
-    guarantees.keep(rule, False)  # it fails now
-    assert guarantees.of(rule) == f"not certified: {rule}"
-    guarantees.path().write_text("{")
-    assert guarantees.of(rule, None, "none") == f"not certified: {rule}"
+    assert guarantees.combine(rule) == f"not certified: {rule}"
+    guarantees.record(rule, True)
+    guarantees.record(rule, False)  # it fails now
+    assert guarantees.combine(rule) == f"not certified: {rule}"
+    guarantees.file_path().write_text("{")
+    assert guarantees.combine(rule, None, "none") == f"not certified: {rule}"
 
 
 def test_a_rule_that_says_that_it_is_lossy_is_believed(parts):
-    assert guarantees.of("parts_of_mine:loose", "parts_of_mine:draft").startswith(
+    assert guarantees.combine("parts_of_mine:loose", "parts_of_mine:draft").startswith(
         "lenient: "
     )
 
 
 def test_no_kernel_stands_for_a_verdict_of_ones_own(parts):
     """Though it was made of a rule for which one does."""
-    assert verifiers.named("parts_of_mine:own").rule is None
-    assert verifiers.named("parts_of_mine:alias").rule == verifiers.named("token").rule
+    assert verifiers.find("parts_of_mine:own").rule is None
+    assert verifiers.find("parts_of_mine:alias").rule == verifiers.find("token").rule
 
 
 def test_measure_says_that_nobody_knows():

@@ -205,9 +205,11 @@ def test_equal_logits_are_strict_at_l_of_1_only():
     assert (strict.tokens.tolist(), loose.tokens.tolist()) == ([[1, 0]], [[2, 2]])
     p = standardize(jnp.array([[[1.0, 0.0, -0.5]]]), Sampling(jnp.zeros(1)))
     ids = jnp.array([[1]])
-    share = float(probs.at(lenient.relative(p), ids)[0, 0])
-    assert lenient.tolerated(p, ids, share)
-    assert not lenient.tolerated(p, ids, float(np.nextafter(np.float32(share), 1)))
+    share = float(probs.at(lenient.relative_weights(p), ids)[0, 0])
+    assert lenient.within_lenience(p, ids, share)
+    assert not lenient.within_lenience(
+        p, ids, float(np.nextafter(np.float32(share), 1))
+    )
 
 
 @pytest.mark.parametrize(

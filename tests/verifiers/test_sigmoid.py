@@ -221,7 +221,7 @@ def test_an_unlikely_id_is_not_a_removed_one():
 
 def test_it_is_labelled_and_wrong_constants_are_named():
     assert build(1e4).guarantee.startswith("lossy: ")
-    released = verifiers.named("sigmoid_released")
+    released = verifiers.find("sigmoid_released")
     assert "authors' code" in released.guarantee and released.rule is None  # no kernel
     for message, *constants in (
         ("alpha < 0 < beta", 1.0, 10.0),

@@ -151,7 +151,7 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
 
 def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Given:
     sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
-    rule = verifiers.named(setting.rule)
+    rule = verifiers.find(setting.rule)
     chosen = fused.choose(asked, rule, sizes, DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
     return begun(

@@ -70,7 +70,7 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
         **setting._asdict(),
         "prompts": len(task.prompts.tokens),
         "texts": count,
-        "guarantee": guarantees.of("token", pair.draft.name),
+        "guarantee": guarantees.combine("token", pair.draft.name),
         "kernels": pair.kernels.record,
         **rate(calls, setting),
     }

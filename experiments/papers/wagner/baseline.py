@@ -53,7 +53,7 @@ def verify(
 
 def softmax(law: Law) -> Array:
     """Eq. 4: all rows as probabilities, [..., V]; removed ids have 0."""
-    z = sigmoid.logits_of(law) * law.scale[..., None]
+    z = sigmoid.raw_logits(law) * law.scale[..., None]
     z = written(jnp.where(sigmoid.support(law), z, -jnp.inf))
     top = written(z.max(-1, keepdims=True))
     weights = written(jnp.exp(z - top))

@@ -41,12 +41,12 @@ def replays(pair: tuple[str, str] = ("code_target", "code_small")) -> dict:
 
 
 def told() -> dict[str, str]:
-    return {name: verifiers.named(name).guarantee for name in RULES}
+    return {name: verifiers.find(name).guarantee for name in RULES}
 
 
 def decoded(rule: str, target: Side, draft: Side) -> Iterator[list[dict]]:
     """The steps of each seed's text."""
-    verifier, seen = verifiers.named(rule), []
+    verifier, seen = verifiers.find(rule), []
     drafter = draft.drafter(GAMMA, rollout.for_rule(verifier))
     decoder = Decoder(target.model, drafter, watched(verifier, seen))
     prompt, ends = figure1.begin(target, PROMPT)
@@ -111,7 +111,7 @@ def told_of(rule: str, step: dict) -> dict:
     """What means something of a rule: where the target's coins drew the draft, p(x) is
     no chance of it; a rule that draws the target's own token first has no residual."""
     slots, likely = step["slots"], step["likely"]
-    if verifiers.named(rule).coupled:
+    if verifiers.find(rule).coupled:
         slots = [[*slot[:3], None] for slot in slots]
     if rule in OWN:
         likely = [[*it[:3], None] for it in likely]

@@ -152,7 +152,7 @@ def test_both_rules_by_sigmoids_are_named_apart():
     assert len(rules) == len(both) == 16
     assert rules["sigmoid_1e3_top50"] == "sigmoid:1000"
     assert rules["sigmoid_released_1e4"] == "sigmoid_released:10000"
-    assert all(verifiers.named(rule).guarantee for rule in rules.values() if rule)
+    assert all(verifiers.find(rule).guarantee for rule in rules.values() if rule)
 
 
 BAD = [
