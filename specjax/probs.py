@@ -149,7 +149,7 @@ def at(law: Law, ids: Array) -> Array:
     return jnp.where(kept, jnp.exp((z - law.top) * law.scale - law.lse), 0.0)
 
 
-def unheated(law: Law, ids: Array) -> Array:
+def at_temperature_one(law: Law, ids: Array) -> Array:
     """The probability of one id a row by the logits themselves, at temperature 1 and
     with nothing cut: ids [...] -> [...]. Of a greedy law it says how sure it is."""
     least = jnp.full_like(law.top, -jnp.inf)

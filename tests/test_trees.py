@@ -89,10 +89,14 @@ def test_no_tree_keeps_more_than_the_likeliest():
         untried -= share
     best = likeliest.build(accept)
     for nodes in range(1, 6):
-        every = [likeliest.kept(accept, parent) for parent in all_trees(nodes)]
-        assert likeliest.kept(accept, best(nodes)) == pytest.approx(max(every))
+        every = [
+            likeliest.expected_tokens(accept, parent) for parent in all_trees(nodes)
+        ]
+        assert likeliest.expected_tokens(accept, best(nodes)) == pytest.approx(
+            max(every)
+        )
     wanted = {2: 1.60, 4: 2.18, 8: 2.64, 16: 3.08, 32: 3.50, 64: 3.89}
-    got = {n: likeliest.kept(accept, best(n - 1)) for n in wanted}
+    got = {n: likeliest.expected_tokens(accept, best(n - 1)) for n in wanted}
     assert got == pytest.approx(wanted, abs=5e-3)
     assert all((np.diff(trees.depths(best(n - 1))) >= 0).all() for n in wanted)
 

@@ -40,7 +40,7 @@ def build(draft: str, gamma: int, policy: str, texts: int, seed: int) -> Measure
     """A row of the table. draft: a name of `small_drafts.named`. texts: of a pair, in
     calls of `sampled.ROWS`. Raises ValueError for what is no draft or policy."""
     side = small_drafts.named(draft, sampled.target())
-    policies.named(policy)
+    policies.find(policy)
     run = partial(measure, side, draft, gamma, policy, -(-texts // sampled.ROWS), seed)
     return Measurement(run, __name__, dtype="float32", seed=seed)
 
@@ -55,7 +55,7 @@ def measure(
     not. least_p: of right pairs. most_visible: their largest `visible`.
     """
     chosen, alike = of_chains() if side.drafter(gamma).siblings is None else ([], {})
-    found = judged(side, gamma, policies.named(policy), chosen, calls, seed)
+    found = judged(side, gamma, policies.find(policy), chosen, calls, seed)
     faults = [fault for pair in found for fault in pair["faults"]]
     return {
         "draft": name,

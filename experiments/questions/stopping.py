@@ -55,7 +55,7 @@ def watcher() -> Policy:
         total = weight.sum(-1)
         logs = jnp.log(jnp.where(weight > 0, weight, 1.0))
         entropy = jnp.log(total) - (weight * logs).sum(-1) / total
-        own = jnp.log(probs.unheated(law, token))
+        own = jnp.log(probs.at_temperature_one(law, token))
         each = jnp.stack([own, -jnp.log(total), entropy], -1)
         return seen.at[:, slot].set(each), jnp.ones(token.shape, bool)
 

@@ -34,7 +34,7 @@ def current(measured: dict) -> dict:
         return measured
     nothing = [None] * len(measured["gamma"])
     it = measured | dict.fromkeys(PREDICTION, nothing)
-    steps, costs = it["step_ms"], speedup.costs(it)
+    steps, costs = it["step_ms"], speedup.step_costs(it)
     rest = [ms / it["target_ms"] - x for ms, x in zip(steps, costs, strict=True)]
     it |= {"overhead": rest, "overhead_se": nothing}
     it |= dict.fromkeys((f"best_{name}" for name in PREDICTION), None)

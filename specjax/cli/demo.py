@@ -152,7 +152,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     chosen = fused.choose(flags.kernels, verifiers.find(flags.rule), shape)
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
-    policy = policies.named(flags.policy)
+    policy = policies.find(flags.policy)
     decoder = Decoder(target.model, drafter, chosen.verifier, policy)
     known = [x for x in (target.model.slots, drafter.slots) if x is not None]
     most = min(known) - flags.n_tokens_to_generate if known else None

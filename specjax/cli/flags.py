@@ -67,7 +67,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "policy": dict(
         default="none",
-        type=checked(policies.named),
+        type=checked(policies.find),
         help=f"how much of gamma is drafted: {POLICIES}, or {OWN}",
     ),
     "data": dict(help=f"JSON lines: {PROMPT}"),

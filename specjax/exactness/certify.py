@@ -326,7 +326,7 @@ def main(arguments: list[str] | None = None) -> None:
 def tabled(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
     """Prints the table; what --json tells of it."""
     with parser.refusing():
-        policies.named(policy)
+        policies.find(policy)
         for name in chosen:
             check(name, verifiers.find(name), CLAIMS.get(name, UNKNOWN))
     with console.stops(lambda: "the lines above are whole"):

@@ -218,7 +218,7 @@ def look(
     baseline = build_text(Decoder(target.model), sizes, read, in_order(setting.tokens))
     whole = jax.jit(partial(in_one_call, target.model, sizes))
     drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
-    rules = kernels.verifier, policies.named(setting.policy)
+    rules = kernels.verifier, policies.find(setting.policy)
     decoders = [Decoder(target.model, drafter, *rules) for drafter in drafters]
     checkers = [build_checker(decoder, sizes, whole) for decoder in decoders]
     margins, seen = [], [[] for _ in checkers]
@@ -241,7 +241,7 @@ def check(
     """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
     sides.check(*pair, with_alpha=False)
     verifiers.find(setting.rule)
-    policies.named(setting.policy)
+    policies.find(setting.policy)
     if not setting.gammas or min(setting.gammas) < 1:
         raise ValueError(f"gammas must be at least 1; got {setting.gammas}")
     if min(setting.texts, setting.tokens, setting.batch) < 1:

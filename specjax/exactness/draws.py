@@ -294,7 +294,7 @@ def shapes(most: int) -> Iterator[tuple[int, ...]]:
                 if node:
                     parent.append(latest[own - 1] - 1)
                 latest[own] = node
-            yield likeliest.in_levels(parent)
+            yield likeliest.sort_by_depth(parent)
             deep = [node for node, own in enumerate(depth) if own > 1]
             if not deep:
                 break

@@ -256,8 +256,8 @@ def trials(policy: str = "adaptive") -> list[Trial]:
     ragged = plain._replace(name="ragged", num=lambda prefix: (1 + sum(prefix)) % 3)
     adapted = Fixture(policy, 2, table(2, 3), table(2, 4))
     few = "adaptive:start=2" if policy == "adaptive" else policy  # of its gamma, 3
-    adapted = adapted._replace(policy=policies.named(few))
-    within = policies.named("confidence:start=0.5,step=0.2")
+    adapted = adapted._replace(policy=policies.find(few))
+    within = policies.find("confidence:start=0.5,step=0.2")
     stops = adapted._replace(name="stops within a draft", policy=within)
     hot = np.float32([0, -np.inf, -np.inf])
     even = np.float32([0, 2**-12, -(2**-12)])

@@ -46,7 +46,7 @@ def case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
       ValueError: There is no such draft, rule or policy, or no rule takes the draft.
     """
     side, model = small_drafts.named(name, sampled.target()), sampled.target().model
-    gamma, how = GAMMA, policies.named(policy)
+    gamma, how = GAMMA, policies.find(policy)
     if side.drafter(gamma).siblings is not None:
         gamma = NODES
 

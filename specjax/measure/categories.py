@@ -235,7 +235,7 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
         "conditional": shares,
         "joint": [float(x) for x in (lengths > at).mean(1)],
         "alpha": alpha and alpha.value,
-        "alpha_se": alpha and estimate.known(alpha.se),
+        "alpha_se": alpha and estimate.nan_to_none(alpha.se),
         "tokens_per_second": {k: float(x.mean()) for k, x in speeds.items()},
         "best_speedup": value,
         "best_speedup_ci": speedup.interval(value, error, len(asked)),

@@ -91,7 +91,9 @@ def of_these(
         # Coins, and texts other than those scored: of the sum of the differences.
         several = len(batches) > 1
         luck = np.std(np.subtract(steps, expected), ddof=1) if several else np.nan
-        columns["steps_se"].append(estimate.known(float(luck * len(batches) ** 0.5)))
+        columns["steps_se"].append(
+            estimate.nan_to_none(float(luck * len(batches) ** 0.5))
+        )
         every = sum(float(law @ np.arange(law.size)) for law in laws)
         columns["predicted_tokens_per_call"].append(scores.p.size / every)
     return columns

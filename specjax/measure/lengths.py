@@ -63,7 +63,7 @@ def recorder() -> Policy:
         return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma))
 
     def go_on(sure: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
-        own = probs.unheated(law, token)
+        own = probs.at_temperature_one(law, token)
         return sure.at[:, slot].set(own), jnp.ones(token.shape, bool)
 
     def update(budget: Array, sure: Array, info: Info) -> tuple[Array, Array]:

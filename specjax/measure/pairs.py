@@ -118,7 +118,7 @@ def lengths(
     once (`specjax.measure.lengths`). adapting: names of policies. Args and Raises as
     `alpha`."""
     for name in adapting:
-        policies.named(name)
+        policies.find(name)
     pair, how = drafts.paired(target, draft), (costs, gammas, adapting)
     return of_texts(measure_lengths, pair, protocol, read, *how)
 
@@ -211,7 +211,7 @@ def timed(
 def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
     """The task of a protocol."""
     verifiers.find(protocol.rule)
-    policies.named(protocol.policy)
+    policies.find(protocol.policy)
     probs.check_numbers(temperature=protocol.temperature, **truncation(protocol))
     return read(protocol.task, target)
 
@@ -270,7 +270,7 @@ def measure_alpha(
 def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
     """The sum of beta and the number of tokens of each text, text by text, so that two
     drafts of one target can be compared on the same texts."""
-    beta, tokens = estimate.by_text(scores.beta, scores.sequence)
+    beta, tokens = estimate.totals_by_text(scores.beta, scores.sequence)
     return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
 
 

@@ -99,9 +99,15 @@ def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict
     Without nan, which JSON lacks: the error of a single sequence is None. scores: None
     for a draft without a law, which may draft less than gamma tokens, or a rule that is
     not one of BY_RATIO: alpha is then the share of drafted tokens that was accepted."""
-    counted = calls.accepted, calls.tested, calls.calls
     if scores is not None:
-        four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
+        four = estimate.all_four(
+            scores.beta,
+            scores.sequence,
+            accepted=calls.accepted,
+            tested=calls.tested,
+            calls=calls.calls,
+            gamma=gamma,
+        )
     else:
         four = {"counts": kept(calls.accepted, calls.tested)}
     return console.plain(four)
@@ -141,5 +147,8 @@ def outside(text: Text, scores: Scores | None) -> dict[str, float | None]:
     if scores is not None and not inside.all():
         beta, sequence = scores.beta[~inside], scores.sequence[~inside]
         alpha = estimate.rao_blackwell(beta, sequence)
-        row |= {"alpha_fresh": alpha.value, "alpha_fresh_se": estimate.known(alpha.se)}
+        row |= {
+            "alpha_fresh": alpha.value,
+            "alpha_fresh_se": estimate.nan_to_none(alpha.se),
+        }
     return row

@@ -173,7 +173,7 @@ def decode(
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = width(prompts) + protocol.new_tokens + 2 * spare
     drafter = draft.drafter(protocol.gamma, kernels.draw)
-    adapting = policies.named(protocol.policy)
+    adapting = policies.find(protocol.policy)
     decoder = Decoder(target.model, drafter, kernels.verifier, adapting)
     programs = generate.build_programs(decoder, slots)
     params = Params(target.params, draft.params)

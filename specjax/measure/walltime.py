@@ -63,7 +63,7 @@ def check(target: Side, draft: Side, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     sides.check(target, draft, with_alpha=False)
     verifiers.find(setting.rule)
-    policies.named(setting.policy)
+    policies.find(setting.policy)
     probs.check_numbers(temperature=setting.temperature, **truncation(setting))
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
@@ -139,7 +139,7 @@ def prepare(
     """The pair with room for the longest text. kernels: as of `measure`."""
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
     kernels = kernels or reference(verifiers.find(setting.rule))
-    return costs.Pair(target, draft, slots, kernels, policies.named(setting.policy))
+    return costs.Pair(target, draft, slots, kernels, policies.find(setting.policy))
 
 
 def plain(setting: WalltimeSetting) -> bool:
@@ -168,7 +168,7 @@ def describe(
         "slots": slots,
         "tokens": int(alpha.count),
         "alpha": alpha.value,
-        "alpha_se": estimate.known(alpha.se),
+        "alpha_se": estimate.nan_to_none(alpha.se),
         "gamma": list(gammas),
         "timed": timing.timed(gammas, seconds),
     }

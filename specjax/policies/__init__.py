@@ -1,6 +1,6 @@
-"""Who decides how much to draft next, from what was accepted so far (Section 3.5).
+"""The policies that choose how much to draft next, from past acceptances (Section 3.5).
 
-Each is named here, so that configurations and commands can name it.
+`POLICIES` gives each the name that configurations and commands use.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from specjax.types import Info, Policy, Sampling
 
 
 def none() -> None:
-    """No policy: gamma tokens are drafted every time."""
+    """Stands for no policy: every draft has gamma tokens."""
 
 
-# Each is a function of its options, `adaptive:start=3,least=2`.
+# The functions take the options of a name, as in `adaptive:start=3,least=2`.
 POLICIES: dict[str, Callable[..., Policy | None]] = {
     "none": none,
     "adaptive": heuristic,
@@ -29,20 +29,27 @@ POLICIES: dict[str, Callable[..., Policy | None]] = {
     "cost_table": cost_table,
     "renewal": renewal,
 }
-__all__ = ["POLICIES", "cost_table", "heuristic", "named", "renewal", "threshold"]
+__all__ = ["POLICIES", "cost_table", "find", "heuristic", "renewal", "threshold"]
 
 
-def named(name: str) -> Policy | None:
-    """The policy of a name: "none" always drafts gamma tokens; "adaptive", or with its
-    options "adaptive:start=3"; or one of one's own, "my_module:my_policy". Raises
-    ValueError for a name that stands for none, for options that are none, or for a
-    policy of one's own that fails."""
+def find(name: str) -> Policy | None:
+    """Returns the policy that a name stands for.
+
+    Args:
+      name: "none", which always drafts gamma tokens; a policy of this package such as
+        "adaptive", with its options as in "adaptive:start=3"; or a custom one,
+        "my_module:my_policy".
+
+    Raises:
+      ValueError: if there is no such policy, if it does not take these options, or if a
+        custom policy fails.
+    """
     bare, _, options = name.partition(":")
     if bare in POLICIES:
         return built(name, POLICIES[bare], options)
     if not is_own(name):
-        known = ", ".join(POLICIES)
-        raise ValueError(f"no policy {name!r}: choose one of {known} or module:name")
+        choices = ", ".join(POLICIES)
+        raise ValueError(f"no policy {name!r}: choose one of {choices} or module:name")
     policy = load(name, Policy)
     check(name, policy)
     return policy
@@ -51,24 +58,32 @@ def named(name: str) -> Policy | None:
 def check(name: str, policy: Policy) -> None:
     """Raises ValueError for a policy that does not keep to its contract."""
 
-    def twice() -> tuple:
-        budget, carry = told = policy.init(2, 3)
+    def run_once() -> tuple:
+        initial = after_token = policy.init(2, 3)
+        budget, carry = initial
         some = jnp.ones(2, jnp.int32)
         if policy.go_on is not None:
             law = probs.standardize(jnp.zeros((2, 3)), Sampling(jnp.ones(2)))
-            after, going = policy.go_on(carry, law, some, 0)
-            told = jnp.where(going, budget, 0), after
-        blocks = jnp.ones((2, 3)), jnp.ones((2, 3), jnp.int32)
-        info = Info(some, some, some, some, *blocks, some > 0)
-        return (budget, carry), told, policy.update(budget, told[1], info)
+            carry, going = policy.go_on(carry, law, some, 0)
+            after_token = jnp.where(going, budget, 0), carry
+        info = Info(
+            drafted=some,
+            accepted=some,
+            tested=some,
+            emitted=some,
+            accept_prob=jnp.ones((2, 3)),
+            tokens=jnp.ones((2, 3), jnp.int32),
+            full=some > 0,
+        )
+        return initial, after_token, policy.update(budget, carry, info)
 
     try:
-        each = jax.eval_shape(twice)
-    except Exception as error:  # whatever a policy of one's own does
+        each = jax.eval_shape(run_once)
+    except Exception as error:  # a custom policy may raise anything
         raise ValueError(f"{name} fails: {of(error)}") from error
     shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(x)] for x in each]
     if not shapes[0] == shapes[1] == shapes[2] or each[0][0].shape != (2,):
         raise ValueError(
-            f"{name}: init and update must return (budget [B] int32, carry), of one"
-            " shape and dtype each time, and go_on (such a carry, bool [B])"
+            f"{name}: init and update must return (budget [B] int32, carry) with the"
+            " same shapes and dtypes, and go_on must return (such a carry, bool [B])"
         )

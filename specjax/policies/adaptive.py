@@ -1,7 +1,8 @@
-"""How much to draft next, from what was accepted so far (Section 3.5).
+"""A policy that drafts more after a full acceptance and less otherwise (Section 3.5).
 
-Only past measurements enter, so the choice cannot look at the tokens it decides about,
-and the output keeps the target's law. Axes: B rows, G = gamma, the most ever drafted.
+Only past measurements enter, so the choice does not depend on the tokens that it
+decides about, and the output keeps the target's law. Axes: B rows, G = gamma, the
+longest draft.
 """
 
 import jax.numpy as jnp
@@ -11,8 +12,11 @@ from specjax.types import Info, Policy
 
 
 def heuristic(start: int = 5, up: int = 2, down: int = 1, least: int = 1) -> Policy:
-    """Begins with `start` tokens; `up` more if all were accepted, else `down` less. The
-    schedule of Wagner et al. (2024), Section 4.1."""
+    """Returns the schedule of Wagner et al. (2024), Section 4.1.
+
+    It starts with `start` tokens, then adds `up` if all were accepted and subtracts
+    `down` otherwise, down to `least`. Raises ValueError unless 1 <= least <= start.
+    """
     if not 1 <= least <= start:
         raise ValueError(f"need 1 <= least <= start; got least={least}, start={start}")
 

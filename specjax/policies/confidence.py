@@ -1,8 +1,9 @@
-"""Stops a draft after a token that its drafter was not sure of (Section 3.5).
+"""A policy that stops a draft after a token its drafter was not sure of (Section 3.5).
 
-The threshold of `assistant_confidence_threshold` in Hugging Face transformers, but that
-it follows the acceptance of each row as it decodes. How sure a drafter is: q(x) of the
-token that it drew, by its logits at temperature 1. Axes: B rows, G = gamma.
+This is the threshold of `assistant_confidence_threshold` in Hugging Face transformers,
+but here it follows the acceptance of each row during decoding. The confidence of a
+drafter is q(x) of the token that it drew, from its logits at temperature 1. Axes: B
+rows, G = gamma.
 """
 
 import jax.numpy as jnp
@@ -11,14 +12,17 @@ from jax import Array
 from specjax import probs
 from specjax.types import Info, Law, Policy
 
-WIDTHS = 2, 4, 8  # of the target's call
+WIDTHS = 2, 4, 8  # `Policy.widths`
 
 
 def threshold(start: float = 0.2, step: float = 0.02, whole: float = 0.4) -> Policy:
-    """Begins with the threshold `start` and moves it by at most `step` after each call,
-    towards the one at which a share `whole` of drafts is kept whole: up where drafts
-    end in a rejection more often, down where they do less. Raises ValueError for one of
-    them outside of [0, 1]."""
+    """Returns the policy with a confidence threshold that adapts to each row.
+
+    The threshold starts at `start` and moves by at most `step` after each call, towards
+    the value at which a share `whole` of the drafts is fully accepted: up where fewer
+    drafts are fully accepted, down where more are. Raises ValueError for a number
+    outside [0, 1].
+    """
     if not all(0 <= x <= 1 for x in (start, step, whole)):
         raise ValueError(
             f"start, step and whole must be in [0, 1]; got {start}, {step}, {whole}"
@@ -29,7 +33,7 @@ def threshold(start: float = 0.2, step: float = 0.02, whole: float = 0.4) -> Pol
 
     def go_on(least: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
         del slot
-        return least, probs.unheated(law, token) >= least
+        return least, probs.at_temperature_one(law, token) >= least
 
     def update(budget: Array, least: Array, info: Info) -> tuple[Array, Array]:
         moved = jnp.clip(least - step * (info.full.astype(least.dtype) - whole), 0, 1)

@@ -1,8 +1,9 @@
-"""Chooses gamma from what each costs, and what was accepted so far (Section 3.5).
+"""A policy that chooses gamma from the cost of each length and past acceptances.
 
-Serving engines switch between a few lengths by a running acceptance, as SGLang does;
-here by the cost a token of each, (c gamma + v(gamma)) / E(tokens) of Theorem 3.8 with
-the measured v. Axes: B rows, W lengths.
+Serving engines, for example SGLang, switch between a few lengths by a running
+acceptance rate. This policy minimizes the cost per token of each length, (c gamma +
+v(gamma)) / E(tokens) of Theorem 3.8 with the measured v (Section 3.5). Axes: B rows, W
+lengths.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,11 @@ from specjax.types import Info, Policy
 
 
 class Carry(NamedTuple):
-    """tested, kept [B]: drafted tokens, the longer ago the less each counts."""
+    """The discounted counts of a row: older tokens count less.
+
+    tested: [B], drafted tokens that were decided on.
+    kept: [B], those of them that were kept.
+    """
 
     tested: Array
     kept: Array
@@ -27,10 +32,18 @@ def cost_table(
     margin: float = 0.05,
     memory: float = 50,
 ) -> Policy:
-    """v: lengths, with what the target's call on each costs, in calls on one token. c:
-    what a drafted token costs (Definition 3.7). margin: by which share the cost a token
-    must fall for the length to change. memory: how many tested tokens are remembered.
-    Raises ValueError for a table that is none, or numbers out of range."""
+    """Returns the policy that minimizes the cost per token.
+
+    Args:
+      v: lengths, and the cost of the target's call on each, in units of its call on one
+        token: "1:1/2:1/4:1.1".
+      c: the cost of a drafted token (Definition 3.7).
+      margin: the share by which the cost per token must fall before the length changes.
+      memory: the number of tested tokens that are remembered.
+
+    Raises:
+      ValueError: for a malformed table, or numbers out of range.
+    """
     try:
         pairs = sorted(
             (int(g), float(x)) for g, x in (w.split(":") for w in v.split("/"))
@@ -44,25 +57,25 @@ def cost_table(
             f" v={v}, c={c}, margin={margin}, memory={memory}"
         )
 
-    def fitting(gamma: int) -> np.ndarray:
-        """Which lengths a draft of `gamma` has; the least stands in for none."""
+    def is_possible(gamma: int) -> np.ndarray:
+        """Returns which lengths are at most gamma; the smallest always counts."""
         return lengths <= max(gamma, lengths[0])
 
     def best(carry: Carry, gamma: int, now: Array) -> Array:
-        """The length [B] to draft, `now` unless another is better by the margin."""
+        """Returns the length [B] to draft: `now`, or one better by the margin."""
         alpha = (carry.kept / carry.tested)[:, None]
         # Eq. 1, summed: 1 + alpha + .. + alpha^gamma.
         powers = alpha[..., None] ** np.arange(lengths[-1] + 1)
         tokens = jnp.cumsum(powers, axis=-1)[:, 0, lengths]
         cost = (c * lengths + costs) / tokens
-        cost = jnp.where(fitting(gamma), cost, jnp.inf)
+        cost = jnp.where(is_possible(gamma), cost, jnp.inf)
         own = jnp.where(lengths == now[:, None], cost, jnp.inf).min(1)
         other = jnp.take(lengths, cost.argmin(1))
         return jnp.where(cost.min(1) < (1 - margin) * own, other, now)
 
     def init(batch: int, gamma: int) -> tuple[Array, Carry]:
         one = jnp.ones(batch, jnp.float32)
-        carry = Carry(4 * one, 3 * one)  # 3 / 4 is supposed before the first call
+        carry = Carry(4 * one, 3 * one)  # 3 / 4 is assumed before the first call
         return best(carry, gamma, jnp.full(batch, lengths[0], jnp.int32)), carry
 
     def update(budget: Array, carry: Carry, info: Info) -> tuple[Array, Carry]:

@@ -171,7 +171,7 @@ def decoder(plan: Plan) -> Decoder:
         drafter = autoregressive.build(ruled(draft, plan), plan.gamma, draw)
         if plan.mesh is not None and plan.mesh.draft == 1:
             drafter = meshes.kept_whole(drafter)
-    policy = policies.named(plan.policy)
+    policy = policies.find(plan.policy)
     return Decoder(target, drafter, verifier, policy, plan.logprobs)
 
 
@@ -320,7 +320,7 @@ def check_settings(asked: Asked) -> None:
     check_whole("gamma", asked.gamma, 0, MOST_DRAFTED)
     if asked.samples is not None:
         check_whole("samples", asked.samples, 1)
-    for name, find in (("rule", verifiers.find), ("policy", policies.named)):
+    for name, find in (("rule", verifiers.find), ("policy", policies.find)):
         value = getattr(asked, name)
         if not isinstance(value, str):
             raise ValueError(f"{name} must be a name, a text; got {value!r}")

@@ -3,11 +3,11 @@
 Section 3 of Leviathan et al. (2023), https://arxiv.org/abs/2211.17192, in its own
 symbols: p is the target M_p, q the drafter M_q, alpha = E(beta) the acceptance rate,
 gamma the number of drafted tokens, c = (time of one M_q run) / (time of one M_p run).
-Eq. 1 and what follows from it assume i.i.d. acceptances, and that gamma + 1 rows of
-M_p take the time of one. `chen_r` and `chen_speedup` are the same facts as counted by
-Chen et al. (2023), https://arxiv.org/abs/2302.01318.
+Eq. 1 and its consequences assume i.i.d. acceptances, and that M_p takes the same time
+for gamma + 1 rows as for one. `chen_r` and `chen_speedup` are the same quantities in
+the notation of Chen et al. (2023), https://arxiv.org/abs/2302.01318.
 
-Everything here is float64 numpy: arguments are numbers or arrays (numpy or jax, not
+Everything here is float64 numpy. Arguments are numbers or arrays (numpy or jax, not
 traced) and broadcast; numbers return a number, arrays an array. Axes: V vocabulary.
 """
 
@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 
 
 def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
-    """Mean number of tokens that one run of Algorithm 1 emits, in 1 .. gamma + 1.
+    """Returns the mean number of tokens that one run of Algorithm 1 emits, 1 .. gamma +
+    1.
 
     Accurate as alpha -> 1, where it is gamma + 1. Section 3.1, Eq. 1. Raises ValueError
     for alpha outside [0, 1] or gamma not a whole number >= 0.
     """
-    alpha, gamma = _alpha(alpha), whole(gamma)
+    alpha, gamma = _alpha(alpha), check_gamma(gamma)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Eq. 1, (1 - alpha^(gamma + 1)) / (1 - alpha). With expm1 neither difference
         # cancels: 1 - alpha is exact where alpha is near 1.
@@ -32,37 +33,37 @@ def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
 def walltime_factor(
     alpha: ArrayLike, gamma: ArrayLike, c: ArrayLike
 ) -> float | np.ndarray:
-    """Expected speedup in walltime over decoding with the target alone.
+    """Returns the expected speedup in walltime over decoding with the target alone.
 
-    Below 1 where drafting costs more than it gives. For outputs long enough that the
-    last, cut run does not count. Theorem 3.8. Raises ValueError as `expected_tokens`,
-    and for c not finite or below 0.
+    It is below 1 where drafting costs more than it saves. It holds for outputs so long
+    that the last run, which the end cuts short, does not matter. Theorem 3.8. Raises
+    ValueError like `expected_tokens`, and for c not finite or below 0.
     """
     tokens = expected_tokens(alpha, gamma)
-    return _result(tokens / (whole(gamma) * _cost("c", c) + 1))  # Theorem 3.8
+    return _result(tokens / (check_gamma(gamma) * _cost("c", c) + 1))  # Theorem 3.8
 
 
 def operations_factor(
     alpha: ArrayLike, gamma: ArrayLike, c_hat: ArrayLike
 ) -> float | np.ndarray:
-    """Expected growth in the total number of arithmetic operations.
+    """Returns the expected growth in the total number of arithmetic operations.
 
-    `c_hat` is the ratio of operations per token, M_q to M_p (Definition 3.10): not c,
-    which is a ratio of times. Theorem 3.11. Raises ValueError as `expected_tokens`, and
+    `c_hat` is the ratio of operations per token, M_q to M_p (Definition 3.10); it is
+    not c, a ratio of times. Theorem 3.11. Raises ValueError like `expected_tokens`, and
     for c_hat not finite or below 0.
     """
     tokens = expected_tokens(alpha, gamma)
-    gamma, c_hat = whole(gamma), _cost("c_hat", c_hat)
+    gamma, c_hat = check_gamma(gamma), _cost("c_hat", c_hat)
     return _result((gamma * c_hat + gamma + 1) / tokens)  # Theorem 3.11
 
 
 def optimal_gamma(alpha: ArrayLike, c: ArrayLike) -> int | np.ndarray:
-    """The number of drafted tokens that maximizes `walltime_factor`; 0 if alpha <= c.
+    """Returns the gamma that maximizes `walltime_factor`; 0 if alpha <= c.
 
-    Exact up to rounding and without an upper limit on gamma; the smaller one where two
-    are equally good. Section 3.5, Fig. 3. Raises ValueError for alpha outside [0, 1], c
-    not finite or below 0, and where the factor grows with gamma for ever: alpha = 1 >
-    c, or c = 0 < alpha.
+    It is exact up to rounding, gamma has no upper limit, and of two equally good values
+    the smaller is returned. Section 3.5, Fig. 3. Raises ValueError for alpha outside
+    [0, 1], for c not finite or below 0, and where the factor grows with gamma for ever:
+    alpha = 1 > c, or c = 0 < alpha.
     """
     alpha, c = np.broadcast_arrays(_alpha(alpha), _cost("c", c))
     if np.any((alpha > c) & ((alpha == 1) | (c == 0))):
@@ -96,7 +97,8 @@ def _optimal_gamma(alpha: float, c: float) -> int:
 
 
 def acceptance(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
-    """beta, the probability that a token drawn from q is kept; its mean is alpha.
+    """Returns beta, the probability that a token drawn from q is kept; its mean is
+    alpha.
 
     `p` and `q` are probabilities [..., V] of any dtype, rows summing to 1; the result
     is [...], in [0, 1]. Theorem 3.5, Corollary 3.6. Raises ValueError if the
@@ -107,21 +109,21 @@ def acceptance(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
 
 
 def divergence(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
-    """D_LK, the total variation distance between p and q: 1 - `acceptance(p, q)`.
+    """Returns D_LK, the total variation distance of p and q: 1 - `acceptance(p, q)`.
 
-    `p` and `q` are probabilities [..., V] of any dtype, rows summing to 1; the result
-    is [...]: 0 where they are equal, 1 where their supports are disjoint, symmetric.
-    Definition 3.2, Lemma 3.3, Corollary 3.4. Raises ValueError if the vocabularies
-    differ or a row is not a distribution.
+    `p` and `q` are probabilities [..., V] of any dtype, rows summing to 1. The result
+    is [...]: 0 where they are equal, 1 where their supports are disjoint, and
+    symmetric. Definition 3.2, Lemma 3.3, Corollary 3.4. Raises ValueError if the
+    vocabularies differ or a row is not a distribution.
     """
     p, q = _distributions(p, q)
     return _result(np.abs(p - q).sum(-1) / 2)  # Definition 3.2: p - M = (p - q) / 2
 
 
 def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
-    """A speedup that the best gamma reaches at least; it is the one of gamma = 1.
+    """Returns a speedup that the best gamma reaches at least: the speedup of gamma = 1.
 
-    It bounds the best gamma, not every gamma. Above 1 if and only if alpha > c;
+    It bounds the best gamma, not every gamma. It is above 1 if and only if alpha > c;
     otherwise no gamma > 0 helps. Corollary 3.9. Raises ValueError for alpha outside [0,
     1] or c not finite or below 0.
     """
@@ -129,12 +131,12 @@ def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
 
 
 def oracle_factor(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
-    """Speedup if an oracle drafted exactly the tokens that will be accepted.
+    """Returns the speedup of an oracle that drafts exactly the tokens to be accepted.
 
-    The oracle still pays for each draft and for one run of M_p per rejection. While c
-    <= 1 no gamma, fixed or adaptive, does better, and nothing is assumed to be
-    independent. Infinite at alpha = 1, c = 0. Section 3.5, last paragraph. Raises
-    ValueError for alpha outside [0, 1] or c not finite or below 0.
+    The oracle still pays for each draft, and for one run of M_p per rejection. As long
+    as c <= 1 no gamma, fixed or adaptive, does better, and no independence is assumed.
+    Infinite at alpha = 1, c = 0. Section 3.5, last paragraph. Raises ValueError for
+    alpha outside [0, 1] or c not finite or below 0.
     """
     alpha, c = _alpha(alpha), _cost("c", c)
     with np.errstate(divide="ignore"):
@@ -144,28 +146,29 @@ def oracle_factor(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
 
 
 def chen_r(tokens_per_call: ArrayLike, K: ArrayLike) -> float | np.ndarray:
-    """The acceptance rate r of Chen et al. (2023): tokens emitted per call, / (K + 1).
+    """Returns the acceptance rate r of Chen et al. (2023): tokens per call / (K + 1).
 
     `K` is gamma. Emitted tokens include the one resampled or added, so r >= 1/(K + 1)
-    even if every draft is rejected; r is not alpha, and holds for this K alone. Chen et
+    even if every draft is rejected. r is not alpha, and holds for this K only. Chen et
     al. (2023), Fig. 1, in the reading that their speedups confirm (`chen_speedup`).
     Raises ValueError for K not a whole number >= 0 or tokens outside [1, K + 1].
     """
-    tokens, K = _tokens(tokens_per_call, whole(K, "K"))
+    tokens, K = _tokens(tokens_per_call, check_gamma(K, "K"))
     return _result(tokens / (K + 1))
 
 
 def chen_speedup(
-    r: ArrayLike, K: ArrayLike, t_draft: ArrayLike, t_target: ArrayLike
+    r: ArrayLike, K: ArrayLike, *, t_draft: ArrayLike, t_target: ArrayLike
 ) -> float | np.ndarray:
-    """Speedup from the r of `chen_r`, and the times of one draft and one target run.
+    """Returns the speedup for the r of `chen_r` and the times of a draft and a target
+    run.
 
-    The times share any one unit. Theorem 3.8 of Leviathan et al. with c = t_draft /
-    t_target and tokens counted instead of Eq. 1, so nothing is assumed independent.
-    Raises ValueError for r outside (0, 1], K not a whole number >= 0, t_draft < 0 or
-    t_target <= 0.
+    Both times are in the same unit, whichever it is. This is Theorem 3.8 of Leviathan
+    et al. with c = t_draft / t_target and with counted tokens in place of Eq. 1, so no
+    independence is assumed. Raises ValueError for r outside (0, 1], K not a whole
+    number >= 0, t_draft < 0 or t_target <= 0.
     """
-    r, K, t_draft = _real(r), whole(K, "K"), _cost("t_draft", t_draft)
+    r, K, t_draft = _real(r), check_gamma(K, "K"), _cost("t_draft", t_draft)
     t_target = _cost("t_target", t_target)
     if not np.all((r > 0) & (r <= 1)):
         raise ValueError("r must be in (0, 1]: divide tokens per call by K + 1")
@@ -175,15 +178,15 @@ def chen_speedup(
 
 
 def implied_alpha(tokens_per_call: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
-    """The alpha at which Eq. 1 gives this many tokens per call: its inverse in alpha.
+    """Returns the alpha at which Eq. 1 gives this many tokens per call.
 
-    Exactly 0 at one token and 1 at gamma + 1. Section 3.1, Eq. 1. Raises ValueError for
-    tokens outside [1, gamma + 1] or gamma not whole and >= 1 (at gamma = 0 every alpha
-    gives one token).
+    It is exactly 0 at one token and 1 at gamma + 1. Section 3.1, Eq. 1. Raises
+    ValueError for tokens outside [1, gamma + 1], and unless gamma is whole and >= 1 (at
+    gamma = 0 every alpha gives one token).
     """
-    gamma = whole(gamma)
+    gamma = check_gamma(gamma)
     if not np.all(gamma >= 1):
-        raise ValueError("gamma must be >= 1: without drafts nothing tells alpha")
+        raise ValueError("gamma must be >= 1: without drafts alpha is not defined")
     tokens, gamma = np.broadcast_arrays(*_tokens(tokens_per_call, gamma))
     low, high = np.zeros(tokens.shape), np.ones(tokens.shape)
     for _ in range(64):  # past the spacing of float64 at every alpha above 1e-3
@@ -208,8 +211,11 @@ def _alpha(alpha: ArrayLike) -> np.ndarray:
     return alpha
 
 
-def whole(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
-    """Numbers of drafted tokens as float64. Raises ValueError for what counts none."""
+def check_gamma(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
+    """Returns numbers of drafted tokens as float64.
+
+    Raises ValueError unless each is a whole number >= 0.
+    """
     gamma = _real(gamma)
     if not np.all((gamma >= 0) & np.isfinite(gamma) & (gamma == np.floor(gamma))):
         raise ValueError(

@@ -1,20 +1,21 @@
 """The acceptance rate alpha from measurements, with standard errors: four estimators.
 
 alpha = E(beta) of Definition 3.1 in Leviathan et al. (2023),
-https://arxiv.org/abs/2211.17192, is one number only while acceptances are i.i.d.; on
-text they are not, and the four usual estimators then answer four questions:
+https://arxiv.org/abs/2211.17192, is a single number only while acceptances are i.i.d.
+On text they are not, and the four usual estimators then answer four questions:
 
 - `rao_blackwell`: mean beta over every position of the target's text (Corollary 3.6,
   the protocol of Table 3). A property of the models and the text alone.
 - `counts`: mean beta over the tested positions. The token added after a full acceptance
-  is never tested, and it falls where drafting is easy: mostly below the first.
-- `chen_r`: tokens per call over its maximum. Depends on gamma; not an alpha.
-- `implied_alpha`: the alpha that makes Eq. 1 predict the measured tokens per call.
+  is never tested, and such tokens tend to be where drafting is easy, so this is usually
+  below the first.
+- `chen_r`: tokens per call over its maximum. It depends on gamma and is not an alpha.
+- `implied_alpha`: the alpha for which Eq. 1 predicts the measured tokens per call.
 
 Tokens of one text resemble each other, so each standard error is clustered by sequence
-(the ratio estimator of Cochran 1977, Sampling Techniques, chapter 6). `naive_se` is
-what independence would give, typically too small. Arrays are numpy or jax, not traced.
-Axes: N positions of the target's text, S sequences.
+(the ratio estimator of Cochran 1977, Sampling Techniques, chapter 6). `naive_se` is the
+standard error under independence, typically too small. Arrays are numpy or jax, not
+traced. Axes: N positions of the target's text, S sequences.
 """
 
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from specjax.theory import closed_forms
 
 
 class Estimate(NamedTuple):
-    """A measured mean, and how far to trust it. All in the unit of `value`.
+    """A measured mean and its errors, all in the unit of `value`.
 
     value: the estimate.
     se: standard error, sequences being independent; nan with fewer than two of them.
@@ -42,19 +43,21 @@ class Estimate(NamedTuple):
     sequences: int
 
 
-def known(x: float) -> float | None:
-    """None in the place of nan, which JSON lacks."""
+def nan_to_none(x: float) -> float | None:
+    """Returns x, or None for nan, which JSON does not have."""
     return None if x != x else x
 
 
 def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
-    """alpha as the mean of beta_t = sum_x min(p_t, q_t) over the target's own text.
+    """Returns alpha as the mean of beta_t = sum_x min(p_t, q_t) over the target's own
+    text.
 
     `beta` [N], in [0, 1], is `closed_forms.acceptance(p, q)` at each position of text
-    that the target generated; `sequence` [N] names the text that each belongs to, by
-    ids in any order. Every position weighs the same, so long texts weigh more. The coin
-    of Algorithm 1 is replaced by its mean, hence the name. Corollary 3.6, Section 4.2.
-    Raises ValueError for beta outside [0, 1], or arrays not of one shape [N], N > 0.
+    that the target generated; `sequence` [N] holds the id of the text that each
+    position belongs to, in any order. Every position weighs the same, so long texts
+    weigh more. The random acceptance of Algorithm 1 is replaced by its mean, hence the
+    name. Corollary 3.6, Section 4.2. Raises ValueError for beta outside [0, 1], or
+    arrays not of one shape [N], N > 0.
     """
     beta, sequence = np.asarray(beta, np.float64), np.asarray(sequence)
     if beta.ndim != 1 or beta.shape != sequence.shape or not beta.size:
@@ -65,35 +68,40 @@ def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
     # float32 sums of min(p, q) exceed 1 by rounding.
     if not np.all((beta >= 0) & (beta <= 1 + 1e-5)):
         raise ValueError("beta must be in [0, 1]: pass closed_forms.acceptance(p, q)")
-    total, length = by_text(beta, sequence)
+    total, length = totals_by_text(beta, sequence)
     naive = beta.std(ddof=1) / np.sqrt(beta.size) if beta.size > 1 else np.nan
     return _ratio(total, length)._replace(naive_se=float(naive))
 
 
-def by_text(beta: ArrayLike, sequence: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """What `rao_blackwell` takes of each text: the sums of beta [S] and the numbers of
-    positions [S], texts in the order of their ids."""
+def totals_by_text(
+    beta: ArrayLike, sequence: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the sum of beta [S] and the number of positions [S] of each text.
+
+    Texts are in the order of their ids.
+    """
     owner = np.unique(sequence, return_inverse=True)[1]
     return np.bincount(owner, np.asarray(beta, np.float64)), np.bincount(owner)
 
 
 def difference(more: ArrayLike, less: ArrayLike, tokens: ArrayLike) -> Estimate:
-    """alpha of one draft less that of another, on the same texts.
+    """Returns the alpha of one draft minus that of another, on the same texts.
 
-    `more`, `less` [S]: sums of beta of each text, `tokens` [S]: its positions, as
-    `by_text` has them. A text that is easy for one draft is easy for the other, and
-    that cancels: the error is below that of two independent numbers. Raises ValueError
-    unless there are as many of each, and some token.
+    `more`, `less` [S] are the sums of beta of each text and `tokens` [S] its positions,
+    as `totals_by_text` returns them. A text that is easy for one draft tends to be easy
+    for the other. The difference cancels this, so its error is below that of two
+    independent estimates. Raises ValueError unless all three have one shape [S] and
+    there is a token.
     """
     (more, tokens), (less, _) = _totals(more, tokens), _totals(less, tokens)
     return _ratio(more - less, tokens)
 
 
 def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:
-    """The share of the tested drafts that were accepted.
+    """Returns the share of the tested drafts that were accepted.
 
     `accepted` [S] and `tested` [S] are totals per sequence; a call that accepts n of
-    its G drafts tests min(n + 1, G). Estimates E(beta | position tested): alpha of
+    its G drafts tests min(n + 1, G). It estimates E(beta | position tested): alpha of
     Definition 3.1 if acceptances are i.i.d. `naive_se` is the binomial one. Raises
     ValueError unless 0 <= accepted <= tested and some draft was tested.
     """
@@ -106,10 +114,10 @@ def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:
 
 
 def chen_r(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
-    """r of Chen et al. (2023): mean tokens per call over gamma + 1.
+    """Returns r of Chen et al. (2023): mean tokens per call over gamma + 1.
 
-    As `closed_forms.chen_r` has it of a law. `accepted` [S] and `calls` [S] are totals
-    per sequence, at one fixed `gamma`; each call emits one token more than it accepts,
+    It estimates `closed_forms.chen_r`. `accepted` [S] and `calls` [S] are totals per
+    sequence, at one fixed `gamma`; each call emits one token more than it accepts,
     counted before any cut at the end of a text. `naive_se` is that of Eq. 1's capped
     geometric variable. Raises ValueError unless 0 <= accepted <= gamma calls and there
     was a call.
@@ -120,13 +128,13 @@ def chen_r(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
 
 
 def implied_alpha(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
-    """The alpha at which Eq. 1 predicts the measured tokens per call.
+    """Returns the alpha at which Eq. 1 predicts the measured tokens per call.
 
-    Arguments as for `chen_r`, gamma >= 1. Carries into one number whatever dependence
-    there was at this gamma: at another gamma it is another number. The errors are those
-    of tokens per call over the slope of Eq. 1 (delta method); at alpha = 0 or 1 they
-    are 0, and mean nothing. Section 3.1, Eq. 1. Raises ValueError as `chen_r`, and for
-    gamma < 1.
+    Arguments are those of `chen_r`, with gamma >= 1. Any dependence between acceptances
+    at this gamma goes into the number, so another gamma gives another number. The
+    errors are those of tokens per call over the slope of Eq. 1 (delta method); at alpha
+    = 0 or 1 they are 0, and mean nothing. Section 3.1, Eq. 1. Raises ValueError like
+    `chen_r`, and for gamma < 1.
     """
     mean = _tokens_per_call(accepted, calls, gamma)
     alpha = closed_forms.implied_alpha(mean.value, gamma)
@@ -138,16 +146,17 @@ def implied_alpha(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate
 def all_four(
     beta: ArrayLike,
     sequence: ArrayLike,
+    *,
     accepted: ArrayLike,
     tested: ArrayLike,
     calls: ArrayLike,
     gamma: int,
 ) -> dict[str, Estimate]:
-    """Every estimator by its name: report them together, for they differ (see above).
+    """Returns every estimator by its name: report them together, because they differ.
 
-    `beta` [N] and `sequence` [N] come from scoring the target's text, `accepted`,
-    `tested` and `calls` [S] from decoding with `gamma`; the texts may be other texts.
-    Raises ValueError as the four do.
+    `beta` [N] and `sequence` [N] come from scoring the target's text; `accepted`,
+    `tested` and `calls` [S] come from decoding with `gamma`, possibly of other texts.
+    Raises ValueError like the four.
     """
     return {
         "rao_blackwell": rao_blackwell(beta, sequence),
@@ -172,7 +181,7 @@ def _tokens_per_call(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estim
 
 
 def _ratio(x: np.ndarray, weight: np.ndarray) -> Estimate:
-    """sum(x) / sum(weight), [S] each, with the standard error over sequences."""
+    """Returns sum(x) / sum(weight) of [S] each; the standard error is over sequences."""
     x, weight = x[weight > 0], weight[weight > 0]
     n, total = len(weight), weight.sum()
     value = x.sum() / total

@@ -1,17 +1,18 @@
-"""Target calls and walltime predicted from one scored text, acceptances not i.i.d.
+"""Target calls and walltime predicted from one scored text, without i.i.d. acceptances.
 
-Eq. 1 of Leviathan et al. (2023), https://arxiv.org/abs/2211.17192, takes acceptances to
-be i.i.d. and outputs to be long. Here neither is assumed. Given a text that the target
-wrote, whether token t came from the draft, if a draft was tested there, is a coin of
-known probability a_t (`accept_probability`), and these coins are independent. Dynamic
-programming backward along the text counts the calls of every gamma from one scoring.
+Eq. 1 of Leviathan et al. (2023), https://arxiv.org/abs/2211.17192, assumes that
+acceptances are i.i.d. and outputs long. Neither is assumed here. Given a text that the
+target wrote, and given that a draft was tested at token t, the token came from that
+draft with a known probability a_t (`accept_probability`), independently for each t.
+Dynamic programming backward along the text then counts the calls for every gamma from
+one scoring.
 
-Exact where drafts are verified token by token (Algorithm 1), gamma in every call; the
-law of a draft depends on the tokens before it alone, and not on where its block begins;
-and the text was drawn from the target as it was sampled, p and q being after
-temperature, top-k, top-p and min-p. The mean over texts predicts the mean over runs.
-Everything here is float64 numpy; arrays are numpy or jax, not traced. Axes: N tokens of
-one text, K values of gamma.
+The result is exact if drafts are verified token by token (Algorithm 1), with gamma in
+every call; if the law of a draft depends only on the tokens before it, and not on where
+its block begins; and if the text was drawn from the target as it was sampled, with p
+and q taken after temperature, top-k, top-p and min-p. The mean over texts predicts the
+mean over runs. Everything here is float64 numpy; arrays are numpy or jax, not traced.
+Axes: N tokens of one text, K values of gamma.
 """
 
 from collections.abc import Sequence
@@ -20,18 +21,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specjax.theory.closed_forms import whole
+from specjax.theory.closed_forms import check_gamma
 
 ROUNDING = 1e-5  # float32 sums of probabilities exceed 1 by less than this
 
 
 class Cost(NamedTuple):
-    """What decoding costs, in units of t_p(1): one target call on one token a row.
+    """The times of decoding in units of t_p(1), one target call on one token per row.
 
     c: one drafted token (Definition 3.7); 0 where nothing is drafted.
     v: one target call on the rows it scores, t_p(gamma + 1) / t_p(1).
     overhead: the rest of a step: verification, the loop.
-    prefill: all that precedes the first step.
+    prefill: everything before the first step.
     """
 
     c: ArrayLike = 0.0
@@ -41,13 +42,14 @@ class Cost(NamedTuple):
 
 
 def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
-    """a_t: the probability that x_t came from the draft, if one was tested there.
+    """Returns a_t, the probability that x_t came from the draft if one was tested
+    there.
 
     `p_x` [N] and `q_x` [N] are p_t(x_t) and q_t(x_t), the probabilities of the text's
-    own tokens as they are sampled. A deterministic drafter has q_x 1 where its guess is
-    x_t, else 0. The result is [N], in [0, 1]; its mean over texts estimates alpha too.
-    Raises ValueError for p_x outside (0, 1], q_x outside [0, 1], or arrays not of one
-    shape [N], N > 0.
+    own tokens under the sampling settings. A deterministic drafter has q_x = 1 where
+    its guess is x_t, else 0. The result is [N], in [0, 1]; its mean over texts also
+    estimates alpha. Raises ValueError for p_x outside (0, 1], q_x outside [0, 1], or
+    arrays not of one shape [N], N > 0.
     """
     p_x, q_x = np.asarray(p_x, np.float64), np.asarray(q_x, np.float64)
     if p_x.ndim != 1 or p_x.shape != q_x.shape or not p_x.size:
@@ -68,7 +70,8 @@ def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
 
 
 def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
-    """Expected number of target calls that emit this text, for each gamma: [K] float.
+    """Returns the expected number of target calls that emit this text, [K] for each
+    gamma.
 
     `accept` [N] is `accept_probability` along the text, `gammas` [K] whole numbers >= 0
     in any order; gamma = 0 gives N. The last call may be cut by the end of the text.
@@ -77,7 +80,7 @@ def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
     """
     if np.ndim(gammas) != 1:
         raise ValueError("gammas must be a sequence [K]: pass [gamma] for one gamma")
-    accept, gammas = _accept(accept), whole(gammas).astype(int)
+    accept, gammas = _accept(accept), check_gamma(gammas).astype(int)
     each = np.arange(len(gammas))
     new = np.zeros(len(gammas))
     # Further calls up to the text's end: f[k, i] while a call with i drafts left is in
@@ -91,14 +94,16 @@ def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
 
 
 def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
-    """The law of the number of target calls that emit this text: [N + 1] float.
+    """Returns the distribution of the number of target calls that emit this text, [N +
+    1].
 
-    Entry k is the probability of k calls; the mean is that of `expected_calls`, whose
-    `accept` [N] this takes, with one `gamma`. Raises ValueError as `expected_calls`.
+    Entry k is the probability of k calls; the mean is that of `expected_calls`.
+    `accept` [N] is as there; `gamma` is one number. Raises ValueError like
+    `expected_calls`.
     """
     if np.ndim(gamma):
         raise ValueError("calls_law takes one gamma: call it for each")
-    accept, gamma = _accept(accept), int(whole(gamma))
+    accept, gamma = _accept(accept), int(check_gamma(gamma))
     # As in `expected_calls`, with a law over k for each number and a shift for 1 +.
     new = np.zeros(len(accept) + 1)
     new[0] = 1
@@ -111,7 +116,8 @@ def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
 
 
 def expected_steps(laws: Sequence[ArrayLike]) -> float:
-    """Expected number of steps of a batch, which runs until its last row has ended.
+    """Returns the expected number of steps of a batch, which runs until its last row
+    ends.
 
     `laws` has the `calls_law` of each row; given the texts, rows are independent. Their
     lengths may differ. Raises ValueError if there is no row, or a law is not a
@@ -130,21 +136,30 @@ def speedup(
     tokens: ArrayLike,
     steps: ArrayLike,
     gamma: ArrayLike,
+    *,
     cost: Cost,
     baseline: Cost | None = None,
 ) -> float | np.ndarray:
-    """Predicted speedup in walltime over decoding with the target alone.
+    """Returns the predicted speedup in walltime over decoding with the target alone.
 
-    `tokens` are those of a row, or of a batch's longest row: the baseline needs as many
-    steps. `steps` are `expected_calls` for one row, `expected_steps` for a batch, or
-    their means over texts. `cost` is that of decoding with `gamma` drafts a step, the
-    `baseline`'s that of decoding with none (its `c` is not read; by default it is the
-    target's calls alone). Numbers give a number, arrays broadcast. Theorem 3.8 is the
-    case steps = tokens / Eq. 1, v = 1, no overhead and no prefill. Raises ValueError
-    for gamma not a whole number >= 0, tokens <= 0, steps outside [tokens / (gamma + 1),
-    tokens], costs not finite or below 0, and v = 0.
+    Numbers give a number, arrays broadcast. Theorem 3.8 is the case steps = tokens /
+    Eq. 1, v = 1, no overhead and no prefill.
+
+    Args:
+      tokens: tokens of a row, or of a batch's longest row, since the baseline needs as
+        many steps.
+      steps: `expected_calls` for one row, `expected_steps` for a batch, or their means
+        over texts.
+      gamma: drafted tokens per step.
+      cost: the cost of decoding with `gamma` drafts per step.
+      baseline: the cost of decoding without drafts (its `c` is not read); by default
+        only the target's calls.
+
+    Raises:
+      ValueError: for gamma not a whole number >= 0, tokens <= 0, steps outside [tokens
+        / (gamma + 1), tokens], costs not finite or below 0, and v = 0.
     """
-    gamma = whole(gamma)
+    gamma = check_gamma(gamma)
     tokens, steps = _counted(tokens, steps, gamma)
     cost, baseline = _cost("cost", cost), _cost("baseline", baseline or Cost())
     alone = baseline.prefill + tokens * (baseline.v + baseline.overhead)

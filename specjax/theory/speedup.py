@@ -1,16 +1,16 @@
-"""How fast whole texts were and would be, from the seconds that a record keeps.
+"""Measured and predicted speedups of whole texts, from the seconds in a record.
 
-`speedup_from` gives every number of speed of a row from the row alone, with its
-interval: what was measured of `texts`, the gamma that `others` were fastest with, and
-what the others foretell of the texts by Theorem 3.8 of Leviathan et al. (2023):
+`speedup_from` computes every speed of a row from the row alone, with its interval: the
+measured speed on `texts`, the gamma that was fastest on the `others`, and the speed
+that the others predict by Theorem 3.8 of Leviathan et al. (2023):
 
-    tokens a call / (v + c gamma + overhead), v = 1 and overhead = 0 in the paper.
+    tokens per call / (v + c gamma + overhead), v = 1 and overhead = 0 in the paper.
 
-Tokens a call are those that the scored others are expected to take (`theory.predict`),
-c and v were timed in loops of their own, and the overhead, one number for all gammas,
-is what the others' steps took beyond their c and v. Intervals are over texts, which
-differ most. Axes: K values of gamma, N batches that are measured, R rounds, M other
-batches.
+Tokens per call is the expected number for the other texts, from their scores
+(`theory.predict`). c and v were timed in separate loops. The overhead, one number for
+all gammas, is the part of the others' step times beyond c and v. Intervals are over
+texts, the largest source of variation. Axes: K values of gamma, N measured batches, R
+rounds, M other batches.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from scipy import special
 
 from specjax.theory import closed_forms
 
-LEVEL = 0.95  # of the intervals
-ERRORS = 2  # standard errors within which an overhead is taken to be 0
-SLACK = 0.05  # of a target call, by which the clock alone may be wrong
+LEVEL = 0.95  # confidence level of the intervals
+ERRORS = 2  # an overhead within this many standard errors of 0 is taken to be 0
+SLACK = 0.05  # the clock's possible error, as a share of a target call
 BEST = ("gamma", "c", "v", "overhead", "exp", "predicted", "predicted_ci")
 BEST += ("speedup", "speedup_ci", "residual", "tokens_per_call")
 
@@ -30,11 +30,18 @@ BEST += ("speedup", "speedup_ci", "residual", "tokens_per_call")
 def ratio(
     above: Sequence[np.ndarray], below: Sequence[np.ndarray]
 ) -> tuple[float, float | None]:
-    """A product of sums over texts, divided by others: (value, error of its logarithm).
+    """Returns a product of sums over texts divided by other such sums.
 
-    above, below: as many arrays of one length [N]. Texts are drawn, all their numbers
-    together; the error is linear in the shares that each text has of the sums (the
-    ratio estimator of Cochran 1977, Sampling Techniques, chapter 6), None of one text.
+    Texts are resampled with all of their numbers together. The error is linear in each
+    text's shares of the sums (the ratio estimator of Cochran 1977, Sampling Techniques,
+    chapter 6).
+
+    Args:
+      above: arrays [N], one for each sum in the numerator.
+      below: as many arrays [N], for the denominator.
+
+    Returns:
+      (value, standard error of its logarithm); the error is None if N < 2.
     """
     value = np.prod([x.sum() for x in above]) / np.prod([x.sum() for x in below])
     share = sum(x / x.sum() for x in above) - sum(x / x.sum() for x in below)
@@ -45,10 +52,11 @@ def ratio(
 
 
 def interval(value: float, error: float | None, count: int) -> list[float] | None:
-    """95 % by Student's t on the logarithm, of `count` texts.
+    """Returns the 95 % interval by Student's t on the logarithm, for `count` texts.
 
-    Of twelve simulated texts 92 to 95 % hold the truth, of a percentile bootstrap 89 to
-    92 %, of a BCa one 88 to 96 %; of two, half of either bootstrap.
+    Among simulations of twelve texts, 92 to 95 % of these intervals contain the truth,
+    compared with 89 to 92 % of percentile bootstraps and 88 to 96 % of BCa bootstraps.
+    With two texts only half of either kind of bootstrap do. None if there is no error.
     """
     if error is None:
         return None
@@ -57,10 +65,10 @@ def interval(value: float, error: float | None, count: int) -> list[float] | Non
 
 
 def speedup_from(row: dict) -> dict:
-    """Every number of speed of `measured` of walltime, from what else it holds.
+    """Returns every speed in `measured` of a walltime record, from its other fields.
 
-    row: `timed`, `chosen_on`, `gamma`, `alpha`, `steps`, `tokens_per_call` and what
-    was timed apart (`specjax.measure.timing`). Lists are parallel to `gamma`.
+    row: `timed`, `chosen_on`, `gamma`, `alpha`, `steps`, `tokens_per_call` and what was
+    timed separately (`specjax.measure.timing`). Lists are parallel to `gamma`.
     """
     seconds, tokens = (
         np.array(row["timed"]["texts"][k]) for k in ("seconds", "tokens")
@@ -78,45 +86,49 @@ def speedup_from(row: dict) -> dict:
     result["step_ms"] = steps.tolist()
     result |= overheads(row) | predictions(row)
     result["residual"] = [
-        None if foretold is None else foretold / speed - 1
-        for foretold, speed in zip(result["predicted"], result["speedup"], strict=True)
+        None if predicted is None else predicted / speed - 1
+        for predicted, speed in zip(result["predicted"], result["speedup"], strict=True)
     ]
     result["exp"] = [
-        None  # of chains alone
+        None  # Theorem 3.8 is for chains only
         if gamma and row.get("siblings")
         else closed_forms.walltime_factor(min(row["alpha"], 1.0), gamma, c or 0.0)
         for gamma, c in zip(row["gamma"], row["c"], strict=True)
     ]
-    at, whole = chosen(row), row | result
+    at, whole = index_of_best(row), row | result
     result |= {f"best_{name}": whole[name][at] for name in BEST}
     error = errors[at]
     result["best_speedup_se"] = error and result["best_speedup"] * error
     return result
 
 
-def others(row: dict, name: str) -> np.ndarray:
-    """[K, M] of the other texts; of those measured where there are none."""
+def other_texts(row: dict, name: str) -> np.ndarray:
+    """Returns a field of the other texts, [K, M], or of the measured if there are none."""
     if row["chosen_on"]:
         return np.array(row["timed"]["others"][name], np.float64)
     seconds = np.array(row["timed"]["texts"][name], np.float64)
     return np.median(seconds, axis=-1) if name == "seconds" else seconds
 
 
-def chosen(row: dict) -> int:
-    """Where in `gamma` the best is: a token of the other texts took least time."""
-    token = others(row, "seconds").sum(1) / others(row, "tokens").sum(1)
+def index_of_best(row: dict) -> int:
+    """Returns the index in `gamma` with the least time per token of the other texts."""
+    token = other_texts(row, "seconds").sum(1) / other_texts(row, "tokens").sum(1)
     return 1 + int(np.argmin(token[1:]))
 
 
 def overheads(row: dict) -> dict:
-    """What a step takes beyond its drafts and its target call, over the latter's time
-    at gamma = 0, and its standard error over texts: timed in the others' steps."""
-    seconds, steps = others(row, "seconds"), others(row, "steps")
+    """Returns the time of a step beyond its drafts and target call, with standard
+    errors.
+
+    It is measured on the steps of the other texts, in units of the target call at gamma
+    = 0; the errors are over texts.
+    """
+    seconds, steps = other_texts(row, "seconds"), other_texts(row, "steps")
     prefill = np.array(row["prefill_ms"])[:, None]
     each = (1e3 * seconds - prefill) / steps / row["target_ms"]  # [K, M]
     weight = steps / steps.sum(1, keepdims=True)
     mean = (weight * each).sum(1)
-    parts = costs(row)
+    parts = step_costs(row)
     count = steps.shape[1]
     spread = weight * (each - mean[:, None])
     error = np.sqrt(count / max(count - 1, 1) * np.sum(spread**2, axis=1))
@@ -126,16 +138,17 @@ def overheads(row: dict) -> dict:
     }
 
 
-def costs(row: dict) -> np.ndarray:
-    """v + c gamma, [K], each timed apart."""
+def step_costs(row: dict) -> np.ndarray:
+    """Returns v + c gamma, [K], where v and c were timed separately."""
     pairs = zip(row["gamma"], row["c"], row["v"], strict=True)
     return np.array([v + gamma * (c or 0.0) for gamma, c, v in pairs])
 
 
 def predictions(row: dict) -> dict:
-    """The speed that the other texts foretell, None where nothing does.
+    """Returns the speed that the other texts predict, None where there is no
+    prediction.
 
-    Its interval is that of their acceptance; the clock's error is not in it.
+    The interval reflects their acceptances, and not the error of the clock.
     """
     gammas = row["gamma"]
     nothing = [None] * len(gammas)
@@ -144,9 +157,9 @@ def predictions(row: dict) -> dict:
     expected = row["timed"]["others"]["expected_steps"]
     if expected is None or not row["chosen_on"]:
         return result
-    expected, tokens = np.array(expected), others(row, "steps")[0]
+    expected, tokens = np.array(expected), other_texts(row, "steps")[0]
     rest = overheads(row)["overhead"]
-    step = costs(row) + [rest[0], *[np.mean(rest[1:])] * (len(gammas) - 1)]
+    step = step_costs(row) + [rest[0], *[np.mean(rest[1:])] * (len(gammas) - 1)]
     prefill = np.array(row["prefill_ms"]) / row["target_ms"]
     for at in range(len(gammas)):
         calls = tokens.sum() / expected[at].sum()
@@ -161,15 +174,15 @@ def predictions(row: dict) -> dict:
 
 
 def doubts(row: dict) -> list[str]:
-    """What is wrong with a row, a line each; nothing of a row from before."""
+    """Returns the reasons to doubt a row, one line each; none for older records."""
     if "chosen_on" not in row:
         return []
     lines, many = [], row["texts"] + row["others"]
-    if row["chosen_on"] < row["others"]:  # those of a single round
+    if row["chosen_on"] < row["others"]:  # the texts of a single round
         lines.append(
-            f"{row['prompts']} prompts give {row['chosen_on']} texts beside the"
-            f" {row['texts']} that are measured, to choose gamma and to predict by:"
-            f" give at least {many} prompts"
+            f"{row['prompts']} prompts give only {row['chosen_on']} texts besides the"
+            f" {row['texts']} that are measured; gamma is chosen and the speed is"
+            f" predicted from those texts: give at least {many} prompts"
         )
     low = [
         f"{gamma} ({rest:+.3f})"
@@ -180,7 +193,7 @@ def doubts(row: dict) -> list[str]:
     ]
     if low:
         lines.append(
-            f"overhead is below 0 at gamma = {', '.join(low)}: no step takes less than"
-            " its draft and its target call; measure again, with more rounds"
+            f"overhead is below 0 at gamma = {', '.join(low)}, but no step takes less"
+            " time than its draft and its target call: measure again with more rounds"
         )
     return lines

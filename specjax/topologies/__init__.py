@@ -1,5 +1,5 @@
-"""Which tree to draft: the parents of its nodes in levels, one file each.
+"""The shapes of drafted trees: the parents of the nodes in level order, one file each.
 
-A file has a `build` that returns (number of nodes) -> parents, as `specjax.trees` and
-`drafters.tree` have them.
+A file has a `build` that returns (number of nodes) -> parents, in the form that
+`specjax.trees` and `drafters.tree` use.
 """

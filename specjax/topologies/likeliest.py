@@ -1,11 +1,11 @@
-"""The tree that keeps most, for what each further sibling is accepted with.
+"""The tree that keeps the most tokens, given the acceptance rate of each sibling rank.
 
-If the i-th child of a node is accepted with probability a_i wherever the node is, a
-tree keeps the sum over its nodes of the product of a along each path, so that the best
-tree of so many nodes has the likeliest paths. Sequoia finds it by dynamic programming
-(Chen et al. 2024, https://arxiv.org/abs/2402.12374, Proposition 3.4: c(n) = 1 + max sum
-a_i c(n_i)); taking the likeliest node next finds the same, as no node is likelier than
-its parent.
+If the i-th child of a node is accepted with probability a_i at every node, a tree keeps
+the sum over its nodes of the product of a along the path to each. The best tree with a
+given number of nodes therefore has the most probable paths. Sequoia finds it by dynamic
+programming (Chen et al. 2024, https://arxiv.org/abs/2402.12374, Proposition 3.4: c(n) =
+1 + max sum a_i c(n_i)). Taking the most probable node next finds the same tree, as no
+node is more probable than its parent.
 """
 
 import heapq
@@ -17,15 +17,22 @@ from specjax.trees import ROOT
 def build(
     accept: Sequence[float], longest: int | None = None
 ) -> Callable[[int], tuple[int, ...]]:
-    """The topology for acceptance probabilities `accept`, of the first child of a node,
-    of the second where the first was rejected and the third where both were: a_i are
-    their products with the chance to be tried. longest: tokens of a path at most.
-    Raises ValueError for what is no list of probabilities."""
+    """Returns the topology for acceptance probabilities of siblings.
+
+    Args:
+      accept: the acceptance probability of a node's first child, of the second given
+        that the first was rejected, of the third given that both were, and so on. a_i
+        is the product of each with the probability that it is tried.
+      longest: the most tokens on a path; None for no limit.
+
+    Raises:
+      ValueError: unless `accept` is a non-empty list of probabilities.
+    """
     if not accept or not all(0 <= x <= 1 for x in accept):
         raise ValueError(
             f"acceptances are probabilities from 0 to 1, one a sibling; got {accept}"
         )
-    shares = of_ranks(accept)
+    shares = acceptance_by_rank(accept)
 
     def tree(nodes: int) -> tuple[int, ...]:
         chosen: list[tuple[float, int, int]] = []  # (chance, parent, depth)
@@ -44,13 +51,13 @@ def build(
             for likely, *place in following:
                 heapq.heappush(waiting, (-likely, order, *place))
                 order += 1
-        return in_levels([parent for _, parent, _ in chosen])
+        return sort_by_depth([parent for _, parent, _ in chosen])
 
     return tree
 
 
-def of_ranks(accept: Sequence[float]) -> list[float]:
-    """a_i: with what probability the i-th child of a node is the one accepted."""
+def acceptance_by_rank(accept: Sequence[float]) -> list[float]:
+    """Returns a_i: the probability that a node's i-th child is the accepted one."""
     shares, untried = [], 1.0
     for each in accept:
         shares.append(untried * each)
@@ -59,8 +66,8 @@ def of_ranks(accept: Sequence[float]) -> list[float]:
     return [min(shares[: i + 1]) for i in range(len(shares))]
 
 
-def in_levels(parent: Sequence[int]) -> tuple[int, ...]:
-    """The same tree with shorter paths first; siblings keep their order."""
+def sort_by_depth(parent: Sequence[int]) -> tuple[int, ...]:
+    """Returns the same tree with shorter paths first; siblings keep their order."""
     depth: list[int] = []
     for above in parent:
         depth.append(0 if above == ROOT else depth[above] + 1)
@@ -69,9 +76,10 @@ def in_levels(parent: Sequence[int]) -> tuple[int, ...]:
     return tuple(place[parent[node]] for node in order)
 
 
-def kept(accept: Sequence[float], parent: Sequence[int]) -> float:
-    """E[tokens of a call] for a tree and acceptances, the target's own included."""
-    shares, chance, total = of_ranks(accept), [], 1.0
+def expected_tokens(accept: Sequence[float], parent: Sequence[int]) -> float:
+    """Returns the mean number of tokens per call of a tree, with the target's own
+    token."""
+    shares, chance, total = acceptance_by_rank(accept), [], 1.0
     for node, above in enumerate(parent):
         rank = list(parent[:node]).count(above)
         share = shares[rank] if rank < len(shares) else 0.0

@@ -284,7 +284,7 @@ def test_a_compiler_knows_how_much_is_drafted_unless_something_may_stop_it():
     model, gamma = tiny.tables().draft, 9
     chain = autoregressive.build(model, gamma)
     assert trips(chain) == gamma - 1
-    assert trips(chain, policies.named("adaptive")) is None
+    assert trips(chain, policies.find("adaptive")) is None
     assert trips(copying.short_else(chain, least=2, short=2)) is None
     # As many positions as texts have, in 32 slots of which gamma + 1 are to spare.
     for slots, known in ((32 - gamma - 1, gamma - 1), (32 - gamma - 2, None)):

@@ -137,7 +137,7 @@ def test_the_guides_own_parts_are_named_and_traced(my_parts):
     assert own.drafter == drafts.named("my_parts:repeat:longest=4", target).drafter
     weighed = drafts.named("my_parts:weighed", target)
     assert weighed.regime == TABLE and weighed.params.shape == (target.vocab,)
-    assert policies.named("my_parts:double:start=2").init(1, 3)[0] == 2
+    assert policies.find("my_parts:double:start=2").init(1, 3)[0] == 2
     rule = verifiers.find("my_parts:short:most=1")
     fixture = next(t for t in certify.trials("my_parts:double") if t.gamma == 2).fixture
     assert certify.certify(rule, fixture, 2, 1).exact
@@ -157,7 +157,7 @@ def test_ones_own_drafter_that_is_wrong_is_told(name, message, my_parts):
         drafts.named(name, pair()[0])
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="of one shape and dtype each time"):
-        policies.named("my_parts:widens")
+        policies.find("my_parts:widens")
 
 
 def test_counts_are_of_the_targets_family(monkeypatch):

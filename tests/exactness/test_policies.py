@@ -26,7 +26,7 @@ def certified(rule: str, policy: Policy, n: int = 3) -> certify.Certificate:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rule", ["token", "block"])
 def test_a_policy_is_exact(rule, name):
-    certificate = certified(rule, policies.named(name))
+    certificate = certified(rule, policies.find(name))
     assert certificate.broken == () and certificate.error < 2e-7
 
 
@@ -50,9 +50,9 @@ def test_a_policy_that_anticipates_is_caught(rule, wrong, monkeypatch):
         return lambda *given: wrong(right(policy), *given)
 
     monkeypatch.setattr(enumeration, "_rolled", peeking)
-    certificate = certified(rule, policies.named(WITHIN), n=2)
+    certificate = certified(rule, policies.find(WITHIN), n=2)
     assert "law" in certificate.broken and certificate.error > 1e-3
-    assert certified("match", policies.named(WITHIN), n=2).exact  # any draft serves
+    assert certified("match", policies.find(WITHIN), n=2).exact  # any draft serves
 
 
 def test_the_targets_law_is_no_secret():

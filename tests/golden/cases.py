@@ -153,7 +153,7 @@ def program(shape_: Case, slots: int) -> Shared:
         decoder = Decoder(target.model)
         if drafters:
             parts = one_of_each(drafters, rules, which)
-            decoder = Decoder(target.model, *parts, policies.named(shape_.policy))
+            decoder = Decoder(target.model, *parts, policies.find(shape_.policy))
         return generate.build_loop(decoder, slots)(params, prompt, request)
 
     return Shared(lambda *given: decode(given[0], params, *given[1:]), players)

@@ -86,7 +86,7 @@ def test_a_cost_table_changes_where_the_gain_exceeds_the_margin():
         assert wanted != 1 or int(budget[0]) == 1
         assert wanted != 8 or int(budget[0]) == 8
     with pytest.raises(ValueError, match="write gamma:cost with / between"):
-        policies.named("cost_table:v=1/2")
+        policies.find("cost_table:v=1/2")
 
 
 def test_a_threshold_follows_how_drafts_end():
@@ -144,9 +144,9 @@ def test_what_is_drafted_at_once_has_no_policy_within():
 def test_numbers_out_of_range_are_refused():
     for name in ("renewal:c=-1", "renewal:prior=0", "confidence:start=2"):
         with pytest.raises(ValueError, match="must be"):
-            policies.named(name)
+            policies.find(name)
     with pytest.raises(ValueError, match="need gamma >= 1"):
-        policies.named("cost_table:v=0:1")
+        policies.find("cost_table:v=0:1")
 
 
 def test_sureness_is_of_the_logits_whatever_the_temperature():
@@ -155,5 +155,5 @@ def test_sureness_is_of_the_logits_whatever_the_temperature():
     for heat, top_k in ((0.0, None), (0.7, None), (1.0, jnp.ones(2, jnp.int32))):
         law = probs.standardize(logits, Sampling(jnp.full(2, heat), top_k))
         for ids in ([0, 2], [1, 1]):
-            got = probs.unheated(law, jnp.array(ids))
+            got = probs.at_temperature_one(law, jnp.array(ids))
             np.testing.assert_allclose(got, wanted[jnp.arange(2), jnp.array(ids)], 1e-6)

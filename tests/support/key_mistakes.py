@@ -23,7 +23,7 @@ BLANK = draws.blank()
 def chain(gamma: int, rule: str = "token", policy: str = "none") -> Decoder:
     verifier = verifiers.find(rule)
     drafter = autoregressive.build(BLANK, gamma, rollout.for_rule(verifier))
-    return Decoder(BLANK, drafter, verifier, policies.named(policy))
+    return Decoder(BLANK, drafter, verifier, policies.find(policy))
 
 
 def branches(parent: tuple[int, ...], siblings: str = "without") -> Decoder:

@@ -47,7 +47,7 @@ def test_two_drafts_on_the_same_texts_by_hand():
     """Every text is 0.5 easier for the first draft: no error, whatever the texts."""
     beta, sequence = np.array([0.9, 0.7, 0.6]), [5, 5, 3]
     (more, tokens), (less, _) = (
-        estimate.by_text(x, sequence) for x in (beta, beta - 0.5)
+        estimate.totals_by_text(x, sequence) for x in (beta, beta - 0.5)
     )
     assert tokens.tolist() == [1, 2] and more.tolist() == pytest.approx([0.6, 1.6])
     got = estimate.difference(more, less, tokens)

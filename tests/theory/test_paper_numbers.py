@@ -99,8 +99,8 @@ def test_lenience_at_temperature_1():
 
 @pytest.mark.parametrize("row", rows(CHEN), ids=str)
 def test_chen_theoretical_speedup(row):
-    times = CHEN["t_draft_ms"], CHEN["t_target_ms"]
-    factor = closed_forms.chen_speedup(row["r"], CHEN["K"], *times)
+    times = {"t_draft": CHEN["t_draft_ms"], "t_target": CHEN["t_target_ms"]}
+    factor = closed_forms.chen_speedup(row["r"], CHEN["K"], **times)
     assert rounds_to(factor, row["theoretical_speedup"], 2)
 
 

@@ -154,13 +154,14 @@ def test_speedup_is_theorem_3_8_in_the_ideal_case_and_by_hand():
     for alpha, gamma, c in ((0.6, 3, 0.05), (0.9, 7, 0.2), (0, 2, 0)):
         steps = 100 / closed_forms.expected_tokens(alpha, gamma)
         wanted = closed_forms.walltime_factor(alpha, gamma, c)
-        got = predict.speedup(100, steps, gamma, Cost(c))
+        got = predict.speedup(100, steps, gamma, cost=Cost(c))
         assert got == pytest.approx(wanted, rel=1e-14) and isinstance(got, float)
     cost, baseline = Cost(0.1, 1.2, 0.3, 4), Cost(overhead=0.2, prefill=5)
     # (5 + 60 (1 + 0.2)) / (4 + 20 (3 0.1 + 1.2 + 0.3)) = 77 / 40.
-    assert predict.speedup(60, 20, 3, cost, baseline) == pytest.approx(77 / 40)
-    assert predict.speedup(60, 60, 0, baseline, baseline) == 1
-    got = predict.speedup(60, [60, 20], [0, 3], Cost(0.1, [1, 1.2], 0.3, 4))
+    drafted = predict.speedup(60, 20, 3, cost=cost, baseline=baseline)
+    assert drafted == pytest.approx(77 / 40)
+    assert predict.speedup(60, 60, 0, cost=baseline, baseline=baseline) == 1
+    got = predict.speedup(60, [60, 20], [0, 3], cost=Cost(0.1, [1, 1.2], 0.3, 4))
     np.testing.assert_allclose(got, [60 / (4 + 60 * 1.3), 60 / 40])
 
 

@@ -17,6 +17,15 @@ WHOLE, K = "gamma must be a whole number", "K must be a whole number"
 PER_CALL, R = "tokens per call", "r must be in"
 ACCEPT, N = r"accept must be in \[0, 1\]", r"must both be \[N\]"
 
+
+def chen_speedup(r, K, t_draft, t_target):
+    return forms.chen_speedup(r, K, t_draft=t_draft, t_target=t_target)
+
+
+def speedup(tokens, steps, gamma, cost, baseline=None):
+    return predict.speedup(tokens, steps, gamma, cost=cost, baseline=baseline)
+
+
 REFUSED = [
     *((ALPHA, forms.expected_tokens, (x, 3)) for x in (-0.01, 1.01, NAN, [0.5, 2])),
     (ALPHA, forms.walltime_factor, (2, 3, 0.1)),
@@ -30,16 +39,16 @@ REFUSED = [
     (WHOLE, forms.implied_alpha, (1, 0.05)),
     ("gamma must be >= 1", forms.implied_alpha, (1, 0)),
     (K, forms.chen_r, (1, -1)),
-    (K, forms.chen_speedup, (0.5, -1, 1, 10)),
+    (K, chen_speedup, (0.5, -1, 1, 10)),
     *((C, forms.walltime_factor, (0.5, 3, x)) for x in (-0.1, INF, NAN)),
     (C, forms.operations_factor, (0.5, 3, -0.1)),
     (C, forms.optimal_gamma, (0.5, -0.1)),
     (C, forms.minimum_gain, (0.5, -0.1)),
     (C, forms.oracle_factor, (0.5, -0.1)),
-    (C, forms.chen_speedup, (0.5, 3, -0.1, 10)),
-    (C, forms.chen_speedup, (0.5, 3, 1, NAN)),
-    ("t_target must be > 0", forms.chen_speedup, (0.5, 4, 1, 0)),
-    *((R, forms.chen_speedup, (x, 4, 1, 10)) for x in (0, 1.1, NAN)),
+    (C, chen_speedup, (0.5, 3, -0.1, 10)),
+    (C, chen_speedup, (0.5, 3, 1, NAN)),
+    ("t_target must be > 0", chen_speedup, (0.5, 4, 1, 0)),
+    *((R, chen_speedup, (x, 4, 1, 10)) for x in (0, 1.1, NAN)),
     *((PER_CALL, forms.implied_alpha, (x, 4)) for x in (0.99, 5.01, NAN)),
     (PER_CALL, forms.chen_r, (5.01, 4)),
     *(
@@ -73,16 +82,16 @@ REFUSED = [
         ("sum to 1", predict.expected_steps, ([[0.0, 1.0], x],))
         for x in ([0.5, 0.4], [1.5, -0.5], [[1.0]], 1.0, [NAN, 1], [])
     ),
-    *(("tokens must be > 0", predict.speedup, (x, 1, 3, Cost())) for x in (0, INF)),
-    *(("steps must be in", predict.speedup, (100, x, 3, Cost())) for x in (24, 101)),
-    (WHOLE, predict.speedup, (100, 50, 0.5, Cost())),
-    ("v > 0", predict.speedup, (100, 50, 3, Cost(v=0))),
+    *(("tokens must be > 0", speedup, (x, 1, 3, Cost())) for x in (0, INF)),
+    *(("steps must be in", speedup, (100, x, 3, Cost())) for x in (24, 101)),
+    (WHOLE, speedup, (100, 50, 0.5, Cost())),
+    ("v > 0", speedup, (100, 50, 3, Cost(v=0))),
 ]
 for field, x in itertools.product(Cost._fields, (-0.1, INF, NAN)):
     wrong = Cost(**{field: x})
     told = f"{field} must be finite"
-    REFUSED += [(rf"cost\.{told}", predict.speedup, (100, 50, 3, wrong))]
-    REFUSED += [(rf"baseline\.{told}", predict.speedup, (100, 50, 3, Cost(), wrong))]
+    REFUSED += [(rf"cost\.{told}", speedup, (100, 50, 3, wrong))]
+    REFUSED += [(rf"baseline\.{told}", speedup, (100, 50, 3, Cost(), wrong))]
 
 
 @pytest.mark.parametrize(("message", "function", "arguments"), REFUSED)

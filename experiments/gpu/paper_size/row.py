@@ -215,7 +215,8 @@ def by_gamma(
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
-        return predict.speedup(setting.new_tokens, steps, gamma, cost, alone)
+        tokens = setting.new_tokens
+        return predict.speedup(tokens, steps, gamma, cost=cost, baseline=alone)
 
     each = zip(gammas, c, strict=True)
     return {

@@ -100,7 +100,9 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
     the speedup that they and r give."""
     K, first = setting.K, batch_of(task, setting, np.arange(1), ALONE)
     ms = costs.call_ms(pair, K, *first, setting.rounds)
-    speed = closed_forms.chen_speedup(r, K, ms["t_draft_ms"], ms["t_target_ms"])
+    speed = closed_forms.chen_speedup(
+        r, K, t_draft=ms["t_draft_ms"], t_target=ms["t_target_ms"]
+    )
     return ms | {"theoretical_speed": speed}
 
 

@@ -121,7 +121,9 @@ def by_r(it: dict) -> Number:
         shown = f"{number(speed)} by r = {number(r)} (v = {number(v)}, with which"
         return Number(speed, speed * it["r_se"] / r, f"{shown} {number(with_v)})")
     r = closed_forms.chen_r(it["best_tokens_per_call"], it["best_gamma"])
-    speed = closed_forms.chen_speedup(r, it["best_gamma"], it["best_c"], 1.0)
+    speed = closed_forms.chen_speedup(
+        r, it["best_gamma"], t_draft=it["best_c"], t_target=1.0
+    )
     return Number(speed, 0.0, f"{number(speed)} by r = {number(r)}")
 
 

@@ -111,7 +111,7 @@ def acceptance(family, draft, heat):
 def by_chens_protocol():
     """`measured` of a row where r tells the speed: a call on K + 1 tokens costs one."""
     r, K, c = 0.8, 4, 0.125
-    speed = closed_forms.chen_speedup(r, K, c, 1.0)
+    speed = closed_forms.chen_speedup(r, K, t_draft=c, t_target=1.0)
     it = {"target": "code_target", "draft": "code_small", "K": K}
     it |= {"task": "a/humaneval.jsonl", "temperature": 0.8, "r": r, "r_se": 0.001}
     it |= {"tokens_per_call": r * (K + 1)}
