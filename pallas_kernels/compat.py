@@ -25,7 +25,7 @@ class Vectors(NamedTuple):
 
 
 def vectors(interpret) -> Vectors:
-    if _APART and interpret is not None:  # its interpreter knows neither by its name
+    if _APART and interpret is not None:  # the interpreter has neither function
         return Vectors(
             lambda ref, index, layout: ref[index],
             lambda layout, size: lax.broadcasted_iota(jnp.int32, (size,), 0),
@@ -43,7 +43,7 @@ def _iota(layout, size: int) -> Array:
     return plgpu.broadcasted_iota(jnp.int32, (size,), 0, layout=layout)
 
 
-def interpreted(races: bool = False):
+def interpret_params(races: bool = False):
     """What makes `plgpu.kernel` run on a CPU. races: look for data races too."""
     params = getattr(plgpu, "InterpretGPUParams", None)
     if params is None:  # public from JAX 0.11 on

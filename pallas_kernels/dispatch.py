@@ -14,7 +14,7 @@ import jax
 from pallas_kernels.gpu.decision import LANES
 from pallas_kernels.gpu.launches import MOST
 from pallas_kernels.plan import DEFERRED, Plan, Tiles
-from pallas_kernels.tpu.block import place_of, vmem_bytes
+from pallas_kernels.tpu.block import block_place, vmem_bytes
 from specjax.types import BLOCK
 
 REFERENCE, ONEPASS = "reference", "onepass"
@@ -22,9 +22,9 @@ MOSAIC_GPU, MOSAIC_TPU, TRITON = "mosaic_gpu", "mosaic_tpu", "triton"
 NAMES = (REFERENCE, ONEPASS, MOSAIC_GPU, MOSAIC_TPU, TRITON)
 AMPERE, HOPPER = (8, 0), (9, 0)
 TUNED = Path(__file__).with_name("tuned")
-# What a core's vector memory holds, by the names that JAX gives the chips.
+# MiB of vector memory per core, by JAX's names of the chips.
 VMEM = {"TPU v5 lite": 128, "TPU v5": 64, "TPU v6 lite": 128, "TPU7x": 64}
-VMEM_LEFT = 0.85  # of it for logits; the rest is the compiler's
+VMEM_LEFT = 0.85  # the share of it for logits; the compiler uses the rest
 
 
 class Device(NamedTuple):
@@ -61,18 +61,18 @@ def here(device: jax.Device | None = None) -> Device:
     """Of the default device, if none is given."""
     device = jax.devices()[0] if device is None else device
     capability = None
-    spelled = str(getattr(device, "compute_capability", ""))
-    if device.platform == "gpu" and spelled.replace(".", "").isdigit():  # not of AMD
-        major, minor = spelled.split(".")
+    version = str(getattr(device, "compute_capability", ""))
+    if device.platform == "gpu" and version.replace(".", "").isdigit():  # not AMD's
+        major, minor = version.split(".")
         capability = int(major), int(minor)
     return Device(device.platform, device.device_kind, capability)
 
 
-def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Choice:
+def choose(plan: Plan, itemsize: int, device: Device, *, name: str = "auto") -> Choice:
     """What runs a plan whose logits have `itemsize` bytes. asked: "auto", or one of
     NAMES. Raises ValueError for one that this device or this shape cannot have."""
-    if asked != "auto":
-        return insisted(plan, itemsize, device, asked)
+    if name != "auto":
+        return choose_by_name(plan, itemsize, device, name=name)
     if device.platform == "tpu" and plan.target != DEFERRED:
         return Choice(ONEPASS, "a TPU, and the target's statistics are known")
     if device.platform == "tpu":
@@ -80,7 +80,7 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
     elif device.platform == "gpu" and device.capability is None:
         return Choice(ONEPASS, "a GPU that is not NVIDIA's")
     elif device.platform == "gpu" and device.capability >= HOPPER:
-        if (choice := tuned(plan, itemsize, device)) is not None:
+        if (choice := tuned_choice(plan, itemsize, device)) is not None:
             return choice
         name = MOSAIC_GPU
         why = f"Hopper or later; nothing near was measured on {device.kind}"
@@ -88,29 +88,30 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
         return Choice(ONEPASS, "a GPU before Hopper")
     else:
         return Choice(REFERENCE, f"no kernels for {device.platform}")
-    if reason := unfit(name, plan, itemsize, device):
+    if reason := obstacle(name, plan, itemsize, device):
         return Choice(ONEPASS, reason)
     return Choice(name, why, tiles_for(plan, itemsize), vmem(device))
 
 
-def insisted(plan: Plan, itemsize: int, device: Device, asked: str) -> Choice:
-    if asked not in NAMES:
-        raise ValueError(f"no implementation {asked!r}: choose one of auto, {NAMES}")
-    if reason := unfit(asked, plan, itemsize, device):
-        raise ValueError(f"{asked} cannot run: {reason}; choose 'auto' or '{ONEPASS}'")
-    return Choice(asked, "asked for", tiles_for(plan, itemsize), vmem(device))
+def choose_by_name(plan: Plan, itemsize: int, device: Device, *, name: str) -> Choice:
+    """Returns the named implementation. Raises ValueError if it cannot run here."""
+    if name not in NAMES:
+        raise ValueError(f"no implementation {name!r}: choose one of auto, {NAMES}")
+    if reason := obstacle(name, plan, itemsize, device):
+        raise ValueError(f"{name} cannot run: {reason}; choose 'auto' or '{ONEPASS}'")
+    return Choice(name, "asked for", tiles_for(plan, itemsize), vmem(device))
 
 
-def unfit(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
+def obstacle(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
     """Why a kernel cannot run this plan on this device; None if it can."""
     if name in (REFERENCE, ONEPASS):
         return None
     if name == MOSAIC_TPU:
-        return unfit_tpu(plan, itemsize, device)
+        return tpu_obstacle(plan, itemsize, device)
     if device.platform != "gpu":
         return f"{name} needs a GPU, and this is a {device.platform}"
     if device.capability is None:
-        return f"{device.kind} is no GPU of NVIDIA's"
+        return f"{device.kind} is not an NVIDIA GPU"
     if name == MOSAIC_GPU and device.capability < HOPPER:
         major, minor = device.capability
         return f"{device.kind} is sm_{major}{minor}, and Mosaic needs sm_90 or later"
@@ -123,12 +124,12 @@ def unfit(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
     return None
 
 
-def unfit_tpu(plan: Plan, itemsize: int, device: Device) -> str | None:
+def tpu_obstacle(plan: Plan, itemsize: int, device: Device) -> str | None:
     if device.platform != "tpu":
         return f"{MOSAIC_TPU} needs a TPU, and this is a {device.platform}"
     if plan.vocab < BLOCK:
         return f"a vocabulary of {plan.vocab} is below {BLOCK}"
-    copies = 2 if plan.batch > place_of(plan).texts else 1
+    copies = 2 if plan.batch > block_place(plan).texts else 1
     needed = copies * vmem_bytes(plan, itemsize)
     held = (vmem(device) or 16 * 2**20) * VMEM_LEFT
     if needed > held:
@@ -152,22 +153,22 @@ def tiles_for(plan: Plan, itemsize: int) -> Tiles:
     return Tiles(stats, 8 if many else 1, apart=many)
 
 
-def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
+def tuned_choice(plan: Plan, itemsize: int, device: Device) -> Choice | None:
     """By the nearest shape that was measured on such a device, if one is near."""
-    path = file_of(device.kind, TUNED)
+    path = tuned_file(device.kind, TUNED)
     if not path.is_file():
         return None
-    near = [timed for timed in read(path) if same(timed, plan, itemsize)]
+    near = [timed for timed in read(path) if is_same_kind(timed, plan, itemsize)]
     best = min(near, key=lambda timed: distance(timed, plan), default=None)
     if best is None or distance(best, plan) > 2:
         return None
-    if reason := unfit(best.name, plan, itemsize, device):
+    if reason := obstacle(best.name, plan, itemsize, device):
         return Choice(ONEPASS, reason)
     why = f"fastest at B {best.batch}, gamma {best.gamma}, V {best.vocab}: {path.name}"
     return Choice(best.name, why, best.tiles)
 
 
-def file_of(kind: str, folder: Path) -> Path:
+def tuned_file(kind: str, folder: Path) -> Path:
     """What was measured on a kind of device."""
     return folder / f"{kind.lower().replace(' ', '_')}.json"
 
@@ -178,7 +179,7 @@ def read(path: Path) -> list[Timed]:
     return [Timed(**row | {"tiles": x}) for row, x in zip(rows, tiles, strict=True)]
 
 
-def same(timed: Timed, plan: Plan, itemsize: int) -> bool:
+def is_same_kind(timed: Timed, plan: Plan, itemsize: int) -> bool:
     kinds = timed.itemsize, timed.target, timed.draft
     return kinds == (itemsize, plan.target, plan.draft)
 

@@ -16,7 +16,15 @@ from jax import Array
 from pallas_kernels import dispatch, onepass
 from pallas_kernels.dispatch import REFERENCE, Choice, Device
 from pallas_kernels.gpu import launches
-from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight, wide
+from pallas_kernels.laws import (
+    EXACT,
+    Deferred,
+    LawRow,
+    is_deferred,
+    residual_weight,
+    to_float32,
+    weight,
+)
 from pallas_kernels.parts import KERNELS
 from pallas_kernels.plan import (
     DEFERRED,
@@ -26,9 +34,9 @@ from pallas_kernels.plan import (
     Plan,
     Shape,
     Tiles,
-    foreseen,
     operands,
     plan,
+    plan_for_shape,
 )
 from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import probs
@@ -58,14 +66,14 @@ class Options(NamedTuple):
     """asked: "auto" or a name of `dispatch`. tiles: instead of the chosen ones.
     interpret: of the backend, to run a kernel on a CPU."""
 
-    asked: str = "auto"
+    implementation: str = "auto"
     rule: FusedRule = EXACT
     tiles: Tiles | None = None
     interpret: Any = None
 
 
 AUTO = Options()
-OF_PART = "the draft's laws are of some ids alone, or rows of a shared table"
+OF_PART = "the draft's laws cover some ids only, or are rows of a shared table"
 
 
 class _Noise(NamedTuple):
@@ -80,31 +88,32 @@ def build(
     when first called, for an implementation that was asked for and that the device or
     the shape cannot have."""
     device = dispatch.here() if device is None else device
-    if reason := unfit(options.rule):
+    if reason := rule_obstacle(options.rule):
         raise ValueError(reason)
 
-    def chosen(target, draft) -> tuple[Plan, Choice]:
+    def choose_for(target, draft) -> tuple[Plan, Choice]:
         planned = plan(target, draft, options.rule)
         itemsize = target.logits.dtype.itemsize
-        choice = dispatch.choose(planned, itemsize, device, options.asked)
+        choice = dispatch.choose(planned, itemsize, device, name=options.implementation)
         tiles = options.tiles or choice.tiles
         return (planned if tiles is None else planned._replace(tiles=tiles)), choice
 
     def law(logits: Array, sampling: Sampling) -> Law | Deferred:
         flat = logits.reshape(logits.shape[0], -1, logits.shape[-1])
-        some = _certain(flat.shape[0], flat.shape[1] - 1)
-        name = chosen(Deferred(flat, sampling.temperature), some)[1].name
+        some = _certain_draft(flat.shape[0], flat.shape[1] - 1)
+        name = choose_for(Deferred(flat, sampling.temperature), some)[1].name
         if name == dispatch.REFERENCE:
             return probs.standardize(logits, sampling)
-        of = onepass.standardize if name == dispatch.ONEPASS else onepass.defer
-        return of(logits, sampling)
+        read = onepass.standardize if name == dispatch.ONEPASS else onepass.defer
+        return read(logits, sampling)
 
     def verify(target, draft, noise, keep_residual: bool = False):
-        of_part = isinstance(getattr(draft.law, "logits", None), Table | Reduced)
-        if of_part or chosen(target, draft)[1].name in (REFERENCE, dispatch.ONEPASS):
-            draft = draft._replace(law=_completed(draft.law))
-            return reference(_completed(target), draft, noise, keep_residual)
-        planned, choice = chosen(target, draft)
+        is_part = isinstance(getattr(draft.law, "logits", None), Table | Reduced)
+        plain = (REFERENCE, dispatch.ONEPASS)
+        if is_part or choose_for(target, draft)[1].name in plain:
+            draft = draft._replace(law=_complete(draft.law))
+            return reference(_complete(target), draft, noise, keep_residual)
+        planned, choice = choose_for(target, draft)
         out = _launch(planned, choice, operands(planned, target, draft, noise), options)
         n, rest = out["num_accepted"], None
         if keep_residual:
@@ -116,8 +125,8 @@ def build(
         if isinstance(logits, Reduced):
             return probs.draw(logits, sampling, u)
         deferred_law = onepass.defer(logits[:, None], sampling)
-        none = _certain(logits.shape[0], 0)
-        planned, choice = chosen(deferred_law, none)
+        none = _certain_draft(logits.shape[0], 0)
+        planned, choice = choose_for(deferred_law, none)
         if choice.name in (dispatch.REFERENCE, dispatch.ONEPASS):
             plain = choice.name == dispatch.REFERENCE
             read = probs.standardize if plain else onepass.standardize
@@ -131,7 +140,7 @@ def build(
     return Fused(law, verify, draw)
 
 
-def unfit(rule: FusedRule) -> str | None:
+def rule_obstacle(rule: FusedRule) -> str | None:
     if not 0 < rule.lenience <= 1:
         return f"lenience must be in (0, 1]; got {rule.lenience}"
     if rule.sigmoid is not None and rule != FusedRule(sigmoid=rule.sigmoid):
@@ -139,18 +148,18 @@ def unfit(rule: FusedRule) -> str | None:
     return None
 
 
-def _certain(batch: int, gamma: int) -> Draft:
+def _certain_draft(batch: int, gamma: int) -> Draft:
     """A draft that is sure of its tokens; without any, what is left is to draw one."""
     return Draft(jnp.zeros((batch, gamma), jnp.int32), None, None)
 
 
-def simple(device: Device) -> str:
+def fallback(device: Device) -> str:
     """What runs where no kernel can."""
     return dispatch.REFERENCE if device.platform == "cpu" else dispatch.ONEPASS
 
 
-def _completed(law):
-    return onepass.complete(law) if law is not None and deferred(law) else law
+def _complete(law):
+    return onepass.complete(law) if law is not None and is_deferred(law) else law
 
 
 def _launch(planned: Plan, choice: Choice, arrays: dict, options: Options) -> dict:
@@ -165,24 +174,27 @@ def residual(target, draft, n: Array, rule: FusedRule) -> Array:
     rows, gamma = jnp.arange(n.size), draft.tokens.shape[1]
 
     def dense(law, index: Array) -> Array:
-        law = probs.take(_completed(law), index)
+        law = probs.take(_complete(law), index)
         row = LawRow(*(getattr(law, name)[:, None] for name in FIELDS))
-        return weight(wide(law.logits), jnp.arange(law.logits.shape[1]), row, rule)
+        return weight(
+            to_float32(law.logits), jnp.arange(law.logits.shape[1]), row, rule
+        )
 
     p = dense(target, n)
     if gamma == 0:
         return p
     at = jnp.minimum(n, gamma - 1)
     if draft.law is None:
-        rest = jnp.where(draft.tokens[rows, at, None] == jnp.arange(p.shape[1]), 0.0, p)
+        token = draft.tokens[rows, at, None]
+        rest = jnp.where(token == jnp.arange(p.shape[1]), 0.0, p)
     else:
-        rest = left(p, dense(draft.law, at), rule)
+        rest = residual_weight(p, dense(draft.law, at), rule)
     rest = jnp.where((n < draft.num)[:, None], rest, p)
     return jnp.where(rest.any(axis=1, keepdims=True), rest, p)
 
 
 NO_RULE = "no kernel has this verifier's rule"
-COUPLED = "drafts race with the verifier's own noise, which no kernel draws"
+COUPLED = "drafts use the verifier's own noise, which no kernel draws"
 
 
 class Wired(NamedTuple):
@@ -198,7 +210,8 @@ class Wired(NamedTuple):
 
 def wire(
     verifier: Verifier,
-    asked: str = "auto",
+    implementation: str = "auto",
+    *,
     device: Device | None = None,
     options: Options = AUTO,
 ) -> Wired:
@@ -208,16 +221,16 @@ def wire(
     options: how a kernel runs; its rule and what it asks for are not read."""
     device = dispatch.here() if device is None else device
     rule = EXACT if verifier.rule is None else verifier.rule
-    options = options._replace(asked=asked, rule=EXACT)
+    options = options._replace(implementation=implementation, rule=EXACT)
     fused = build(verifier.verify, device, options._replace(rule=rule))
-    # From q itself, whatever the rule.
+    # Drafts are drawn from q itself, whatever the rule.
     draw = build(verifier.verify, device, options).draw
-    # A verifier that reads the target in its own way, as the sigmoid does, goes on so.
+    # A verifier with its own `law`, such as the sigmoid rule, reads the target by that.
     target = DEFERRED if verifier.law is None else KNOWN
 
     def choose(shape: Shape, *kinds) -> Choice:
-        plan = foreseen(shape, *kinds)
-        return dispatch.choose(plan, shape.itemsize, device, asked)
+        plan = plan_for_shape(shape, *kinds)
+        return dispatch.choose(plan, shape.itemsize, device, name=implementation)
 
     def choices(shape: Shape) -> tuple[Choice, Choice]:
         drawn = Choice(REFERENCE, COUPLED)
@@ -226,7 +239,7 @@ def wire(
         if verifier.rule is None:
             return Choice(REFERENCE, NO_RULE), drawn
         if shape.gamma and shape.draft == PART:
-            return Choice(simple(device), OF_PART), drawn
+            return Choice(fallback(device), OF_PART), drawn
         return choose(shape, rule, target), drawn
 
     if verifier.rule is not None:

@@ -47,29 +47,29 @@ class Decision(NamedTuple):
 EXACT = FusedRule()
 
 
-def deferred(law: Law | Deferred) -> bool:
+def is_deferred(law: Law | Deferred) -> bool:
     return isinstance(law, Deferred)
 
 
-def rows_of(setting: Array, logits: Array) -> Array:
+def per_row(setting: Array, logits: Array) -> Array:
     """A setting a batch row [B] for each row of logits [B, ..., V]: [B, ...]."""
     setting = setting.reshape(-1, *[1] * (logits.ndim - 2))
     return jnp.broadcast_to(setting, logits.shape[:-1])
 
 
-def scale_of(temperature: Array) -> Array:
+def inverse_temperature(temperature: Array) -> Array:
     """1 / temperature, and 1 for argmax."""
     return jnp.where(temperature == 0, 1.0, 1 / temperature)
 
 
-def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> LawRow:
+def law_row(temperature, *, top, first, lse, cut: tuple | None, vocab: int) -> LawRow:
     """The row of a deferred law from what was read of its logits. top: the largest
     logit. first: its smallest id. lse: log of the sum of exp(scale * (z - top)). cut:
     (tau, tie) of a truncation."""
     greedy = temperature == 0
     tau, tie = cut if cut is not None else (-jnp.inf, vocab - 1)
     return LawRow(
-        scale=scale_of(temperature) + 0 * top,
+        scale=inverse_temperature(temperature) + 0 * top,
         top=top,
         tau=jnp.where(greedy, top, tau),
         tie=jnp.where(greedy, first, tie),
@@ -87,7 +87,7 @@ def weight(z: Array, ids: Array, row: LawRow, rule: FusedRule = EXACT) -> Array:
     return jnp.where(kept, 1 / (1 + jnp.exp(-at)), 0.0)
 
 
-def accepted(p: Array, q: Array, u: Array, near: Any, rule: FusedRule) -> Array:
+def is_accepted(p: Array, q: Array, u: Array, near: Any, rule: FusedRule) -> Array:
     """u l q(x) < p(x), or x is near the argmax of an argmax row; bool."""
     passed = u * rule.lenience * q < p
     return passed if near is None else passed | near
@@ -108,7 +108,7 @@ def chance(p: Array, q: Array, near: Any, rule: FusedRule) -> Array:
     return ratio if near is None else jnp.where(near, 1.0, ratio)
 
 
-def left(p: Array, q: Array, rule: FusedRule) -> Array:
+def residual_weight(p: Array, q: Array, rule: FusedRule) -> Array:
     """max(0, p - q), from which the token after a rejection is drawn."""
     return jnp.maximum(p - (rule.lenience * q if rule.scaled else q), 0.0)
 
@@ -119,13 +119,13 @@ def invert(
     """The first place of positive weight whose cumulative weight exceeds u * total, the
     last positive one if rounding lets none; by bisection, as there is no scan. axis:
     the one of places, 0 .. size - 1, which is kept; None of a vector."""
-    along = dict(axis=axis, keepdims=axis is not None)
-    goal = u * jnp.sum(weights, **along)
+    reduction = dict(axis=axis, keepdims=axis is not None)
+    goal = u * jnp.sum(weights, **reduction)
 
     def halve(_, ends):
         low, high = ends
         middle = (low + high) // 2
-        past = jnp.sum(jnp.where(places <= middle, weights, 0.0), **along) > goal
+        past = jnp.sum(jnp.where(places <= middle, weights, 0.0), **reduction) > goal
         low = jnp.where(past, low, jnp.minimum(middle + 1, high))
         return low, jnp.where(past, middle, high)
 
@@ -133,10 +133,10 @@ def invert(
     _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve, ends)
     positive = weights > 0
     ahead = jnp.where(positive & (places >= first), places, size)
-    ahead = jnp.min(ahead, **along)
-    last = jnp.max(jnp.where(positive, places, 0), **along)
+    ahead = jnp.min(ahead, **reduction)
+    last = jnp.max(jnp.where(positive, places, 0), **reduction)
     return jnp.where(ahead < size, ahead, last)
 
 
-def wide(logits: Array) -> Array:
+def to_float32(logits: Array) -> Array:
     return logits.astype(jnp.float32)

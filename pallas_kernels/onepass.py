@@ -10,7 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from pallas_kernels.laws import Deferred, merged, rows_of, scale_of, wide
+from pallas_kernels.laws import (
+    Deferred,
+    inverse_temperature,
+    law_row,
+    per_row,
+    to_float32,
+)
 from specjax import truncation
 from specjax.types import Law, Sampling
 
@@ -24,15 +30,16 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
 
 def defer(logits: Array, sampling: Sampling) -> Deferred:
     """The law before anything is read of it, but where a truncation ends."""
-    law, heat = Deferred(logits, sampling.temperature), sampling.temperature
+    temperature = sampling.temperature
+    law = Deferred(logits, temperature)
     if all(setting is None for setting in sampling[1:]):
         return law
-    # An argmax row's settings are of no account, and 1 is the cheapest of each.
+    # An argmax row ignores its settings, and 1 is the cheapest value of each.
     cuts = [
-        None if cut is None else rows_of(jnp.where(heat == 0, 1, cut), logits)
+        None if cut is None else per_row(jnp.where(temperature == 0, 1, cut), logits)
         for cut in sampling[1:]
     ]
-    z, scale = wide(logits), rows_of(scale_of(heat), logits)
+    z, scale = to_float32(logits), per_row(inverse_temperature(temperature), logits)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
     tau, tie = truncation.last_kept(z, z.max(-1), scale, *cuts)
     return law._replace(tau=tau, tie=tie)
@@ -41,10 +48,12 @@ def defer(logits: Array, sampling: Sampling) -> Deferred:
 def complete(law: Deferred) -> Law:
     """Reads what a deferred law lacks."""
     cut = None if law.tau is None else (law.tau, law.tie)
-    heat = rows_of(law.temperature, law.logits)
-    top, first, total = read(law.logits, scale_of(heat), cut)
+    temperature = per_row(law.temperature, law.logits)
+    top, first, total = read(law.logits, inverse_temperature(temperature), cut)
     vocab = law.logits.shape[-1]
-    row = merged(heat, top, first, jnp.log(total), cut, vocab)
+    row = law_row(
+        temperature, top=top, first=first, lse=jnp.log(total), cut=cut, vocab=vocab
+    )
     return Law(law.logits, *row._replace(tie=_ids(row.tie, top)))
 
 
@@ -54,7 +63,7 @@ def _ids(tie, like: Array) -> Array:
 
 def read(logits: Array, scale: Array, cut: tuple | None):
     """The largest logit kept, its smallest id, the sum of exp(scale (z - top))."""
-    z, axis = wide(logits), logits.ndim - 1
+    z, axis = to_float32(logits), logits.ndim - 1
     ids = jax.lax.broadcasted_iota(jnp.int32, logits.shape, axis)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
     if cut is not None:
@@ -80,10 +89,10 @@ def _join(part, other):
     (top, first, total, scale), (top_b, first_b, total_b, scale_b) = part, other
     scale = jnp.maximum(scale, scale_b)
     same, ahead = top == top_b, top > top_b
-    # exp(-inf) is 0, also where a part has nothing but -inf; both: no difference.
-    apart = jnp.exp(-jnp.where(same, 0.0, jnp.abs(top - top_b)) * scale)
-    total = jnp.where(ahead | same, total, total * apart) + jnp.where(
-        ahead, total_b * apart, total_b
+    # exp(-inf) is 0, also where a part has only -inf; if both have, they are the same.
+    gap = jnp.exp(-jnp.where(same, 0.0, jnp.abs(top - top_b)) * scale)
+    total = jnp.where(ahead | same, total, total * gap) + jnp.where(
+        ahead, total_b * gap, total_b
     )
     first = jnp.where(
         same, jnp.minimum(first, first_b), jnp.where(ahead, first, first_b)

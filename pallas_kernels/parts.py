@@ -14,7 +14,7 @@ from jax import Array, lax
 from pallas_kernels import dispatch, onepass
 from pallas_kernels.gpu import launches, triton
 from pallas_kernels.gpu import mosaic as mosaic_gpu
-from pallas_kernels.laws import Deferred, LawRow, merged, rows_of, scale_of
+from pallas_kernels.laws import Deferred, LawRow, inverse_temperature, law_row, per_row
 from pallas_kernels.plan import Tiles, plan
 from specjax.types import Draft
 
@@ -28,15 +28,22 @@ def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
     `reader`."""
 
     def whole(logits: Array, temperature: Array) -> LawRow:
-        size, heat = logits.shape[-1], rows_of(temperature, logits)
+        size, temperature_row = logits.shape[-1], per_row(temperature, logits)
         vocab = size * lax.axis_size(axis)
         top, first, total = read(logits, temperature)
         most = lax.pmax(top, axis)
-        fewer = jnp.exp((top - most) * scale_of(heat))
+        fewer = jnp.exp((top - most) * inverse_temperature(temperature_row))
         total = lax.psum(jnp.where(top == most, total, total * fewer), axis)
         first = jnp.where(top == most, first + size * lax.axis_index(axis), vocab - 1)
         first = lax.pmin(first, axis)
-        row = merged(heat, most, first, jnp.log(total), None, vocab)
+        row = law_row(
+            temperature_row,
+            top=most,
+            first=first,
+            lse=jnp.log(total),
+            cut=None,
+            vocab=vocab,
+        )
         ids = jnp.broadcast_to(row.tie, most.shape).astype(jnp.int32)
         return row._replace(tie=ids, tau=jnp.broadcast_to(row.tau, most.shape))
 
@@ -48,7 +55,12 @@ def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:
     id that has it (in rows of argmax), the sum of exp(scale (z - top)): [B, T] each.
     name: of a kernel with a launch for it, else it is one-pass XLA."""
     if name not in KERNELS:
-        return lambda z, heat: onepass.read(z, scale_of(rows_of(heat, z)), None)
+
+        def read_plainly(z: Array, temperature: Array) -> tuple[Array, Array, Array]:
+            scale = inverse_temperature(per_row(temperature, z))
+            return onepass.read(z, scale, None)
+
+        return read_plainly
 
     def read(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:
         deferred, (batch, count) = Deferred(logits, temperature), logits.shape[:2]
@@ -62,7 +74,7 @@ def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:
             saved[f"p_{name}"][..., :count] for name in ("top", "sum", "first")
         )  # [B, J, T]
         top = tops.max(1)
-        above = (tops - top[:, None]) * scale_of(temperature)[:, None, None]
+        above = (tops - top[:, None]) * inverse_temperature(temperature)[:, None, None]
         here = tops == top[:, None]
         total = jnp.sum(sums * jnp.where(here, 1.0, jnp.exp(above)), axis=1)
         least = jnp.min(jnp.where(here, firsts, logits.shape[-1] - 1), axis=1)

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from pallas_kernels.laws import EXACT, Deferred, deferred
+from pallas_kernels.laws import EXACT, Deferred, is_deferred
 from specjax.types import BLOCK, Draft, FusedRule, Law
 
-FIELDS = ("scale", "top", "tau", "tie", "lse")  # of a law's rows
+FIELDS = ("scale", "top", "tau", "tie", "lse")  # the scalars of a row's law
 KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
 PART = "part"  # a draft whose laws are of some ids, or rows that many share
 
@@ -84,23 +84,42 @@ def plan(target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT) -> Plan:
     if gamma == 0:
         kind = NONE
     elif draft.law is not None:
-        kind = DEFERRED if deferred(draft.law) else KNOWN
+        kind = DEFERRED if is_deferred(draft.law) else KNOWN
         cut_q = kind == DEFERRED and draft.law.tau is not None
-    of_target = DEFERRED if deferred(target) else KNOWN
-    cut_p = of_target == DEFERRED and target.tau is not None
+    target_kind = DEFERRED if is_deferred(target) else KNOWN
+    cut_p = target_kind == DEFERRED and target.tau is not None
     if rows != gamma + 1:
         raise ValueError(
             f"{rows} target rows for {gamma} drafted tokens: give one more"
         )
-    kinds = of_target, kind, cut_p, cut_q
-    return Plan(batch, gamma, vocab, *kinds, rule, Tiles())
+    return Plan(
+        batch=batch,
+        gamma=gamma,
+        vocab=vocab,
+        target=target_kind,
+        draft=kind,
+        cut_p=cut_p,
+        cut_q=cut_q,
+        rule=rule,
+        tiles=Tiles(),
+    )
 
 
-def foreseen(shape: Shape, rule: FusedRule = EXACT, target: str = DEFERRED) -> Plan:
+def plan_for_shape(
+    shape: Shape, rule: FusedRule = EXACT, target: str = DEFERRED
+) -> Plan:
     """The plan of a shape that nothing truncates."""
-    draft = shape.draft if shape.gamma else NONE
-    kinds = target, draft, False, False
-    return Plan(shape.batch, shape.gamma, shape.vocab, *kinds, rule, Tiles())
+    return Plan(
+        batch=shape.batch,
+        gamma=shape.gamma,
+        vocab=shape.vocab,
+        target=target,
+        draft=shape.draft if shape.gamma else NONE,
+        cut_p=False,
+        cut_q=False,
+        rule=rule,
+        tiles=Tiles(),
+    )
 
 
 def operands(
@@ -123,7 +142,7 @@ def operands(
     return arrays
 
 
-def shape(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
+def struct(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(dims, dtype)
 
 
@@ -132,8 +151,8 @@ def results(plan: Plan) -> dict[str, jax.ShapeDtypeStruct]:
     [B, G]; or, where nothing was drafted, the scalars [B] of the law that was drawn
     from."""
     verdict = {"num_accepted": (plan.batch,), "verdict": (plan.batch, plan.gamma + 1)}
-    out = {name: shape(dims, jnp.int32) for name, dims in verdict.items()}
+    out = {name: struct(dims, jnp.int32) for name, dims in verdict.items()}
     if plan.gamma:
-        return out | {"accept_prob": shape((plan.batch, plan.gamma))}
+        return out | {"accept_prob": struct((plan.batch, plan.gamma))}
     kinds = {name: jnp.int32 if name == "tie" else jnp.float32 for name in FIELDS}
-    return out | {name: shape((plan.batch,), kind) for name, kind in kinds.items()}
+    return out | {name: struct((plan.batch,), kind) for name, kind in kinds.items()}

@@ -42,7 +42,7 @@ def measure(
     pair: tuple[Side, Side], prompts: Prompts, task: str, setting: DivergenceSetting
 ) -> dict:
     """Plain numbers; those that end in `_g4` are of that gamma, see `numbers`."""
-    chosen = fused.of_setting(*pair, setting)
+    chosen = fused.for_setting(*pair, setting)
     report = divergence.look(pair, prompts, setting, chosen)
     return numbers(report) | {
         "target": pair[0].name,

@@ -85,7 +85,7 @@ def measure(
     pair: Pair, prompts: Prompts, protocol: Protocol, reading: tuple[str, Tokenizer]
 ) -> dict:
     """Every number of a row, plain. reading: language and tokenizer of the texts."""
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     text, every = tested_drafts.run(pair, prompts, protocol, chosen)
     places = zip(of_texts(text, prompts.ends, reading), every.block, strict=True)
     tokens, places = every.tested(), [it for it, block in places if block]

@@ -116,7 +116,7 @@ def behind(means: np.ndarray) -> float:
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
     """Every point of every rule; of each rule, at its point next to TV, by how much the
     frontier is ahead."""
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     how = pair, text, protocol.temperature, outcomes
     found, sequence = scoring.positions(*how, **truncation(protocol))

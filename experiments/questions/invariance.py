@@ -56,7 +56,7 @@ def measure(
 ) -> dict:
     """The price of a race in chances; where texts are `decoded` too, in tokens a call,
     against Algorithm 1 and against block verification."""
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     how = pair, text, protocol.temperature, chances
     each, sequence = scoring.positions(*how, **truncation(protocol))
@@ -78,7 +78,7 @@ def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dic
     told, calls = {}, []
     for rule in RULES:
         asked = protocol._replace(rule=rule)
-        using = fused.of_protocol(*pair, asked)
+        using = fused.for_protocol(*pair, asked)
         run = speculate(pair, prompts, count, asked, using)
         calls.append(np.stack([run.accepted + run.calls, run.calls], -1))
     runs = np.stack(calls, 1).astype(np.float64)  # [N, rules, 2]

@@ -101,7 +101,7 @@ def measure(
     if fault not in FAULTS:
         raise ValueError(f"no fault {fault!r}: choose one of {', '.join(FAULTS)}")
     drafting, verifier = broken(pair[1], protocol, FAULTS[fault])
-    chosen = fused.of_protocol(*pair, protocol, verifier)
+    chosen = fused.for_protocol(*pair, protocol, verifier)
     text, _ = audit.write((pair[0], drafting), prompts, protocol, chosen)
     steps = audit.score(pair, text, protocol.temperature, **truncation(protocol))
     found = delays(steps)

@@ -76,7 +76,7 @@ def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
         told = info.accepted, info.accept_prob, state.policy
         calls.append((first + rows, *(np.array(x)[rows] for x in told)))
 
-    kernels = fused.of_protocol(*pair, protocol)
+    kernels = fused.for_protocol(*pair, protocol)
     for _, each in decode(pair, prompts, count, how, kernels, seen):
         first += len(each.texts)
     return Watched(*map(np.concatenate, zip(*calls, strict=True)))

@@ -93,7 +93,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     heat = protocol.temperature
     if heat not in (0, *HEATS):
         raise ValueError(f"temperature must be 0 or one of {HEATS}; got {heat}")
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     how = pair, text, protocol.temperature, arms
     chance, sure, sequence = scoring.positions(*how, **truncation(protocol))

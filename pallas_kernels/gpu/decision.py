@@ -18,7 +18,7 @@ from pallas_kernels.laws import Decision, LawRow
 from pallas_kernels.plan import CERTAIN, DEFERRED, FIELDS, NONE, Plan
 
 LANES = 128
-FILLS = (1.0, 0.0, -jnp.inf, 0, 0.0)  # in lanes that no row has
+FILLS = (1.0, 0.0, -jnp.inf, 0, 0.0)  # values in lanes without a row
 LOG2E = 1.4426950408889634
 
 
@@ -38,39 +38,41 @@ class Block(NamedTuple):
         return self.iota(LANES, 1)
 
 
-def part_of(plan: Plan) -> tuple[int, int]:
+def part_size(plan: Plan) -> tuple[int, int]:
     """Ids that a block of statistics reads, and how many blocks there are."""
     size = min(plan.tiles.stats, 1 << (plan.vocab.bit_length() - 1))
     return size, -(-plan.vocab // size)
 
 
-def filled(lane: Array, fill: float | int) -> Array:
+def fill_lanes(lane: Array, fill: float | int) -> Array:
     """The same in every lane: a vector that is laid out like `lane`."""
     return (lane * 0).astype(jnp.asarray(fill).dtype) + fill
 
 
-def lanes_of(block: Block, name: str, b: Array, count: int, fill) -> Array:
+def scalars_in_lanes(block: Block, name: str, b: Array, count: int, fill) -> Array:
     """Scalars [B, count] of a row in the first lanes."""
     lane = block.lane()
-    value = filled(lane, fill)
+    value = fill_lanes(lane, fill)
     for k in range(count):
         value = jnp.where(lane == k, block.refs[name][b, k], value)
     return value
 
 
-def known(block: Block, side: str, b: Array) -> LawRow:
+def known_law(block: Block, side: str, b: Array) -> LawRow:
     """A law whose scalars are given, in lanes."""
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, FILLS, strict=True)
-    return LawRow(*(lanes_of(block, f"{side}_{n}", b, rows, fill) for n, fill in pairs))
+    return LawRow(
+        *(scalars_in_lanes(block, f"{side}_{n}", b, rows, fill) for n, fill in pairs)
+    )
 
 
-def merged(block: Block, side: str, b: Array) -> LawRow:
+def merge_parts(block: Block, side: str, b: Array) -> LawRow:
     """A deferred law in lanes, from the parts that statistics left."""
-    plan, blocks = block.plan, part_of(block.plan)[1]
+    plan, blocks = block.plan, part_size(block.plan)[1]
     rows = plan.rows(side)
-    heat = block.refs[f"{side}_heat"][b]
-    power = LOG2E * laws.scale_of(heat)
+    temperature = block.refs[f"{side}_heat"][b]
+    power = LOG2E * laws.inverse_temperature(temperature)
 
     def part(name: str, j: int) -> Array:
         return block.load(block.refs[f"{side}_{name}"], (b, j), 0, LANES, 1)
@@ -86,28 +88,35 @@ def merged(block: Block, side: str, b: Array) -> LawRow:
     cut = None
     if plan.cut(side):
         names = (f"{side}_tau", -jnp.inf), (f"{side}_tie", plan.vocab - 1)
-        cut = tuple(lanes_of(block, n, b, rows, fill) for n, fill in names)
-    return laws.merged(heat, top, first, jnp.log(total), cut, plan.vocab)
+        cut = tuple(scalars_in_lanes(block, n, b, rows, fill) for n, fill in names)
+    return laws.law_row(
+        temperature,
+        top=top,
+        first=first,
+        lse=jnp.log(total),
+        cut=cut,
+        vocab=plan.vocab,
+    )
 
 
 def law(block: Block, side: str, b: Array) -> LawRow:
     deferred = block.plan.kind(side) == DEFERRED
-    return (merged if deferred else known)(block, side, b)
+    return (merge_parts if deferred else known_law)(block, side, b)
 
 
-def at(block: Block, row: LawRow, index: Array) -> LawRow:
+def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
     """The scalars of one row; sums of one term."""
     here = block.lane() == index
     return LawRow(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
 
 
-def drafted(block: Block, side: str, b: Array) -> Array:
+def drafted_logits(block: Block, side: str, b: Array) -> Array:
     """The logit of each drafted token, in lanes."""
     lane = block.lane()
-    z = filled(lane, 0.0)
+    z = fill_lanes(lane, 0.0)
     for k in range(block.plan.gamma):
         token = block.refs["tokens"][b, k]
-        z = jnp.where(lane == k, laws.wide(block.refs[side][b, k, token]), z)
+        z = jnp.where(lane == k, laws.to_float32(block.refs[side][b, k, token]), z)
     return z
 
 
@@ -115,26 +124,28 @@ def decide(block: Block, b: Array) -> Decision:
     """n, the first token that is not accepted; the same in every block that asks."""
     plan, lane, p = block.plan, block.lane(), law(block, "p", b)
     if plan.draft == NONE:
-        return Decision(jnp.int32(0), at(block, p, 0), None, None, filled(lane, 0.0))
+        return Decision(
+            jnp.int32(0), law_at(block, p, 0), None, None, fill_lanes(lane, 0.0)
+        )
     gamma, rule, num = plan.gamma, plan.rule, block.refs["num"][b]
-    ids = lanes_of(block, "tokens", b, gamma, 0)
-    z_p = drafted(block, "p", b)
+    ids = scalars_in_lanes(block, "tokens", b, gamma, 0)
+    z_p = drafted_logits(block, "p", b)
     p_x = laws.weight(z_p, ids, p, rule)
-    q, q_x = None, filled(lane, 1.0)
+    q, q_x = None, fill_lanes(lane, 1.0)
     if "q" in plan.sides:
         q = law(block, "q", b)
-        q_x = laws.weight(drafted(block, "q", b), ids, q, rule)
+        q_x = laws.weight(drafted_logits(block, "q", b), ids, q, rule)
     near = laws.within_lenience(z_p, p, rule)
-    u = lanes_of(block, "accept", b, gamma, 1.0)
-    good = laws.accepted(p_x, q_x, u, near, rule) & (lane < num)
+    u = scalars_in_lanes(block, "accept", b, gamma, 1.0)
+    good = laws.is_accepted(p_x, q_x, u, near, rule) & (lane < num)
     n = jnp.min(jnp.where(good & (lane < gamma), gamma, jnp.minimum(lane, gamma)))
     chance = jnp.where(lane < num, laws.chance(p_x, q_x, near, rule), 0.0)
-    rejected, of_p = n < num, at(block, p, n)
+    rejected, of_p = n < num, law_at(block, p, n)
     if q is None:
         x = jnp.sum(jnp.where(lane == n, ids, 0))
         return Decision(n, of_p, None, jnp.where(rejected, x, -1), chance)
     # A row that keeps nothing stands for q = 0.
-    of_q = at(block, q, jnp.minimum(n, gamma - 1))
+    of_q = law_at(block, q, jnp.minimum(n, gamma - 1))
     of_q = of_q._replace(tau=jnp.where(rejected, of_q.tau, jnp.inf))
     return Decision(n, of_p, of_q, None, chance)
 

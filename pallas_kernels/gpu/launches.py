@@ -21,14 +21,14 @@ from pallas_kernels.gpu.decision import (
     Block,
     decide,
     load,
-    part_of,
+    part_size,
     save,
 )
 from pallas_kernels.laws import Decision
-from pallas_kernels.plan import NONE, Plan, results, shape
+from pallas_kernels.plan import NONE, Plan, results, struct
 from specjax.types import BLOCK
 
-MOST = 1024 * BLOCK  # ids, so that their block sums fit a vector
+MOST = 1024 * BLOCK  # ids: the sums of so many blocks fit a vector
 
 
 def width(dtype, vocab: int, size: int) -> int:
@@ -58,12 +58,12 @@ def statistics(block: Block) -> None:
 def read(block: Block, side: str, i: Array) -> None:
     """One part of row i of a side."""
     plan, refs, b, j = block.plan, block.refs, block.place("b"), block.place("j")
-    size, _ = part_of(plan)
+    size, _ = part_size(plan)
     vector = width(refs[side].dtype, plan.vocab, size)
     start = jnp.minimum(j * size, plan.vocab - size)  # the last part is moved back
-    z = laws.wide(block.load(refs[side], (b, i), start, size, vector))
+    z = laws.to_float32(block.load(refs[side], (b, i), start, size, vector))
     z = jnp.where(z == z, z, -jnp.inf)  # NaN counts as -inf
-    heat, ids = refs[f"{side}_heat"][b], start + block.iota(size, vector)
+    temperature, ids = refs[f"{side}_heat"][b], start + block.iota(size, vector)
     if plan.cut(side):
         tau, tie = refs[f"{side}_tau"][b, i], refs[f"{side}_tie"][b, i]
         z = jnp.where((z > tau) | ((z == tau) & (ids <= tie)), z, -jnp.inf)
@@ -72,16 +72,16 @@ def read(block: Block, side: str, i: Array) -> None:
 
     top = jnp.max(z)
     finite = jnp.where(top == -jnp.inf, 0.0, top)
-    power = LOG2E * laws.scale_of(heat)
+    power = LOG2E * laws.inverse_temperature(temperature)
     refs[f"{side}_top"][b, j, i] = top
     refs[f"{side}_sum"][b, j, i] = jnp.sum(jnp.exp2((z - finite) * power))
 
-    @pl.when(heat == 0)
+    @pl.when(temperature == 0)
     def _():
         least = jnp.min(jnp.where(z == top, ids, plan.vocab - 1))
         refs[f"{side}_first"][b, j, i] = least
 
-    @pl.when(heat > 0)
+    @pl.when(temperature > 0)
     def _():
         refs[f"{side}_first"][b, j, i] = jnp.int32(0)
 
@@ -105,12 +105,12 @@ def remainder(block: Block) -> None:
 
         @pl.when(place < plan.count)
         def _(place=place):
-            rest, p, _ = left(block, b, outcome, place)
+            rest, p, _ = residual_block(block, b, outcome, place)
             block.refs["rest"][b, place] = jnp.sum(rest)
             block.refs["whole"][b, place] = jnp.sum(p)
 
 
-def left(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
+def residual_block(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
     """What is left of p_{n+1} in a block of the inverse CDF, p itself, and the ids."""
     plan, refs = block.plan, block.refs
     vector = width(refs["p"].dtype, plan.vocab, BLOCK)
@@ -118,7 +118,7 @@ def left(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
     ids = start + block.iota(BLOCK, vector)
 
     def row(side: str, i: Array) -> Array:
-        return laws.wide(block.load(refs[side], (b, i), start, BLOCK, vector))
+        return laws.to_float32(block.load(refs[side], (b, i), start, BLOCK, vector))
 
     p = laws.weight(row("p", outcome.n), ids, outcome.p, plan.rule)
     p = jnp.where(ids >= place * BLOCK, p, 0.0)
@@ -127,7 +127,11 @@ def left(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
     if outcome.q is None:
         return p, p, ids
     z = row("q", jnp.minimum(outcome.n, plan.gamma - 1))
-    return laws.left(p, laws.weight(z, ids, outcome.q, plan.rule), plan.rule), p, ids
+    return (
+        laws.residual_weight(p, laws.weight(z, ids, outcome.q, plan.rule), plan.rule),
+        p,
+        ids,
+    )
 
 
 def choice(block: Block) -> None:
@@ -144,7 +148,7 @@ def choice(block: Block) -> None:
     none = jnp.sum(rest) == 0  # rounding can reject where p = q: then p is right
     rest = jnp.where(none, total("whole"), rest)
     place = laws.invert(rest, places, refs["sample"][b, 0], size)
-    weights, p, ids = left(block, b, outcome, place)
+    weights, p, ids = residual_block(block, b, outcome, place)
     weights = jnp.where(none, p, weights)
     start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
     extra = start + laws.invert(weights, ids - start, refs["sample"][b, 1], BLOCK)
@@ -176,10 +180,10 @@ def verdict(
     inputs = {name: x for name, x in operands.items() if name != "sample"} | saved
     tiles = -(-plan.count // plan.tiles.blocks)
     slots = 1 if plan.tiles.apart else tiles
-    decided = {"found": shape((batch, slots, 16))}
+    decided = {"found": struct((batch, slots, 16))}
     if plan.gamma:
-        decided["chance"] = shape((batch, slots, LANES))
-    weights = {name: shape((batch, sums(plan))) for name in ("rest", "whole")}
+        decided["chance"] = struct((batch, slots, LANES))
+    weights = {name: struct((batch, sums(plan))) for name in ("rest", "whole")}
     logits = {side: operands[side] for side in plan.sides}
     grid = {"b": batch, "j": tiles}
     if plan.tiles.apart:
@@ -197,21 +201,21 @@ def read_parts(
 ) -> dict[str, Array]:
     """The launch of `statistics`: what `parts` names."""
     grid = {"b": plan.batch, "i": sum(plan.rows(side) for side in plan.unread)}
-    grid["j"] = part_of(plan)[1]
-    mine = {name: x for name, x in operands.items() if of_laws(name, plan.unread)}
+    grid["j"] = part_size(plan)[1]
+    mine = {name: x for name, x in operands.items() if belongs_to(name, plan.unread)}
     return launch(statistics, "statistics", plan, grid, mine, parts(plan))
 
 
 def parts(plan: Plan) -> dict:
     """What `statistics` leaves of each part of a row; rows in lanes."""
-    sizes = plan.batch, part_of(plan)[1], LANES
+    sizes = plan.batch, part_size(plan)[1], LANES
     kinds = {"top": jnp.float32, "sum": jnp.float32, "first": jnp.int32}
     return {
-        f"{side}_{name}": shape(sizes, kind)
+        f"{side}_{name}": struct(sizes, kind)
         for side in plan.unread
         for name, kind in kinds.items()
     }
 
 
-def of_laws(name: str, sides: tuple[str, ...]) -> bool:
+def belongs_to(name: str, sides: tuple[str, ...]) -> bool:
     return name.partition("_")[0] in sides

@@ -15,7 +15,7 @@ from pallas_kernels.plan import Plan
 
 
 def launcher(interpret=None) -> Callable:
-    """The `launch` of `launches`. interpret: of `compat.interpreted`, on a CPU."""
+    """The `launch` of `launches`. interpret: of `compat.interpret_params`, on a CPU."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
         vectors, names = compat.vectors(interpret), [*operands, *out]

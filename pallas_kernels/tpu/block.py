@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return tuple(sizes)
 
 
-def place_of(plan: Plan) -> Place:
+def block_place(plan: Plan) -> Place:
     if plan.batch < SUBLANES:
         return Place(1, t=1, s=0)
     return Place(SUBLANES, t=0, s=1)
@@ -41,7 +41,7 @@ def place_of(plan: Plan) -> Place:
 
 def vmem_bytes(plan: Plan, itemsize: int) -> int:
     """What the logits of a block take, padded as VMEM pads them, once."""
-    place, packed = place_of(plan), SUBLANES * 4 // itemsize
+    place, packed = block_place(plan), SUBLANES * 4 // itemsize
     total = 0
     for side in plan.sides:
         sizes = list(place.size(plan.rows(side), plan.count * BLOCK))
@@ -87,9 +87,9 @@ class Block(NamedTuple):
     def logits(self, side: str, start: Array) -> Array:
         """BLOCK ids of every row, in float32."""
         at = pl.multiple_of(start, BLOCK)
-        return laws.wide(self.refs[side][:, :, pl.ds(at, BLOCK)])
+        return laws.to_float32(self.refs[side][:, :, pl.ds(at, BLOCK)])
 
 
-def over(block: Block, function, start):
+def fold_blocks(block: Block, function, start):
     """Folds (block of ids, carry) -> carry over the vocabulary."""
     return lax.fori_loop(0, block.plan.count, function, start)

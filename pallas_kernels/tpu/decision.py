@@ -12,11 +12,11 @@ from jax import Array, lax
 from pallas_kernels import laws
 from pallas_kernels.laws import Decision, LawRow
 from pallas_kernels.plan import DEFERRED, FIELDS, NONE
-from pallas_kernels.tpu.block import Block, over
+from pallas_kernels.tpu.block import Block, fold_blocks
 from specjax.types import BLOCK
 
 
-def known(block: Block, side: str) -> LawRow:
+def known_law(block: Block, side: str) -> LawRow:
     fills = 1.0, 0.0, -jnp.inf, block.plan.vocab - 1, 0.0
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, fills, strict=True)
@@ -27,8 +27,8 @@ def read(block: Block, side: str) -> LawRow:
     """The law of a deferred side: two passes over what lies in VMEM."""
     plan, rows = block.plan, block.plan.rows(side)
     sizes, vocab = block.place.size(rows, BLOCK), plan.vocab
-    heat, cut = block.texts(f"{side}_heat", 1.0), None
-    scale = laws.scale_of(heat)
+    temperature, cut = block.texts(f"{side}_heat", 1.0), None
+    scale = laws.inverse_temperature(temperature)
     lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
     if plan.cut(side):
         fills = {"tau": -jnp.inf, "tie": vocab - 1}
@@ -42,7 +42,7 @@ def read(block: Block, side: str) -> LawRow:
         return jnp.where(good, z, -jnp.inf), ids
 
     lowest = jnp.full(sizes, -jnp.inf)
-    top = over(block, lambda k, best: jnp.maximum(best, part(k)[0]), lowest)
+    top = fold_blocks(block, lambda k, best: jnp.maximum(best, part(k)[0]), lowest)
     top = jnp.max(top, axis=2, keepdims=True)
     finite = jnp.where(top == -jnp.inf, 0.0, top)
 
@@ -52,18 +52,20 @@ def read(block: Block, side: str) -> LawRow:
         total += jnp.exp((z - finite) * scale)
         return total, jnp.minimum(first, jnp.where(z == top, ids, vocab - 1))
 
-    begun = jnp.zeros(sizes), jnp.full(sizes, vocab - 1)
-    total, first = over(block, add, begun)
+    initial = jnp.zeros(sizes), jnp.full(sizes, vocab - 1)
+    total, first = fold_blocks(block, add, initial)
     lse = jnp.log(jnp.sum(total, axis=2, keepdims=True))
     first = jnp.min(first, axis=2, keepdims=True)
-    return laws.merged(heat, top, first, lse, cut, vocab)
+    return laws.law_row(
+        temperature, top=top, first=first, lse=lse, cut=cut, vocab=vocab
+    )
 
 
 def law(block: Block, side: str) -> LawRow:
-    return (read if block.plan.kind(side) == DEFERRED else known)(block, side)
+    return (read if block.plan.kind(side) == DEFERRED else known_law)(block, side)
 
 
-def drafted(block: Block, side: str, tokens: Array) -> Array:
+def drafted_logits(block: Block, side: str, tokens: Array) -> Array:
     """The logit of each drafted token, over T and S."""
     plan, place = block.plan, block.place
     t, s = (block.iota(plan.gamma, 1, axis) for axis in place[1:])
@@ -81,7 +83,7 @@ def drafted(block: Block, side: str, tokens: Array) -> Array:
     return logits
 
 
-def at(block: Block, row: LawRow, index: Array) -> LawRow:
+def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
     """The scalars of the row that each text stopped at."""
     t = lax.broadcasted_iota(jnp.int32, row.top.shape, block.place.t)
     pick = functools.partial(jnp.sum, axis=block.place.t, keepdims=True)
@@ -95,40 +97,40 @@ def decide(block: Block) -> Decision:
     p = law(block, "p")
     if plan.draft == NONE:
         zero = jnp.zeros(place.size(1, 1), jnp.int32)
-        return Decision(zero, at(block, p, zero), None, None, None)
+        return Decision(zero, law_at(block, p, zero), None, None, None)
     gamma = plan.gamma
     tokens = block.gather("tokens", gamma, 0)
     num = block.texts("num", 0)
     u = block.gather("accept", gamma, 1.0)
     t = block.iota(gamma, 1, place.t)
     first = LawRow(
-        *(lax.slice_in_dim(x, 0, gamma, axis=place.t) for x in full(block, p))
+        *(lax.slice_in_dim(x, 0, gamma, axis=place.t) for x in broadcast_row(block, p))
     )
-    z_p = drafted(block, "p", tokens)
+    z_p = drafted_logits(block, "p", tokens)
     p_x = laws.weight(z_p, tokens, first, plan.rule)
     q, q_x = None, jnp.ones(p_x.shape)
     if "q" in plan.sides:
         q = law(block, "q")
-        q_x = laws.weight(drafted(block, "q", tokens), tokens, q, plan.rule)
+        q_x = laws.weight(drafted_logits(block, "q", tokens), tokens, q, plan.rule)
     near = laws.within_lenience(z_p, first, plan.rule)
-    good = laws.accepted(p_x, q_x, u, near, plan.rule) & (t < num)
+    good = laws.is_accepted(p_x, q_x, u, near, plan.rule) & (t < num)
     n = jnp.min(jnp.where(good, gamma, t), axis=place.t, keepdims=True)
     chance = jnp.where(t < num, laws.chance(p_x, q_x, near, plan.rule), 0.0)
-    rejected, of_p = n < num, at(block, p, n)
+    rejected, of_p = n < num, law_at(block, p, n)
     if q is None:
         x = jnp.sum(jnp.where(t == n, tokens, 0), axis=place.t, keepdims=True)
         return Decision(n, of_p, None, jnp.where(rejected, x, -1), chance)
     # A row that keeps nothing stands for q = 0.
-    of_q = at(block, q, jnp.minimum(n, gamma - 1))
+    of_q = law_at(block, q, jnp.minimum(n, gamma - 1))
     of_q = of_q._replace(tau=jnp.where(rejected, of_q.tau, jnp.inf))
     return Decision(n, of_p, of_q, None, chance)
 
 
-def full(block: Block, row: LawRow) -> LawRow:
+def broadcast_row(block: Block, row: LawRow) -> LawRow:
     return LawRow(*(jnp.broadcast_to(x, row.top.shape) for x in row))
 
 
-def left(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
+def residual_block(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
     """What is left of p_{n+1} in block `k` of the inverse CDF, and p itself; over S."""
     plan, place = block.plan, block.place
 
@@ -147,7 +149,7 @@ def left(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
     q = laws.weight(
         row("q", jnp.minimum(outcome.n, plan.gamma - 1)), ids, outcome.q, plan.rule
     )
-    return jnp.where(ids < plan.vocab, laws.left(p, q, plan.rule), 0.0), p
+    return jnp.where(ids < plan.vocab, laws.residual_weight(p, q, plan.rule), 0.0), p
 
 
 def invert(weights: Array, u: Array) -> Array:
@@ -163,14 +165,14 @@ def choose(block: Block, outcome: Decision) -> Array:
     lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
 
     def sum_block(k, carry):
-        both = left(block, outcome, k)
+        both = residual_block(block, outcome, k)
         here = lane == k
         return tuple(
             jnp.where(here, jnp.sum(w, axis=2, keepdims=True), sums)
             for w, sums in zip(both, carry, strict=True)
         )
 
-    rest, whole = over(block, sum_block, (jnp.zeros(sizes),) * 2)
+    rest, whole = fold_blocks(block, sum_block, (jnp.zeros(sizes),) * 2)
     # Rounding can reject where p = q, and leave nothing: then p is right.
     none = jnp.sum(rest, axis=2, keepdims=True) == 0
     u = block.gather("sample", 2, 0.0)
@@ -181,6 +183,6 @@ def choose(block: Block, outcome: Decision) -> Array:
     weights = jnp.zeros(place.size(1, BLOCK))
     for row in range(place.texts):
         k = jnp.sum(jnp.where(texts == row, chosen, 0))
-        mine, p = left(block, outcome, k)
+        mine, p = residual_block(block, outcome, k)
         weights = jnp.where(s == row, jnp.where(none, p, mine), weights)
     return chosen * BLOCK + invert(weights, u_id)

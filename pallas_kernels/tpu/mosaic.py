@@ -14,13 +14,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.laws import Decision
 from pallas_kernels.plan import NONE, Plan, results
-from pallas_kernels.tpu.block import Block, place_of
+from pallas_kernels.tpu.block import Block, block_place
 from pallas_kernels.tpu.decision import choose, decide
 from specjax.types import BLOCK
 
 
 def body(plan: Plan, names: list[str], *refs) -> None:
-    place = place_of(plan)
+    place = block_place(plan)
     refs = dict(zip(names, refs, strict=True))
     block = Block(plan, place, refs, pl.program_id(0) * place.texts)
     outcome = decide(block)
@@ -63,7 +63,7 @@ def verdict(
 ) -> dict[str, Array]:
     """As `gpu.launches.verdict`. vmem: bytes that the kernel may use, None for the
     compiler's own limit."""
-    place, operands = place_of(plan), dict(operands)
+    place, operands = block_place(plan), dict(operands)
     lanes, groups = plan.count * BLOCK, -(-plan.batch // place.texts)
     small = pl.BlockSpec(memory_space=pltpu.SMEM)
     specs = []

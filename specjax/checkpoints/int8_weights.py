@@ -17,7 +17,7 @@ from specjax.quantized import Dynamic, Int8, rounding
 # are rounded too, see `quantized.Dynamic`.
 INT8, DYNAMIC = NAMES = "int8", "int8_dynamic"
 FLOAT32 = np.dtype("float32")  # of all that is no large matrix, and of activations
-_rounded = jax.jit(rounding.rounded, static_argnums=1)
+_rounded = jax.jit(rounding.quantize, static_argnums=1)
 
 
 def activations(dtype: Any) -> str:
@@ -41,9 +41,9 @@ def fill(
         )
     flat = {}
     for name, leaf in flatten_dict(shapes, sep="/").items():
-        if rounding.rounds(leaf.shape):
+        if rounding.is_quantized(leaf.shape):
             read = matrix(held, sources[name], name, leaf.shape)
-            flat[name] = Dynamic.of(read) if dtype == DYNAMIC else read
+            flat[name] = Dynamic.from_int8(read) if dtype == DYNAMIC else read
         else:
             read = archive.reader(held, sources[name], leaf.shape, FLOAT32)
             flat[name] = jax.device_put(read(archive.whole(leaf.shape)))
@@ -52,7 +52,7 @@ def fill(
 
 def matrix(held: Archive, source: Source, name: str, shape: tuple[int, ...]) -> Int8:
     """A parameter [K, N], or a table [N, K], by `quantized.rounding`'s rule."""
-    inputs = rounding.inputs_of(name)
+    inputs = rounding.input_axis(name)
     parts = stored(held, source, inputs)
     if parts is None:
         read = archive.reader(held, source, shape, FLOAT32)

@@ -43,7 +43,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> dict:
     """Decodes and prints the verdict; what --json tells of it."""
     with parser.refusing():
         pair, prompts, protocol = make_case(flags)
-        kernels = fused.of_protocol(*pair, protocol)
+        kernels = fused.for_protocol(*pair, protocol)
         steps, calls = run(pair, prompts, protocol, kernels)
         verdict = judge(total(steps), flags.level)
     guarantee = guarantees.combine(flags.rule, pair[1].name, flags.policy)

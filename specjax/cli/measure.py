@@ -86,7 +86,7 @@ def ready(
         saving.inputs = inputs_of(files)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
-        kernels = fused.of_setting(target, draft, setting)
+        kernels = fused.for_setting(target, draft, setting)
         for batch in (setting.batch, by_gamma.protocol(setting, 0).batch):
             mesh.check_rows(batch)
         target, draft = mesh.pair(target, draft)

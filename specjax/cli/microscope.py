@@ -64,7 +64,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
             pair = placed(pair, setting)
-            chosen = fused.of_setting(*pair, setting)
+            chosen = fused.for_setting(*pair, setting)
             report = look(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))
         blocks.append(block(pair, report))

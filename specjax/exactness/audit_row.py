@@ -37,7 +37,7 @@ def measure_audit(
     """What the audit of one run found: plain numbers, None for what is infinite."""
     pair = pairs.placed(pair, protocol)
     drafting, verifier = broken(pair[1], protocol, fault)
-    chosen = fused.of_protocol(*pair, protocol, verifier)
+    chosen = fused.for_protocol(*pair, protocol, verifier)
     steps, calls = auditing.run((pair[0], drafting), prompts, protocol, chosen)
     verdict = auditing.judge(auditing.total(steps))
     log_e, _ = auditing.evidence(steps)

@@ -1,11 +1,12 @@
-"""Which functions read the logits of a decoder: kernels, where they are trusted.
+"""The choice of the functions that read logits in a decoder: kernels, where they are
+safe.
 
-The one place that chooses, by device and shape, for commands, `generate_text` and
-experiments; the one module of the library that imports `pallas_kernels`, and only where
-it chooses one. On a CPU the reference runs. On a kind of device that a kernel was never
-used on it is compared with the reference first (`fused.first_use`), and one-pass XLA
-stands in for one that errs.
-Axes: B rows, G = gamma, V vocabulary.
+This is the one place that chooses them, by device and shape, for commands,
+`generate_text` and experiments. It is also the only module of the library that imports
+`pallas_kernels`, and only where it chooses a kernel. On a CPU the reference runs. On a
+kind of device that a kernel has not run on before, the kernel is first compared with
+the reference (`fused.first_use`), and one-pass XLA replaces it if it is wrong. Axes: B
+rows, G = gamma, V vocabulary.
 """
 
 import functools
@@ -28,15 +29,17 @@ from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
 
 AUTO, REFERENCE, ONEPASS = "auto", "reference", "onepass"
-WRITTEN = "mosaic_gpu", "mosaic_tpu", "triton"  # kernels that XLA does not make
-CHOICES = AUTO, REFERENCE, ONEPASS, *WRITTEN
+PALLAS = "mosaic_gpu", "mosaic_tpu", "triton"
+CHOICES = AUTO, REFERENCE, ONEPASS, *PALLAS
 CPU = "a CPU, which has no kernels"
 OWN = "specjax.verifiers."
 
 
 class Sizes(NamedTuple):
-    """The shape at hand: B rows, the most drafted tokens, V ids. draft: what its drafts
-    carry, as `sides` names it."""
+    """The shape to decode: B rows, the most drafted tokens, V ids.
+
+    draft: what the drafts carry, one of the names in `drafts.source`.
+    """
 
     batch: int
     gamma: int
@@ -45,116 +48,139 @@ class Sizes(NamedTuple):
 
 
 class Wired(NamedTuple):
-    """kernels; draw: what `kernels.draw` draws by, None for a coupled draft. named:
-    what verifies, draws, and verifies the baseline, by names and tiles."""
+    """Kernels, with the functions that they were made of.
+
+    kernels: what a decoder is given.
+    draw: the draw that `kernels.draw` uses, None for a coupled draft.
+    programs: (name, tiles) of what verifies, what draws, and what verifies the
+      baseline.
+    """
 
     kernels: Kernels
     draw: Callable | None
-    named: tuple[tuple, ...]
+    programs: tuple[tuple, ...]
 
 
-def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels:
-    """The verifier and the draw to decode with, and a record of what was chosen. asked:
-    "auto", "reference", or another of `CHOICES`, which is then neither compared nor
-    replaced. verifier: the rule. One that no kernel knows verifies as it is, and its
-    drafts alone are drawn by kernels. sizes: of what will be decoded. The comparison
-    and the record are of them; within what is returned every program chooses for its
-    own shape. device: a `pallas_kernels.dispatch.Device` to compile for, which need not
-    be there; None is the default device. Returns kernels, whose record holds what was
-    `asked`, who runs as `verify`, `draw` and `baseline`, and `why`. On a mesh kernels
-    read what each device has (`fused.over_mesh`)."""
-    if asked not in CHOICES:
-        raise ValueError(f"no kernels {asked!r}: choose one of {', '.join(CHOICES)}")
-    platform = here().platform if device is None else device.platform
-    if asked == REFERENCE or (asked == AUTO and platform == "cpu"):
-        plain = reference(verifier, CPU if asked == AUTO else "asked for")
-        return plain._replace(record=plain.record | {"asked": asked})
+def choose(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Kernels:
+    """Returns the verifier and the draw to decode with, and a record of the choice.
+
+    On a mesh each device's kernels read the logits on that device (`fused.over_mesh`).
+
+    Args:
+      name: "auto", "reference", or another of `CHOICES`; only "auto" is compared with
+        the reference and replaced if wrong.
+      verifier: the rule. A rule that no kernel implements keeps its own `verify`, and
+        only its drafts are drawn by kernels.
+      sizes: the shape that will be decoded. The comparison and the record are for this
+        shape; the returned functions choose again for the shape of each program.
+      device: a `pallas_kernels.dispatch.Device` to compile for, which need not be
+        present; None is the default device.
+
+    Returns:
+      Kernels. Their record holds the name under `asked`, what runs as `verify`, `draw`
+      and `baseline`, and `why`.
+
+    Raises:
+      ValueError: for an unknown name, or kernels that cannot run.
+    """
+    if name not in CHOICES:
+        raise ValueError(f"no kernels {name!r}: choose one of {', '.join(CHOICES)}")
+    platform = default_device().platform if device is None else device.platform
+    if name == REFERENCE or (name == AUTO and platform == "cpu"):
+        plain = reference(verifier, CPU if name == AUTO else "asked for")
+        return plain._replace(record=plain.record | {"asked": name})
     if not getattr(verifier.verify, "__module__", "").startswith(OWN):
         verifier = verifier._replace(rule=None)  # its rule is that of another `verify`
     if jax.sharding.get_abstract_mesh().empty:
-        return trusted(asked, verifier, sizes, device).kernels
+        return wire_checked(name, verifier, sizes, device=device).kernels
     from specjax.fused import over_mesh
 
-    return over_mesh.kernels(asked, verifier, sizes, device)
+    return over_mesh.kernels(name, verifier, sizes, device=device)
 
 
-def trusted(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
-    """What was wired, compared with the reference where nobody asked for it."""
-    wired = wire(asked, verifier, sizes, device)
-    written = {name for name, _ in wired.named} & {*WRITTEN}
-    if asked != AUTO or device is not None or not written:
+def wire_checked(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
+    """Returns `wire`, compared with the reference if the choice was automatic."""
+    wired = wire(name, verifier, sizes, device=device)
+    pallas = {program for program, _ in wired.programs} & {*PALLAS}
+    if name != AUTO or device is not None or not pallas:
         return wired
-    return tried(wired, verifier, sizes)
+    return check_first_use(wired, verifier, sizes)
 
 
-def of_protocol(
+def for_protocol(
     target: Side, draft: Side, protocol: NamedTuple, rule: Verifier | None = None
 ) -> Kernels:
-    """What a pair decodes with as a protocol says: `choose`, of its sizes."""
+    """Returns the kernels of a pair: `choose` with the sizes of a protocol."""
     sizes = Sizes(protocol.batch, protocol.gamma, target.vocab, draft.regime)
     return choose(protocol.kernels, rule or verifiers.find(protocol.rule), sizes)
 
 
-def of_setting(target: Side, draft: Side, setting, device=None) -> Kernels:
-    """The same for a setting of `measure.walltime` or `exactness.divergence`: of its
-    largest gamma. device: as of `choose`."""
+def for_setting(target: Side, draft: Side, setting, *, device=None) -> Kernels:
+    """Returns the kernels of a pair for a setting of walltime or divergence.
+
+    The sizes are those of the setting's largest gamma. device: see `choose`.
+    """
     sizes = Sizes(setting.batch, max(setting.gammas), target.vocab, draft.regime)
-    return choose(setting.kernels, verifiers.find(setting.rule), sizes, device)
+    rule = verifiers.find(setting.rule)
+    return choose(setting.kernels, rule, sizes, device=device)
 
 
 def line(record: dict) -> str:
-    """A record in words."""
+    """Describes a record in one line."""
     verify, draw = record["verify"], record["draw"]
     drawn = "" if draw in (verify, "none") else f", drafts by {draw}"
     return f"kernels: {verify}{drawn} ({record['why']})"
 
 
-def wire(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
-    """By `pallas_kernels`, without a look at what it gives."""
+def wire(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
+    """Returns the kernels that `pallas_kernels` chooses, with output unchecked."""
     from pallas_kernels import dispatch, fuse, plan
 
     kinds = dict.fromkeys((TABLE, REDUCED), plan.PART)
     kinds |= {SAMPLED: plan.KNOWN, CERTAIN: plan.CERTAIN}
-    how = asked, device or dispatch.here(here())
-    fused, alone = (fuse.wire(rule, *how) for rule in (verifier, token.verifier))
+    device = device or dispatch.here(default_device())
+    fused, alone = (
+        fuse.wire(rule, name, device=device) for rule in (verifier, token.verifier)
+    )
     shape = plan.Shape(*sizes[:3], kinds[sizes.draft])
     verify, drawn = fused.choices(shape)
     baseline = alone.choices(shape._replace(gamma=0))[0]
     draws = sizes.gamma > 0 and sizes.draft != CERTAIN
-    record = {"asked": asked, "verify": verify.name}
+    record = {"asked": name, "verify": verify.name}
     record |= {"draw": drawn.name if draws else "none", "baseline": baseline.name}
     reasons = dict.fromkeys(choice.why for choice in (verify, drawn, baseline))
     record |= {"why": "; ".join(reasons)}
     coupled = fused.draw is None
     draw = rollout.for_rule(verifier) if coupled else rollout.drawn_by(fused.draw)
     kernels = Kernels(fused.verifier, draw, alone.verifier, record)
-    named = tuple((each.name, each.tiles) for each in (verify, drawn, baseline))
-    return Wired(kernels, fused.draw, named)
+    programs = tuple((each.name, each.tiles) for each in (verify, drawn, baseline))
+    return Wired(kernels, fused.draw, programs)
 
 
-def tried(wired: Wired, verifier: Verifier, sizes: Sizes) -> Wired:
-    """What was wired, or one-pass XLA where it does not give the reference's tokens."""
-    kind, record = here().device_kind, wired.kernels.record
-    key = f"{kind} | {versions()} | {sizes} | {verifier.rule} | {wired.named}"
-    compare = functools.partial(fault, wired, verifier, sizes)
-    problem = first_use.judged(key, compare)
+def check_first_use(wired: Wired, verifier: Verifier, sizes: Sizes) -> Wired:
+    """Returns what was wired, or one-pass XLA if its tokens are wrong."""
+    kind, record = default_device().device_kind, wired.kernels.record
+    key = f"{kind} | {versions()} | {sizes} | {verifier.rule} | {wired.programs}"
+    compare = functools.partial(find_fault, wired, verifier, sizes)
+    problem = first_use.find_problem(key, compare)
     if problem is None:
         why = f"{record['why']}; gave the reference's tokens on first use"
-        return told(wired, why=why)
-    names = " and ".join(dict.fromkeys(name for name, _ in wired.named))
+        return with_record(wired, why=why)
+    names = " and ".join(dict.fromkeys(name for name, _ in wired.programs))
     why = f"{names} on {kind}: {problem}"
-    tell(f"one-pass XLA reads logits in the place of {why}")
-    return told(wire(ONEPASS, verifier, sizes), asked=AUTO, why=why)
+    print_once(f"one-pass XLA reads logits instead of {why}")
+    return with_record(wire(ONEPASS, verifier, sizes), asked=AUTO, why=why)
 
 
-def told(wired: Wired, **more: str) -> Wired:
-    """The same, of whose record more is said."""
+def with_record(wired: Wired, **more: str) -> Wired:
+    """Returns the same kernels with more fields in their record."""
     kernels = wired.kernels
     return wired._replace(kernels=kernels._replace(record=kernels.record | more))
 
 
-def fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
-    """What is wrong with steps that draft, or with those of the baseline."""
+def find_fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
+    """Returns what is wrong with steps that draft, or with baseline steps; None if
+    nothing."""
     if wired.draw is not None:
         plain = Functions(verifier, probs.draw)
         fused = Functions(wired.kernels.verifier, wired.draw)
@@ -165,19 +191,20 @@ def fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
     return same_tokens.problem(*alone, sizes._replace(gamma=0))
 
 
-def here() -> jax.Device:
-    """Where programs run."""
+def default_device() -> jax.Device:
+    """Returns the device that programs run on."""
     return next(iter(jnp.zeros(()).devices()))
 
 
 @functools.cache
-def tell(text: str) -> None:
-    """Says something once in a process."""
+def print_once(text: str) -> None:
+    """Prints a line to stderr, once per process."""
     print(f"specjax: {text}", file=sys.stderr, flush=True)
 
 
 def versions() -> str:
-    """Of everything that a kernel is made by, its own sources among it."""
+    """Returns the versions of everything that builds a kernel, and a digest of its
+    sources."""
     import pallas_kernels
 
     sources, whole = Path(pallas_kernels.__file__).parent, hashlib.sha256()

@@ -1,10 +1,10 @@
-"""Whether fused functions give the tokens of the reference, on random logits.
+"""A comparison of fused functions with the reference, on random logits.
 
-Both draw from the same logits by the same uniforms and verify the same drafts, in rows
-of the shape at hand. As in `exactness.divergence`, a token that differs is explained
-where rounding decides it: by eps, the most that the two computations differ in what
-both report, the token is within reach of its uniform. Rounding is no more than LIMIT.
-Axes: B rows, G = gamma, V vocabulary, K blocks of the inverse CDF.
+Both draw from the same logits with the same uniforms and verify the same drafts, in
+rows of the given shape. As in `exactness.divergence`, a different token is accepted
+where rounding decides it: let eps be the largest difference in the numbers that both
+report; then the token must be within eps of what its uniform selects. Rounding is at
+most LIMIT. Axes: B rows, G = gamma, V vocabulary, K blocks of the inverse CDF.
 """
 
 from collections.abc import Callable
@@ -21,23 +21,31 @@ from specjax.drafts.source import CERTAIN, REDUCED, TABLE
 from specjax.types import BLOCK, Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
-ROWS = 16  # drawn and verified, at least, in batches of the shape at hand
-HEATS = 1.0, 0.0, 0.7, 2.0
-ROUNDING, LIMIT = 1e-5, 1e-3  # of probabilities in float32: the least, the most
+ROWS = 16  # the least number of rows to draw and verify, in batches of the given shape
+TEMPERATURES = 1.0, 0.0, 0.7, 2.0
+ROUNDING, LIMIT = 1e-5, 1e-3  # bounds of the rounding of float32 probabilities
 FIELDS = "scale", "top", "tau", "tie", "lse"
 
 
 class Functions(NamedTuple):
-    """Those of the reference, or fused: a verifier, and (logits [B, V], Sampling,
-    u [B, 2]) -> (ids [B], Law [B])."""
+    """The reference or fused functions: a verifier and a draw.
+
+    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]).
+    """
 
     verifier: Verifier
     draw: Callable
 
 
 class Case(NamedTuple):
-    """Logits p [B, G + 1, V] and q [B, G, V]; draws: uniforms [B, G, 2]; noise: that of
-    every verifier with a rule; num [B]: tokens that are real."""
+    """Random inputs of a step.
+
+    p, q: logits [B, G + 1, V] and [B, G, V].
+    sampling: settings [B].
+    draws: [B, G, 2], uniforms of the drafts.
+    noise: the noise of every verifier with a rule.
+    num: [B], tokens that are real.
+    """
 
     p: Array
     q: Array
@@ -47,8 +55,8 @@ class Case(NamedTuple):
     num: Array
 
 
-class Seen(NamedTuple):
-    """What functions made of a case: ids [B, G] drawn, their law, a verdict."""
+class Outcome(NamedTuple):
+    """The outputs for a case: the drawn ids [B, G], their law, and a verdict."""
 
     ids: Array
     law: Law
@@ -56,12 +64,12 @@ class Seen(NamedTuple):
 
 
 def problem(plain: Functions, fused: Functions, sizes) -> str | None:
-    """What rounding does not explain, in words; None if it explains everything."""
+    """Returns what rounding does not explain, in words; None if there is nothing."""
     verifies = plain.verifier.rule is not None and sizes.draft not in (TABLE, REDUCED)
     certain = sizes.draft == CERTAIN
     runs = [jax.jit(partial(run, it, verifies, certain)) for it in (plain, fused)]
     for seed in range(max(2, -(-ROWS // sizes.batch))):
-        rows = case(sizes, seed)
+        rows = random_case(sizes, seed)
         wanted = jax.device_get(runs[0](rows, None))
         seen = jax.device_get(runs[1](rows, wanted.ids))
         if fault := compare(plain.verifier, rows, wanted, seen):
@@ -69,8 +77,8 @@ def problem(plain: Functions, fused: Functions, sizes) -> str | None:
     return None
 
 
-def case(sizes, seed: int) -> Case:
-    """Random rows of the shape at hand: q near p, temperatures from 0 to 2."""
+def random_case(sizes, seed: int) -> Case:
+    """Returns random rows of the given shape: q near p, temperatures from 0 to 2."""
     batch, gamma, vocab = sizes[:3]
     random = np.random.default_rng(seed)
 
@@ -82,18 +90,24 @@ def case(sizes, seed: int) -> Case:
 
     p = 3 * normal(gamma + 1)
     q = p[:, :gamma] + normal(gamma)
-    p[..., -1] = q[..., -1] = -np.inf  # as of a padded vocabulary
-    heat = jnp.float32([HEATS[(seed + b) % len(HEATS)] for b in range(batch)])
+    p[..., -1] = q[..., -1] = -np.inf  # like the ids of a padded vocabulary
+    cycle = [TEMPERATURES[(seed + b) % len(TEMPERATURES)] for b in range(batch)]
     noise = token.Noise(uniform(gamma), uniform(2))
     num = jnp.full(batch, gamma, jnp.int32)
-    draws = uniform(gamma, 2)
-    return Case(jnp.asarray(p), jnp.asarray(q), Sampling(heat), draws, noise, num)
+    return Case(
+        p=jnp.asarray(p),
+        q=jnp.asarray(q),
+        sampling=Sampling(jnp.float32(cycle)),
+        draws=uniform(gamma, 2),
+        noise=noise,
+        num=num,
+    )
 
 
 def run(
     functions: Functions, verifies: bool, certain: bool, rows: Case, ids: Array | None
-) -> Seen:
-    """Draws, then verifies `ids` [B, G]; where None what it drew, with the residual."""
+) -> Outcome:
+    """Draws, then verifies `ids` [B, G]; if None, what it drew, with the residual."""
     verifier = functions.verifier
     read = verifier.law or probs.standardize
 
@@ -105,16 +119,18 @@ def run(
     law = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), law)
     drawn = drawn.swapaxes(0, 1)
     if not verifies:
-        return Seen(drawn, law, None)
+        return Outcome(drawn, law, None)
     carried = None if certain else law._replace(logits=rows.q)
     draft = Draft(drawn if ids is None else ids, rows.num, carried)
     target = read(rows.p, rows.sampling)
     verdict = verifier.verify(target, draft, rows.noise, keep_residual=ids is None)
-    return Seen(drawn, law, verdict)
+    return Outcome(drawn, law, verdict)
 
 
-def compare(verifier: Verifier, rows: Case, wanted: Seen, seen: Seen) -> str | None:
-    """What is wrong with what was seen, in words; both on the host."""
+def compare(
+    verifier: Verifier, rows: Case, wanted: Outcome, seen: Outcome
+) -> str | None:
+    """Returns what is wrong with `seen`, in words; None if nothing. Host arrays."""
     eps = largest_difference(wanted, seen)
     if not eps <= LIMIT:
         return f"probabilities differ by {eps:.1g}, and rounding is below {LIMIT:g}"
@@ -129,8 +145,8 @@ def compare(verifier: Verifier, rows: Case, wanted: Seen, seen: Seen) -> str | N
     return f"{faults} of {total} draws and verdicts differ by more than rounding"
 
 
-def largest_difference(wanted: Seen, seen: Seen) -> float:
-    """The largest difference of what both report; infinite for what is no number."""
+def largest_difference(wanted: Outcome, seen: Outcome) -> float:
+    """Returns the largest difference in what both report; infinite for NaN."""
     pairs = [(getattr(wanted.law, k), getattr(seen.law, k)) for k in FIELDS]
     if wanted.verdict is not None:
         pairs.append((wanted.verdict.accept_prob, seen.verdict.accept_prob))
@@ -142,8 +158,8 @@ def largest_difference(wanted: Seen, seen: Seen) -> float:
     return eps
 
 
-def wrong_draws(rows: Case, wanted: Seen, seen: Seen, reach: float) -> int:
-    """Draws that differ and that rounding does not explain."""
+def wrong_draws(rows: Case, wanted: Outcome, seen: Outcome, reach: float) -> int:
+    """Returns the number of different draws that rounding does not explain."""
     faults = 0
     for b, g in np.argwhere(wanted.ids != seen.ids):
         row = Law(rows.q[b, g], *(getattr(wanted.law, k)[b, g] for k in FIELDS))
@@ -153,9 +169,9 @@ def wrong_draws(rows: Case, wanted: Seen, seen: Seen, reach: float) -> int:
 
 
 def wrong_verdicts(
-    verifier: Verifier, rows: Case, wanted: Seen, seen: Seen, reach: float
+    verifier: Verifier, rows: Case, wanted: Outcome, seen: Outcome, reach: float
 ) -> int:
-    """Rows whose verdicts differ where rounding does not explain it."""
+    """Returns the number of different verdicts that rounding does not explain."""
     right, other = wanted.verdict, seen.verdict
     differ = (right.tokens != other.tokens).any(1)
     differ |= right.num_accepted != other.num_accepted
@@ -166,28 +182,28 @@ def wrong_verdicts(
         kept = np.array_equal(other.tokens[b, :count], wanted.ids[b, :count])
         if not kept or m != count:
             faults += 1
-        elif n != m:  # explained where the coin that decided it is at its chance
+        elif n != m:  # explained if the deciding uniform is next to its probability
             at = b, min(n, m)
             faults += not abs(rows.noise.accept[at] - right.accept_prob[at]) <= reach
         else:
             p, u = weights(verifier, rows, b, n), np.asarray(rows.noise.sample[b])
-            # Where p - q is above 0, or next to it, q is at most p, and rounded too.
+            # Where p - q is above 0 or nearly so, q is at most p, and rounded as well.
             w, id_ = np.float64(right.residual[b]), other.tokens[b, n]
             faults += not within(w, 2 * p, u, id_, reach)
     return faults
 
 
 def weights(verifier: Verifier, rows: Case, b: int, n: int) -> np.ndarray:
-    """What the verifier takes for p of row b after n tokens, [V] float64."""
-    heat = Sampling(rows.sampling.temperature[b : b + 1])
-    law = (verifier.law or probs.standardize)(rows.p[b : b + 1, n], heat)
+    """Returns the verifier's p of row b after n tokens, [V] float64."""
+    sampling = Sampling(rows.sampling.temperature[b : b + 1])
+    law = (verifier.law or probs.standardize)(rows.p[b : b + 1, n], sampling)
     lossy = verifier.rule.sigmoid
     dense = probs.dense if lossy is None else sigmoid.weights(*lossy)
     return np.asarray(dense(law), np.float64)[0]
 
 
 def within(w: np.ndarray, mass: np.ndarray, u, id_: int, reach: float) -> bool:
-    """Whether uniforms u [2] give the id by weights w [V], but for rounding."""
+    """Tells whether uniforms u [2] select the id by weights w [V], up to rounding."""
     vocab, place = w.size, divmod(int(id_), BLOCK)
     if not 0 <= id_ < vocab or mass[id_] == 0:
         return False

@@ -89,7 +89,7 @@ def siblings(
 def measure_siblings(
     pair: Pair, prompts: Prompts, protocol: Protocol, most: int, kept: dict | None
 ) -> dict:
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     how = text, protocol.temperature, most, protocol.seed
     found = children.measure(*pair, *how, **truncation(protocol))._asdict()
@@ -132,7 +132,7 @@ def measure_lengths(
     adapting: tuple[str, ...],
     kept: dict | None,
 ) -> dict:
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     how = protocol, costs, gammas, adapting, chosen, kept
     told = {**costs._asdict(), "gammas": list(gammas), "policies": list(adapting)}
     return compare(pair, prompts, *how) | told | names(pair, protocol)
@@ -168,7 +168,7 @@ def by_question(
 def measure_questions(
     pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting
 ) -> dict:
-    kernels = fused.of_setting(*pair, setting)
+    kernels = fused.for_setting(*pair, setting)
     pair = bench.prepare(*pair, prompts, setting, kernels)
     turns = categories.decode(pair, prompts, setting)
     ms = categories.call_ms(pair, prompts, setting)
@@ -233,7 +233,7 @@ def measure_alpha(
 ) -> dict:
     """Every estimate of alpha, and what it was measured on: plain numbers."""
     pair = placed(pair, protocol)
-    chosen = fused.of_protocol(*pair, protocol)
+    chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     scores, how = None, (text, protocol.temperature)
     if pair[1].law is not None and protocol.rule in scoring.BY_RATIO:
@@ -307,5 +307,5 @@ def measure_walltime(
     pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting, name: str
 ) -> dict:
     pair = placed(pair, setting)
-    chosen = fused.of_setting(*pair, setting)
+    chosen = fused.for_setting(*pair, setting)
     return {"task": name, **bench.measure(*pair, prompts, setting, chosen)}

@@ -134,9 +134,11 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
 
     def together(x: Array, *kernels: Array) -> list[Array]:
         ends = np.cumsum([kernel.shape[1] for kernel in kernels])
-        return jnp.split(quantized.dot(x, quantized.beside(kernels)), ends[:-1], -1)
+        return jnp.split(
+            quantized.dot(x, quantized.concatenate(kernels)), ends[:-1], -1
+        )
 
-    if x.size > FEW * x.shape[-1] or not quantized.alike(kernels):
+    if x.size > FEW * x.shape[-1] or not quantized.can_concatenate(kernels):
         return apart(x, *kernels)
     return jax.lax.platform_dependent(x, *kernels, cuda=together, default=apart)
 

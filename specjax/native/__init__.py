@@ -1,10 +1,10 @@
-"""Products of a few rows with a matrix on a CPU, by code compiled for the machine.
+"""Products of a few rows with a matrix on a CPU, in code compiled for this machine.
 
-Checking gamma + 1 tokens at once should cost hardly more than one: both read all
-weights once. XLA packs them anew for more than one row: a call on two to eight tokens
-takes it 1.1 to 2.2 times as long. `thin.cc` streams them, and `thin_int8.cc` those that
-are in eight bits (`Int8`). They are compiled at first use; where that cannot be, XLA's
-product serves, and `problem` says why.
+Checking gamma + 1 tokens at once should cost hardly more than checking one, since both
+read all weights once. XLA, however, rearranges the weights for more than one row: its
+call on two to eight tokens takes 1.1 to 2.2 times as long. `thin.cc` streams float
+weights instead, and `thin_int8.cc` weights of eight bits (`Int8`). They are compiled at
+first use; where that is not possible, XLA's product is used, and `problem` says why.
 """
 
 from specjax.native.library import SOURCE, problem, sources

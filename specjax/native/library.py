@@ -1,9 +1,10 @@
-"""Compiles thin products for this machine, once, and gives their functions to XLA.
+"""Compiles the thin products for this machine once, and registers them with XLA.
 
-Each library is kept in `native` of `cache_folder()`, by the source, the compiler and
-its options, the processor and jaxlib. Its name ends in a digest of what it holds, so
-that a damaged one is made again and never run. Nothing is downloaded. Any compiler of
-C++17 serves: `$CXX`, those on PATH, or `pip install ziglang`.
+Each library is stored in `native` of `cache_folder()`, under a name that depends on the
+source, the compiler and its options, the processor and jaxlib. The name ends in a
+digest of the content, so that a damaged library is compiled again and never run.
+Nothing is downloaded. Any C++17 compiler will do: `$CXX`, one on PATH, or `pip install
+ziglang`.
 """
 
 import ctypes
@@ -36,53 +37,61 @@ ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
     "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 )
-# Tuned for Zen, GCC rounds the product of a lone sum before it is added, and of several
-# sums it does not: a row would depend on how many there are. Clang passes over it.
+# Tuned for Zen, GCC rounds a product before it is added to a lone sum, but not before
+# it is added to one of several sums: a row would depend on the number of rows. Clang
+# ignores this option.
 ALL_FUSED = "--param=avoid-fma-max-bits=0"
 FLAGS = ("-std=c++17", "-O3", NATIVE, "-ffp-contract=fast", ALL_FUSED)
 FLAGS += ("-fPIC", "-shared", "-w")
 REMEDY = "install a C++ compiler, such as g++, or: pip install ziglang"
 ELSEWHERE = "name another folder with SPECJAX_CACHE"
-TOO_LONG = 300  # seconds to compile for
+TOO_LONG = 300  # seconds until a compilation is given up
 DIGITS = 16  # of a digest
 
 
 class Library(NamedTuple):
-    """problem: why there is no compiled product here, in one line that names the
-    remedy; None if there is one. most_rows: how many a product may have, then."""
+    """A compiled library, or the reason why there is none.
+
+    problem: why there is no compiled product here, in one line with a remedy; None if
+      there is one.
+    most_rows: the most rows of a product.
+    """
 
     problem: str | None
     most_rows: int = 0
 
 
 @functools.cache
-def loaded() -> Library:
-    """What the first call of a process loads, and compiles if need be: some seconds, or
-    a minute with `ziglang`, once for a machine."""
+def float_library() -> Library:
+    """Returns the library of float products.
+
+    The first call of a process loads it, and compiles it if need be: some seconds, or a
+    minute with `ziglang`, once per machine.
+    """
     return load((SOURCE,), FUNCTIONS)
 
 
 @functools.cache
-def loaded_int8() -> Library:
-    """`loaded`, of the products with whole numbers of eight bits."""
+def int8_library() -> Library:
+    """Returns the library of products with eight-bit weights; see `float_library`."""
     return load((INT8_SOURCE, SOURCE), INT8_FUNCTIONS)
 
 
 def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
-    """The library of the first source, which may include the others."""
+    """Returns the library of the first source, which may include the others."""
     if sys.platform not in ("linux", "darwin"):
         return Library(f"thin products are not made for {sys.platform}")
     try:
         command = compiler()
     except ValueError as error:
-        return Library(f"CXX={os.environ['CXX']!r} is no command ({error}): mend it")
+        return Library(f"CXX={os.environ['CXX']!r} is not a command ({error})")
     if command is None:
         return Library(f"no C++ compiler was found: {REMEDY}")
     try:
-        place = place_of(command, sources)
-        path = whole(place) or compile_to(command, place, sources[0])
+        place = library_prefix(command, sources)
+        path = find_intact(place) or compile_to(command, place, sources[0])
     except Exception as error:
-        why = f"{shlex.join(command)} made no library ({summary(error)})"
+        why = f"{shlex.join(command)} compiled no library ({summary(error)})"
         return Library(f"{why}: {remedy(error)}")
     try:
         return Library(None, register(path, functions))
@@ -92,18 +101,18 @@ def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
 
 
 def sources(*dtypes: str) -> tuple[Path, ...]:
-    """What multiplies weights of these dtypes."""
+    """Returns the source files of the products with weights of these dtypes."""
     eight = any(dtype.startswith("int8") for dtype in dtypes)
     return (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
 
 
 def problem() -> str | None:
-    """Why there is no compiled product here, in one line; None if there is one."""
-    return loaded().problem
+    """Returns why there is no compiled product here, None if there is one."""
+    return float_library().problem
 
 
 def compiler() -> list[str] | None:
-    """The command of a C++ compiler, the user's own first."""
+    """Returns the command of a C++ compiler; the user's own comes first."""
     if own := shlex.split(os.environ.get("CXX", "")):
         return own
     for name in ON_PATH:
@@ -114,9 +123,9 @@ def compiler() -> list[str] | None:
     return None
 
 
-def place_of(command: list[str], sources: Sequence[Path]) -> Path:
-    """How the library begins its name that this compiler makes of these sources."""
-    answer = ran([*command, "--version"], timeout=60)
+def library_prefix(command: list[str], sources: Sequence[Path]) -> Path:
+    """Returns how a library's path begins, for this compiler and these sources."""
+    answer = run_command([*command, "--version"], timeout=60)
     compiler = command, answer.stdout.splitlines()[:1]
     by = compiler, FLAGS, fingerprint(), version("jaxlib")
     text = b"".join(source.read_bytes() for source in sources)
@@ -124,42 +133,45 @@ def place_of(command: list[str], sources: Sequence[Path]) -> Path:
     return cache_folder() / "native" / f"{sources[0].stem}-{digest[:DIGITS]}"
 
 
-def ran(command: list[str], timeout: float) -> subprocess.CompletedProcess:
-    """Its output is read whatever its encoding. Raises SubprocessError if it fails."""
+def run_command(command: list[str], timeout: float) -> subprocess.CompletedProcess:
+    """Runs a command and returns its output, decoded leniently.
+
+    Raises SubprocessError if it fails.
+    """
     text = dict(text=True, encoding="utf-8", errors="replace")
     return subprocess.run(
         command, capture_output=True, timeout=timeout, check=True, **text
     )
 
 
-def whole(place: Path) -> Path | None:
-    """The library there that holds what its name says; others are removed."""
+def find_intact(place: Path) -> Path | None:
+    """Returns the library whose name matches its content; removes others."""
     for path in sorted(place.parent.glob(f"{place.name}-*.so")):
-        if path == named(place, path):
+        if path == content_path(place, path):
             return path
         path.unlink(missing_ok=True)
     return None
 
 
-def named(place: Path, library: Path) -> Path:
-    """What a library there is called, by what it holds."""
+def content_path(place: Path, library: Path) -> Path:
+    """Returns the path that a library must have, given its content."""
     digest = hashlib.sha256(library.read_bytes()).hexdigest()
     return place.with_name(f"{place.name}-{digest[:DIGITS]}.so")
 
 
 def compile_to(command: list[str], place: Path, source: Path) -> Path:
-    """Whole or not at all: several processes may compile at once."""
+    """Compiles a library. Several processes may: it appears complete or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
         output = Path(folder) / place.name
         command = [*command, *FLAGS, f"-I{jax.ffi.include_dir()}", str(source)]
-        ran([*command, "-o", str(output)], TOO_LONG)
-        return output.replace(named(place, output))
+        run_command([*command, "-o", str(output)], TOO_LONG)
+        return output.replace(content_path(place, output))
 
 
 @functools.cache  # XLA takes a name once
 def register(path: Path, functions: Sequence[str]) -> int:
-    """Gives its functions to XLA; returns the most rows that they multiply."""
+    """Registers the library's functions with XLA; returns the most rows they take."""
     compiled = ctypes.cdll.LoadLibrary(str(path))
     for name in functions:
         handler = jax.ffi.pycapsule(getattr(compiled, name))
@@ -168,14 +180,17 @@ def register(path: Path, functions: Sequence[str]) -> int:
 
 
 def summary(error: Exception) -> str:
-    """The line of a compiler's output that says what is wrong, or the error's own."""
+    """Returns the line of a compiler's output that states the error, or the error."""
     output = getattr(error, "stderr", None) or ""
     lines = [line for line in output.splitlines() if "error: " in line]
     return (lines or [str(error)])[0].strip()[:200]
 
 
 def remedy(error: Exception) -> str:
-    """Of a folder that cannot be written no compiler is at fault; of one that was left
-    empty it is."""
+    """Returns what to do about an error.
+
+    If the cache folder cannot be written, the remedy is another folder; otherwise, and
+    if the compiler left the folder empty, it is another compiler.
+    """
     lacks = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
     return REMEDY if lacks or str(cache_folder()) not in str(error) else ELSEWHERE

@@ -1,10 +1,9 @@
 """`dot(x, w)`: a product of a few rows in one pass over the matrix, on a CPU.
 
-A primitive of JAX's own kind, so that it batches and differentiates as products do; a
-sharded matrix is gathered for it. Few are up to 32 rows with AVX-512, else up to eight.
-Of more, where arithmetic is what takes time, and elsewhere than on a CPU, it is XLA's
-product.
-Axes: M rows, K features in, N features out.
+It is a JAX primitive, so it batches and differentiates as products do; a sharded matrix
+is gathered for it. It serves up to 32 rows with AVX-512, else up to eight. For more
+rows, where arithmetic takes most of the time, and on other devices, it is XLA's
+product. Axes: M rows, K features in, N features out.
 """
 
 import functools
@@ -18,19 +17,22 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.library import loaded
+from specjax.native.library import float_library
 
 THIN, XLA = CHOICES = "thin", "xla"
-# `with products(XLA):` traces every product as XLA's; part of what `jax.jit` goes by.
+# `with products(XLA):` traces every product as XLA's; `jax.jit` compiles again for it.
 products = jax.make_user_context(THIN)
 
-MOST_ROWS = 32  # of any processor
-LEAST = 1 << 16  # numbers of a matrix that are worth a call
+MOST_ROWS = 32  # on any processor
+LEAST = 1 << 16  # the smallest matrix that is worth a call, in numbers
 WEIGHTS = "float32", "bfloat16"
 
 
 def dot(x: Array, w: Array, transposed: bool = False) -> Array:
-    """x [..., K] times w [K, N], summed in float32: [..., N] float32."""
+    """Returns x [..., K] times w [K, N], summed in float32: [..., N] float32.
+
+    transposed: w is [N, K].
+    """
     rows = math.prod(x.shape[:-1])
     few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
     # Of a batch of matrices XLA's gradient on a CPU would take twice as long.
@@ -43,47 +45,58 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
 
 
 def most_rows() -> int:
-    """How many rows a thin product has here at most; 0 where it is not asked for, the
-    device is no CPU, or there is no library."""
+    """Returns the most rows of a thin product here.
+
+    It is 0 if thin products are switched off, the device is not a CPU, or there is no
+    library.
+    """
     if products.value != THIN or jax.default_backend() != "cpu":
         return 0
-    if why := loaded().problem:
-        _warn(why)
-    return loaded().most_rows
+    if why := float_library().problem:
+        warn_once(why)
+    return float_library().most_rows
 
 
 def in_use() -> str:
-    """Which products decode here, as records say it: "thin" or "xla"."""
+    """Returns the products that decode here, as records name them: "thin" or "xla"."""
     return THIN if most_rows() else XLA
 
 
 @functools.cache
-def _warn(why: str) -> None:
-    """Once in a process."""
+def warn_once(why: str) -> None:
+    """Logs once per process why XLA multiplies few rows."""
     logging.getLogger("specjax").warning("specjax: XLA multiplies few rows: %s", why)
 
 
 def serves(x: Array, w: Array) -> bool:
-    """Whether there is code for these operands, and enough for it to do."""
+    """Tells whether there is code for these operands, and a matrix large enough."""
     exact = x.dtype == jnp.float32 or x.dtype == w.dtype
     return exact and w.ndim == 2 and w.size >= LEAST and w.dtype.name in WEIGHTS
 
 
 def plain(x: Array, w: Array) -> Array:
-    """The product as XLA computes it, [..., N] float32."""
+    """Returns the product as XLA computes it, [..., N] float32."""
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
 
 
 def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
-    """x [M, K] times weights, of which operand `matrix` - 1 is [K, N] or, transposed,
-    [N, K] -> [M, N] float32; compiled for another device than the CPU at hand, `plain`
-    of the same operands. Outside of a program it is a program of its own."""
-    made = Primitive(f"specjax_{name}_product")
-    bound = jax.jit(made.bind, static_argnames="transposed")
+    """Returns a primitive that multiplies x [M, K] by weights, giving [M, N] float32.
 
-    def alone(*operands: Array, transposed: bool) -> Array:
-        with jax.disable_jit(False):  # as it would call itself
-            return bound(*operands, transposed=transposed)
+    On another device than a CPU it is `plain` of the same operands. Outside of a
+    program it is a program by itself.
+
+    Args:
+      name: of the compiled function.
+      plain: the product by XLA, with the same arguments.
+      matrix: the position of the operand with the shape of the weights, [K, N] or,
+        transposed, [N, K].
+    """
+    product = Primitive(f"specjax_{name}_product")
+    compiled = jax.jit(product.bind, static_argnames="transposed")
+
+    def run_eagerly(*operands: Array, transposed: bool) -> Array:
+        with jax.disable_jit(False):  # else it would call itself for ever
+            return compiled(*operands, transposed=transposed)
 
     def shape(*operands, transposed: bool) -> tuple[int, int]:
         return operands[0].shape[0], operands[matrix].shape[not transposed]
@@ -99,12 +112,12 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
         out = jax.ShapeDtypeStruct(sizes, jnp.float32)
         return jax.ffi.ffi_call(target, out)(x.astype(jnp.float32), *weights)
 
-    made.def_impl(alone)
-    made.def_abstract_eval(abstract)
+    product.def_impl(run_eagerly)
+    product.def_abstract_eval(abstract)
     for on, rule in (None, plain), ("cpu", thin):
         lowering = mlir.lower_fun(rule, multiple_results=False)
-        mlir.register_lowering(made, lowering, platform=on)
-    return made
+        mlir.register_lowering(product, lowering, platform=on)
+    return product
 
 
 def _plain(x, w, transposed):
@@ -113,24 +126,28 @@ def _plain(x, w, transposed):
 
 thin_p = primitive("thin", _plain, 1)
 
-# Linear in each operand; gradients have many rows, or are no product with w's columns.
+# The product is linear in each operand. Gradients have many rows, or are not products
+# with the columns of w, so XLA computes them.
 
 
-def _by_x(cotangent, x, w, transposed):
+def _transpose_x(cotangent, x, w, transposed):
     return plain(cotangent, w if transposed else w.T).astype(x.aval.dtype)
 
 
-def _by_w(cotangent, x, w, transposed):
+def _transpose_w(cotangent, x, w, transposed):
     left, right = (cotangent, x) if transposed else (x, cotangent)
     return plain(left.T, right).astype(w.aval.dtype)
 
 
-ad.defbilinear(thin_p, _by_x, _by_w)
+ad.defbilinear(thin_p, _transpose_x, _transpose_w)
 
 
-def batched(primitive: Primitive, many: Callable, plain: Callable) -> None:
-    """Lets a product of (x, *weights, transposed) batch: by `many`, as more rows, if
-    the weights are one for all; else by `plain`, a product for each."""
+def register_batching(primitive: Primitive, many: Callable, plain: Callable) -> None:
+    """Defines how a product of (x, *weights, transposed) batches.
+
+    If the weights are the same for the whole batch, the batch becomes more rows of
+    `many`; otherwise each entry is a product by `plain`.
+    """
 
     def batch(operands, axes, transposed):
         (x, *weights), (at_x, *at) = operands, axes
@@ -144,4 +161,4 @@ def batched(primitive: Primitive, many: Callable, plain: Callable) -> None:
     batching.primitive_batchers[primitive] = batch
 
 
-batched(thin_p, dot, _plain)
+register_batching(thin_p, dot, _plain)

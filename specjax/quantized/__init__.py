@@ -1,4 +1,4 @@
-"""Weights in eight bits with a scale an output, and `dot` for these and floats.
+"""Eight-bit weights with a scale per output, and `dot` for these and for floats.
 
 Axes: K features in, N features out.
 """
@@ -7,13 +7,13 @@ from jax import Array
 
 from specjax.native import product
 from specjax.quantized import dynamic_product, int8_product
-from specjax.quantized.int8 import Dynamic, Int8, alike, beside
+from specjax.quantized.int8 import Dynamic, Int8, can_concatenate, concatenate
 
-__all__ = ["Dynamic", "Int8", "alike", "beside", "dot"]
+__all__ = ["Dynamic", "Int8", "can_concatenate", "concatenate", "dot"]
 
 
 def dot(x: Array, w: Array | Int8, transposed: bool = False) -> Array:
-    """x [..., K] times w [K, N], summed in float32: [..., N] float32."""
+    """Returns x [..., K] times w [K, N], summed in float32: [..., N] float32."""
     if isinstance(w, Dynamic):
         return dynamic_product.dot(x, w, transposed)
     multiply = int8_product.dot if isinstance(w, Int8) else product.dot

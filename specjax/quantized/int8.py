@@ -1,4 +1,5 @@
-"""Weights in eight bits, where a model has an array: q s, with a scale s an output.
+"""Eight-bit weights that stand in for an array of a model: q s, with a scale s per
+output.
 
 Axes: K features in, N features out.
 """
@@ -26,11 +27,16 @@ array = functools.partial(
 @array
 @dataclass(frozen=True, eq=False)
 class Int8:
-    """A matrix of whole numbers times scales, read a byte a weight. `dot` multiplies by
-    it as by the array `values * scale`, and `[tokens]` reads rows of that; whatever
-    else takes arrays is given all of it. values: int8, [K, N]. scale: float32, of its
-    shape but for 1 along the axis of inputs: [1, N], or [N, 1] of a table [N, K] of
-    which an output is a row. dtype: what it is read as, the activations'."""
+    """A matrix of integers times scales, stored as one byte per weight.
+
+    `dot` multiplies by it as by the array `values * scale`, and `[tokens]` reads rows
+    of that array. Anything else that takes arrays receives the whole array.
+
+    values: int8, [K, N].
+    scale: float32, of the same shape but with size 1 along the axis of inputs: [1, N],
+      or [N, 1] for a table [N, K], in which an output is a row.
+    dtype: the dtype that it is read as, that of the activations.
+    """
 
     values: Array
     scale: Array
@@ -49,11 +55,11 @@ class Int8:
         return self.values.size
 
     def astype(self, dtype: Any) -> "Int8":
-        """The same numbers, read as another float."""
+        """Returns the same numbers, read as another float."""
         return replace(self, dtype=jnp.dtype(dtype))
 
     def __getitem__(self, index: Any) -> Array:
-        """A part of the array: of rows, no others are read."""
+        """Returns a part of the array; an index of rows reads only those rows."""
         if isinstance(index, tuple):
             scale = jnp.broadcast_to(self.scale, self.shape)[index]
         else:
@@ -64,19 +70,21 @@ class Int8:
         return (self.values * self.scale).astype(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        del copy  # it is always new
+        del copy  # the array is always a new one
         return np.asarray(self.__jax_array__(), dtype)
 
 
 @array
 @dataclass(frozen=True, eq=False)
 class Dynamic(Int8):
-    """The same array, whose products round activations too, row by row, and sum whole
-    numbers: see `dynamic_product`. values: of a matrix [K, N] they have its shape, and
-    the order of its transpose, an output's numbers side by side."""
+    """The same array, with products that round activations too and sum integers.
+
+    See `dynamic_product`. values: those of a matrix [K, N] have its shape but the
+    memory order of its transpose, so that the numbers of an output are contiguous.
+    """
 
     @classmethod
-    def of(cls, matrix: Int8) -> "Dynamic":
+    def from_int8(cls, matrix: Int8) -> "Dynamic":
         values = matrix.values
         if matrix.scale.shape[0] == 1:
             values = jnp.asarray(values).T.reshape(values.shape)
@@ -84,13 +92,13 @@ class Dynamic(Int8):
 
     @property
     def outputs(self) -> Array:
-        """A row for each output, [N, K]: no copy."""
+        """The matrix with a row for each output, [N, K], without a copy."""
         if self.scale.shape[0] == 1:
             return self.values.reshape(self.shape[::-1])
         return self.values
 
     def plain(self) -> Int8:
-        """The weights alone, in their own order."""
+        """Returns the weights as `Int8`, in their usual order."""
         turned = self.scale.shape[0] == 1
         values = self.outputs.T if turned else self.values
         return Int8(values, self.scale, self.dtype)
@@ -102,18 +110,22 @@ class Dynamic(Int8):
         return self.plain().__jax_array__()
 
 
-def alike(matrices: Sequence[Array | Int8]) -> bool:
-    """Whether all or none are in eight bits, so that `beside` can join them."""
+def can_concatenate(matrices: Sequence[Array | Int8]) -> bool:
+    """Tells whether all matrices or none are eight-bit, so that `concatenate` can join
+    them."""
     kinds = {type(it) if isinstance(it, Int8) else None for it in matrices}
     return len(kinds) == 1
 
 
-def beside(matrices: Sequence[Array | Int8]) -> Array | Int8:
-    """Matrices [K, N], with a scale an output if any, as the columns of a wider."""
+def concatenate(matrices: Sequence[Array | Int8]) -> Array | Int8:
+    """Joins matrices [K, N] by columns; eight-bit ones need a scale per output."""
     if not isinstance(matrices[0], Int8):
         return jnp.concatenate(matrices, 1)
     if isinstance(matrices[0], Dynamic):
-        return Dynamic.of(beside([matrix.plain() for matrix in matrices]))
+        return Dynamic.from_int8(concatenate([matrix.plain() for matrix in matrices]))
     values, scales = zip(*((it.values, it.scale) for it in matrices), strict=True)
-    joined = (jnp.concatenate(parts, 1) for parts in (values, scales))
-    return Int8(*joined, matrices[0].dtype)
+    return Int8(
+        values=jnp.concatenate(values, 1),
+        scale=jnp.concatenate(scales, 1),
+        dtype=matrices[0].dtype,
+    )

@@ -1,8 +1,8 @@
-"""A product of a few rows with weights in eight bits, in one pass, on a CPU.
+"""A product of a few rows with eight-bit weights, in one pass, on a CPU.
 
-As `product` does it for floats: a primitive that batches, of up to so many rows; of
-more, and elsewhere, XLA's product of the same whole numbers.
-Axes: M rows, K features in, N features out.
+It works like `product` for floats: a primitive that batches, for a limited number of
+rows; for more rows, and on other devices, XLA multiplies by the same integers. Axes: M
+rows, K features in, N features out.
 """
 
 import math
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.native import product
-from specjax.native.library import loaded_int8
+from specjax.native.library import int8_library
 from specjax.quantized.int8 import Int8
 
-READ = "float32", "bfloat16"  # dtypes of x that are exact in float32
+READ = "float32", "bfloat16"  # dtypes of x whose numbers are exact in float32
 
 
 def dot(x: Array, w: Int8, transposed: bool) -> Array:
-    """x [..., K] times w [K, N], or [N, K] transposed: [..., N] float32."""
+    """Returns x [..., K] times w [K, N], or [N, K] transposed: [..., N] float32."""
     scale = w.scale.reshape(-1)
     if w.scale.shape[transposed] != 1:
         x, scale = x.astype(jnp.float32) * scale, jnp.ones(1)
@@ -36,17 +36,17 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
 
 
 def most_rows() -> int:
-    """How many rows a thin product has here at most; 0 where there is none."""
+    """Returns the most rows of a thin product here; 0 if there is none."""
     most = product.most_rows()
     if not most:
         return 0
-    if why := loaded_int8().problem:
-        product._warn(why)
-    return min(most, loaded_int8().most_rows)
+    if why := int8_library().problem:
+        product.warn_once(why)
+    return min(most, int8_library().most_rows)
 
 
 def serves(x: Array, values: Array) -> bool:
-    """Whether there is code for these operands, and enough for it to do."""
+    """Tells whether there is code for these operands, and a matrix large enough."""
     return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
 
 
@@ -55,8 +55,9 @@ def _plain(x, values, scale, transposed):
     return product.plain(x, values.T if transposed else values) * scale
 
 
-# Of x, values [K, N] or [N, K], scale [N]. They are not trained: it has no gradient.
+# Operands: x, values [K, N] or [N, K], scale [N]. It has no gradient: such weights are
+# not trained.
 thin_p = product.primitive("thin_int8", _plain, 1)
 
 
-product.batched(thin_p, _dot, _plain)
+product.register_batching(thin_p, _dot, _plain)

@@ -181,7 +181,7 @@ def _tokens_per_call(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estim
 
 
 def _ratio(x: np.ndarray, weight: np.ndarray) -> Estimate:
-    """Returns sum(x) / sum(weight) of [S] each; the standard error is over sequences."""
+    """Returns sum(x) / sum(weight) of [S] each; the error is over sequences."""
     x, weight = x[weight > 0], weight[weight > 0]
     n, total = len(weight), weight.sum()
     value = x.sum() / total

@@ -103,7 +103,7 @@ def speedup_from(row: dict) -> dict:
 
 
 def other_texts(row: dict, name: str) -> np.ndarray:
-    """Returns a field of the other texts, [K, M], or of the measured if there are none."""
+    """Returns a field of the other texts, [K, M]; without any, of the measured ones."""
     if row["chosen_on"]:
         return np.array(row["timed"]["others"][name], np.float64)
     seconds = np.array(row["timed"]["texts"][name], np.float64)

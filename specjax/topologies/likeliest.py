@@ -77,8 +77,7 @@ def sort_by_depth(parent: Sequence[int]) -> tuple[int, ...]:
 
 
 def expected_tokens(accept: Sequence[float], parent: Sequence[int]) -> float:
-    """Returns the mean number of tokens per call of a tree, with the target's own
-    token."""
+    """Returns E[tokens per call] of a tree, with the target's own token."""
     shares, chance, total = acceptance_by_rank(accept), [], 1.0
     for node, above in enumerate(parent):
         rank = list(parent[:node]).count(above)

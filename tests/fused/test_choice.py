@@ -62,8 +62,8 @@ def tpu(cache, monkeypatch):
     """This machine, as if it were one; gives the file that keeps comparisons."""
     interpreted = functools.partial(fuse.wire, options=Options(interpret=True))
     monkeypatch.setattr(fuse, "wire", interpreted)
-    monkeypatch.setattr(fused, "here", Chip)
-    fused.tell.cache_clear()
+    monkeypatch.setattr(fused, "default_device", Chip)
+    fused.print_once.cache_clear()
     return cache
 
 
@@ -78,7 +78,7 @@ def test_a_cpu_runs_the_reference_and_imports_no_kernel():
 def test_on_a_mesh_each_device_has_what_it_was_compared_for(tpu, monkeypatch):
     """Its own rows, and the whole of them where a draft says so."""
     compared = []
-    monkeypatch.setattr(first_use, "judged", lambda key, _: compared.append(key))
+    monkeypatch.setattr(first_use, "find_problem", lambda key, _: compared.append(key))
     with mesh.using("data=1"):
         record = choose("auto", token.verifier, SIZES).record
     assert record["verify"] == record["draw"] == "mosaic_tpu"
@@ -119,10 +119,10 @@ CHOSEN = [
 def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
     """For a device that is not there; a rule is that of the library's own `verify`."""
     sizes = LARGE._replace(**sizes)
-    chosen = choose("auto", rule, sizes, device)
+    chosen = choose("auto", rule, sizes, device=device)
     record = chosen.record
     assert (record["verify"], record["draw"]) == (verify, draw)
-    plain = choose("auto", TOKEN, sizes._replace(gamma=0), device)
+    plain = choose("auto", TOKEN, sizes._replace(gamma=0), device=device)
     assert record["baseline"] == plain.record["verify"]
     for by, own, name in (
         (chosen.alone, TOKEN, record["baseline"]),
@@ -152,13 +152,14 @@ REFUSED = [
 @pytest.mark.parametrize(("device", "asked", "message"), REFUSED)
 def test_what_cannot_run_is_refused_before_it_is_lowered(device, asked, message):
     with pytest.raises(ValueError, match=message):
-        choose(asked, TOKEN, LARGE, device)
+        choose(asked, TOKEN, LARGE, device=device)
 
 
 def test_names_are_those_of_the_kernels():
     assert CHOICES == ("auto", *dispatch.NAMES)
     assert {each.name for each in BACKENDS} == {*dispatch.NAMES} - {PLAIN}
-    assert choose("triton", TOKEN, LARGE, A100).record["verify"] == "triton"
+    record = choose("triton", TOKEN, LARGE, device=A100).record
+    assert record["verify"] == "triton"
 
 
 def test_the_first_use_compares_and_the_next_one_knows(tpu, monkeypatch, capsys):
@@ -213,19 +214,19 @@ def test_a_kernel_that_errs_is_replaced(
     monkeypatch.setattr(same_tokens, "problem", refuses)
     assert choose("auto", TOKEN, SIZES).record == record  # kept
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and f"in the place of {record['why']}" in told
+    assert told.count("\n") == 1 and f"instead of {record['why']}" in told
 
 
 def test_a_comparison_that_ended_the_process_is_a_fault(cache):
     def ends():
-        assert first_use.BEGUN in cache.read_text()
+        assert first_use.UNFINISHED in cache.read_text()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        first_use.judged("one", ends)
+        first_use.find_problem("one", ends)
     assert first_use.read() == {}  # a person stopped it: that says nothing
-    first_use.keep("one", f"{first_use.BEGUN}{cache}")
-    problem = first_use.judged("one", lambda: pytest.fail("compared"))
+    first_use.store("one", f"{first_use.UNFINISHED}{cache}")
+    problem = first_use.find_problem("one", lambda: pytest.fail("compared"))
     assert problem.endswith(f"remove {cache}")
 
 
@@ -234,12 +235,14 @@ def test_nothing_is_lost_where_nothing_can_be_kept(cache, monkeypatch):
     for damaged in (b"{", b"[]", b"\xff"):
         cache.write_bytes(damaged)
         assert first_use.read() == {}
-        assert first_use.judged("one", lambda: None) is None
+        assert first_use.find_problem("one", lambda: None) is None
     assert first_use.read() == {"one": "same"}
     monkeypatch.setenv("SPECJAX_CACHE", "/dev/null/nowhere")
     seen = []
     for _ in range(2):
-        assert first_use.judged("one", lambda: seen.append(1) or "wrong") == "wrong"
+        assert (
+            first_use.find_problem("one", lambda: seen.append(1) or "wrong") == "wrong"
+        )
     assert len(seen) == 2
 
 
@@ -266,7 +269,7 @@ def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
 @functools.cache
 def reference():
     """A case, and what the reference makes of it."""
-    case, plain = same_tokens.case(SIZES, 3), Functions(TOKEN, probs.draw)
+    case, plain = same_tokens.random_case(SIZES, 3), Functions(TOKEN, probs.draw)
     run = jax.jit(functools.partial(same_tokens.run, plain, True, False))
     return case, jax.device_get(run(case, None))
 

@@ -21,8 +21,8 @@ def fails(*arguments):
 
 
 def forget():
-    library.loaded.cache_clear()
-    library.loaded_int8.cache_clear()
+    library.float_library.cache_clear()
+    library.int8_library.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +63,8 @@ def test_it_is_compiled_once_and_again_if_it_is_damaged(
         Path(command[-1]).write_bytes(good)
 
     place = path.with_name(path.name.rpartition("-")[0])
-    monkeypatch.setattr(library, "place_of", lambda command, sources: place)
-    monkeypatch.setattr(library, "ran", compile_again)
+    monkeypatch.setattr(library, "library_prefix", lambda command, sources: place)
+    monkeypatch.setattr(library, "run_command", compile_again)
     for number, bad in enumerate((good, b"", good[:9000], good[:-1] + b"?")):
         path.unlink()  # what is loaded keeps what it was
         path.write_bytes(bad)
@@ -77,7 +77,7 @@ def test_another_processor_source_or_compiler_has_a_library_of_its_own(
     tmp_path, compiler, monkeypatch
 ):
     def place(command=compiler):
-        return library.place_of(command, library.sources("int8"))
+        return library.library_prefix(command, library.sources("int8"))
 
     places = [place(), place([*compiler, "-O0"])]
     (tmp_path / "thin.cc").write_text("// nothing")
@@ -98,12 +98,12 @@ def test_a_machine_without_a_compiler_decodes_by_xla_and_is_told_once(
 ):
     monkeypatch.setattr(library.shutil, "which", lambda name: None)
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
-    product._warn.cache_clear()
+    product.warn_once.cache_clear()
     assert [product.in_use() for _ in range(3)] == ["xla"] * 3
     [record] = caplog.records
     assert "no C++ compiler was found" in record.getMessage()
     assert "pip install ziglang" in record.getMessage()
-    product._warn.cache_clear()
+    product.warn_once.cache_clear()
 
 
 BAD = b"echo \xfc; echo 'error: \xfc' >&2; test $# = 1\n"  # no UTF-8
@@ -115,7 +115,7 @@ def test_a_compiler_that_makes_nothing_is_named(tmp_path, monkeypatch, command):
     monkeypatch.setenv("CXX", command)
     problem = library.problem()
     assert command in problem and "\n" not in problem
-    assert "pip install ziglang" in problem or "is no command" in problem
+    assert "pip install ziglang" in problem or "is not a command" in problem
 
 
 def test_an_error_of_the_compiler_is_quoted(tmp_path, compiler, monkeypatch):
@@ -136,10 +136,10 @@ def test_whatever_loading_raises_leaves_decoding_to_xla(compiler, monkeypatch):
     monkeypatch.setattr(library, "compile_to", lambda command, place, source: place)
     for name, problem in (
         ("register", "cannot be loaded (of XLA)"),
-        ("place_of", "made no library"),
+        ("library_prefix", "compiled no library"),
     ):
         monkeypatch.setattr(library, name, fails)
-        library.loaded.cache_clear()
+        library.float_library.cache_clear()
         assert problem in library.problem()
 
 

@@ -157,8 +157,8 @@ def beyond_one(p, q, near, rule):
 CERTIFIED = [("random", True), ("random", False), ("certain", True), ("ragged", False)]
 CERTIFIED += [("table", False), ("T 0", True), ("one-hot target", True)]
 BROKEN = [
-    ("accepted", not_strict, "support"),
-    ("left", without_q, "tokens"),
+    ("is_accepted", not_strict, "support"),
+    ("residual_weight", without_q, "tokens"),
     ("chance", beyond_one, "accept_prob"),
 ]
 EACH = [(TRITON, *case) for case in CERTIFIED]
@@ -192,7 +192,7 @@ def test_a_part_that_is_not_read_shows(monkeypatch):
     """997 ids in parts of 256 are four of them, and the last begins at 741."""
     case = random_case(1, (3, 1, 997))
     for module in (launches, decision):
-        monkeypatch.setattr(module, "part_of", lambda plan: (256, 3))
+        monkeypatch.setattr(module, "part_size", lambda plan: (256, 3))
     with pytest.raises(AssertionError):
         check_same(verdicts(fused_by(TRITON), "deferred")(case), expected(case))
 

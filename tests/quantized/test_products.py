@@ -45,7 +45,7 @@ def close(y, x, w):
 @pytest.mark.parametrize("kind", [Int8, Dynamic])
 def test_it_reads_as_the_array_that_it_is(kind, turned):
     w = weights(60, 70, turned)
-    whole, it = array_of(w), Dynamic.of(w) if kind is Dynamic else w
+    whole, it = array_of(w), Dynamic.from_int8(w) if kind is Dynamic else w
     about = it.shape, it.ndim, it.size, it.dtype, it.values.nbytes
     assert about == (whole.shape, 2, 4200, jnp.float32, 4200)
     np.testing.assert_array_equal(np.asarray(it), whole)
@@ -65,12 +65,12 @@ def test_products_of_a_text_are_joined_where_all_are_in_eight_bits():
     x, w = inputs(64, 3, 0), weights(64, 70)
     kernels = w, w.astype("float32"), Int8(w.values[:, :9], w.scale[:, :9])
     joined = np.concatenate(kernels, 1)
-    np.testing.assert_array_equal(quantized.beside(kernels), joined)
-    dynamic = [*map(Dynamic.of, kernels)]
-    np.testing.assert_array_equal(quantized.beside(dynamic), joined)
+    np.testing.assert_array_equal(quantized.concatenate(kernels), joined)
+    dynamic = [*map(Dynamic.from_int8, kernels)]
+    np.testing.assert_array_equal(quantized.concatenate(dynamic), joined)
     mixed = *kernels[:2], jnp.asarray(kernels[2])
-    assert quantized.alike(kernels) and not quantized.alike(mixed)
-    assert not quantized.alike([w, dynamic[0]])
+    assert quantized.can_concatenate(kernels) and not quantized.can_concatenate(mixed)
+    assert not quantized.can_concatenate([w, dynamic[0]])
     run = jax.jit(lambda x, *kernels: lowering.products(x, kernels))
     for case, launched in (kernels, 1), (mixed, 3):
         for y, kernel in zip(lowering.products(x, case), kernels, strict=True):
@@ -90,20 +90,20 @@ def test_a_scale_of_inputs_serves_floats_alone(rows):
     turned = Int8(w.values.T, w.scale.T)
     close(quantized.dot(x, turned, transposed=True), x, w)
     with pytest.raises(ValueError, match="outputs of a table are its rows"):
-        quantized.dot(x, Dynamic.of(turned), transposed=True)
+        quantized.dot(x, Dynamic.from_int8(turned), transposed=True)
 
 
 def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
     x, w = inputs(256, 3, 0), weights(256, 1000)
     nothing = library.Library("no such compiler")
-    monkeypatch.setattr(int8_product, "loaded_int8", lambda: nothing)
+    monkeypatch.setattr(int8_product, "int8_library", lambda: nothing)
     monkeypatch.setattr(product, "most_rows", lambda: 8)  # the other one is there
-    product._warn.cache_clear()
+    product.warn_once.cache_clear()
     assert "specjax_thin" not in jax.jit(quantized.dot).lower(x, w).as_text()
     close(quantized.dot(x, w), x, w)
     [record] = caplog.records
     assert "no such compiler" in record.getMessage()
-    product._warn.cache_clear()
+    product.warn_once.cache_clear()
 
 
 # Of whole numbers.
@@ -134,7 +134,7 @@ def counted(x, w: Int8, turned):
 @pytest.mark.parametrize(("K", "N"), SHAPES)
 def test_every_sum_is_exact_however_many_rows_there_are(K, N, turned, products):
     x, w = inputs(K), weights(K, N, turned)
-    wanted, dynamic = counted(x, w, turned), Dynamic.of(w)
+    wanted, dynamic = counted(x, w, turned), Dynamic.from_int8(w)
 
     def times(x, w):
         return quantized.dot(x, w, transposed=turned)
@@ -153,12 +153,12 @@ def test_every_sum_is_exact_however_many_rows_there_are(K, N, turned, products):
 def test_the_largest_sum_is_held(products):
     for K in 500, 1536, 60_000:
         w = Int8(jnp.full((K, 4), -128, jnp.int8), jnp.ones((1, 4)))
-        y = quantized.dot(jnp.full((1, K), -1.0), Dynamic.of(w))
+        y = quantized.dot(jnp.full((1, K), -1.0), Dynamic.from_int8(w))
         np.testing.assert_array_equal(y, np.full((1, 4), 128.0 * K))
 
 
 def test_numbers_that_are_none_stay_none_and_small_ones_are_nothing(products):
-    x, w = inputs(256), Dynamic.of(weights(256, 300))
+    x, w = inputs(256), Dynamic.from_int8(weights(256, 300))
     odd = x.at[1, 5].set(jnp.nan).at[2, 7].set(jnp.inf).at[3].set(0).at[4].set(1e-42)
     y = np.asarray(quantized.dot(odd, w))
     assert np.isnan(y[1:3]).all() and not y[3:5].any()
@@ -168,7 +168,7 @@ def test_numbers_that_are_none_stay_none_and_small_ones_are_nothing(products):
 def test_it_is_nearly_the_product_that_rounds_weights_alone():
     x, w = inputs(1536), weights(1536, 40)
     x = x / jnp.abs(x).max(1, keepdims=True)
-    y, near = quantized.dot(x, Dynamic.of(w)), quantized.dot(x, w)
+    y, near = quantized.dot(x, Dynamic.from_int8(w)), quantized.dot(x, w)
     error = np.abs(y - near).max() / np.abs(near).max()
     assert 0 < error < 1e-3
 

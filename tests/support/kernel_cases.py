@@ -39,14 +39,14 @@ class Backend(NamedTuple):
 # interpreter is many times faster; so is that of HLO than that of a TPU.
 BACKENDS = (
     Backend("onepass", A100),
-    Backend("mosaic_gpu", H200, compat.interpreted()),
+    Backend("mosaic_gpu", H200, compat.interpret_params()),
     Backend("triton", A100, True),
     Backend("mosaic_tpu", V5E, True),
 )
 FAST = BACKENDS[0], BACKENDS[2], BACKENDS[3]
 RACES = (
     Backend("mosaic_tpu", V5E, pltpu.InterpretParams(detect_races=True)),
-    Backend("mosaic_gpu", H200, compat.interpreted(races=True)),
+    Backend("mosaic_gpu", H200, compat.interpret_params(races=True)),
 )
 
 

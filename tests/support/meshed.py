@@ -216,8 +216,8 @@ def kernels(*layouts: str) -> list:
 
     for text in layouts:
         with mesh.using(text):
-            how = token.verifier, sizes, backend.device
-            chosen = fused.choose(backend.name if text else "reference", *how)
+            name = backend.name if text else "reference"
+            chosen = fused.choose(name, token.verifier, sizes, device=backend.device)
             case = mesh.rows(case)
             out = jax.jit(functools.partial(run, chosen))(case)
             found.append([chosen.record, *(x.tolist() for x in out)])

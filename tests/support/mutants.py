@@ -162,8 +162,8 @@ WRONG = {
         },
     },
     "kseq": {
-        "solved(p, q, count)": {
-            "accepts by another number of siblings": "solved(p, q,"
+        "solve_rho(p, q, count)": {
+            "accepts by another number of siblings": "solve_rho(p, q,"
             " jnp.minimum(count, 1))",
             "rho beside the root": "(1 + OLD) / 2",
         },

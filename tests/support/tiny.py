@@ -86,9 +86,9 @@ def rounded(params: Any, kind: str = "int8") -> Any:
     """The same tree, its large matrices in eight bits, or also "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
     for name, leaf in flat.items():
-        if rounding.rounds(leaf.shape):
-            whole = Int8(*rounding.rounded(leaf, rounding.inputs_of(name)))
-            flat[name] = whole if kind == "int8" else Dynamic.of(whole)
+        if rounding.is_quantized(leaf.shape):
+            whole = Int8(*rounding.quantize(leaf, rounding.input_axis(name)))
+            flat[name] = whole if kind == "int8" else Dynamic.from_int8(whole)
     return unflatten_dict(flat, sep="/")
 
 

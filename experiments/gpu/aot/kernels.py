@@ -70,8 +70,8 @@ def described(device: str, asked: str, known: str, *sizes) -> dict:
     """
     shape = Shape(*sizes)
     target, draft = CARRIED[KNOWN[known]]
-    planned = plan.foreseen(plan.Shape(*shape[:3], draft), target=target)
-    choice = dispatch.choose(planned, shape.itemsize, DEVICES[device], asked)
+    planned = plan.plan_for_shape(plan.Shape(*shape[:3], draft), target=target)
+    choice = dispatch.choose(planned, shape.itemsize, DEVICES[device], name=asked)
     tiles = choice.tiles and choice.tiles._asdict()
     entry = {"asked": asked, "known": known, **shape._asdict()}
     entry |= {"ran": choice.name, "why": choice.why, "tiles": tiles}

@@ -152,7 +152,7 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
 def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Given:
     sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
     rule = verifiers.find(setting.rule)
-    chosen = fused.choose(asked, rule, sizes, DEVICES[setting.device])
+    chosen = fused.choose(asked, rule, sizes, device=DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
     return begun(
         pair, setting.gamma, setting.batch, setting.input_tokens, setting.temperature

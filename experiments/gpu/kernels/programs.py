@@ -125,7 +125,7 @@ def verification(
     asked = ASKED.get(name, name)
     rule = FusedRule(sigmoid=SIGMOID) if name == LOSSY else EXACT
     mosaic = place.interpreted and asked == MOSAIC_GPU
-    interpreter = compat.interpreted() if mosaic else place.interpreted or None
+    interpreter = compat.interpret_params() if mosaic else place.interpreted or None
     options = Options(asked, rule, tiles, interpreter)
     fused = fuse.build(token.verify, place.device, options)
 

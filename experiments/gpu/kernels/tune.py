@@ -39,7 +39,7 @@ def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str,
         empty = {"device": device, "from": {}, "shapes": []}
         table, origin = by_device.setdefault(device, empty), record["provenance"]
         table["from"][row] = {key: origin[key] for key in ("date", "commit")}
-        path = dispatch.file_of(device, out)
+        path = dispatch.tuned_file(device, out)
         chosen = dispatch.read(path) if path.is_file() else []
         before = {timed[:6]: timed[6:] for timed in chosen}
         table["shapes"] += shapes(record["measured"], before)
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no record of kernels in {chosen.results}: measure them first")
     chosen.out.mkdir(parents=True, exist_ok=True)
     for device, table in by_device.items():
-        path = dispatch.file_of(device, chosen.out)
+        path = dispatch.tuned_file(device, chosen.out)
         path.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
         print(f"{path}: {len(dispatch.read(path))} shapes")
 

@@ -56,7 +56,7 @@ def measure(
     speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l - beta_1);
     `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`."""
     target, draft = players
-    chosen = fused.of_protocol(target, draft, protocol)
+    chosen = fused.for_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
     text = pairs.written(target, prompts, protocol, chosen, kept)
     filters = truncation(protocol)
@@ -93,7 +93,7 @@ def ran(
     """A run of Algorithm 1 with lenience l on the prompts of `text`: what was accepted,
     alpha_l at every token of what it wrote, and the log-probability of that under the
     target at temperature 1, in nats a token."""
-    chosen = fused.of_protocol(*players, protocol, lenient.build(level))
+    chosen = fused.for_protocol(*players, protocol, lenient.build(level))
     prompts, number = tasks.distinct(protocol.task), len(text.start)
     calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)

@@ -342,7 +342,7 @@ def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
     both = sides.model("code_target"), sides.model("code_small")
     setting = walltime.WalltimeSetting(1.0, kernels=asked)
     pair = costs.Pair(
-        *both, 128, fused.of_setting(*both, setting, compilers.DEVICES[device])
+        *both, 128, fused.for_setting(*both, setting, device=compilers.DEVICES[device])
     )
     prompt, request = walltime.batches(Prompts([[1, 2, 3]]), setting)[0][0]
     state = jax.eval_shape(lambda: costs.begin(pair, gamma, prompt, request))

@@ -312,7 +312,7 @@ def test_a_choice_changes_by_more_than_noise_alone(noise, before, name):
 
 
 def test_what_one_file_chose_is_kept_by_the_next(tmp_path):
-    record, path = kernels_record(), dispatch.file_of("NVIDIA H200", tmp_path)
+    record, path = kernels_record(), dispatch.tuned_file("NVIDIA H200", tmp_path)
     (once,) = tune.tables([record], tmp_path).values()
     path.write_text(json.dumps(once))
     record["measured"]["programs"] = lines_of("draft", 10.1, 10)  # as good as equal
