@@ -1,8 +1,9 @@
-"""Fused `specjax` functions on logits; of `specjax` they import `types` and `probs`.
+"""Fused versions of `specjax` functions on logits.
 
-`fuse.wire` gives a verifier and a draw by kernels; `fuse.build` what they are made
-of: `probs.standardize`, `probs.draw` and a verifier's `verify`, fused, which return
-what their references return for the same noise. `dispatch` says which
-implementation runs, by device and shape, before anything is lowered: Mosaic GPU on
-Hopper and later, Mosaic TPU, one-pass XLA on other GPUs, the reference on a CPU.
+Of `specjax` this package imports `types`, `probs` and `truncation`. `fuse.wire` returns
+a verifier and a draw by kernels. `fuse.build` returns what they are made of: fused
+versions of `probs.standardize`, `probs.draw` and a verifier's `verify`, which return
+what the references return for the same noise. `dispatch` chooses the implementation by
+device and shape, before anything is lowered: Mosaic GPU on Hopper and later, Mosaic
+TPU, one-pass XLA on other GPUs, the reference on a CPU.
 """

@@ -1,6 +1,6 @@
-"""The spellings that differ between the releases of JAX that specjax runs on.
+"""The calls that differ between the JAX releases that specjax supports.
 
-Each function says from which release on its fallback can go.
+Each function says from which release its fallback can be removed.
 """
 
 import inspect
@@ -17,14 +17,21 @@ _APART = _INDEX is not None and _INDEX.default is inspect.Parameter.empty
 
 
 class Vectors(NamedTuple):
-    """load: (reference, index, layout) -> a vector of a reference in GPU memory. iota:
-    (layout, size) -> 0 .. size - 1."""
+    """Vector operations of Mosaic GPU.
+
+    load: (reference, index, layout) -> a vector of a reference in GPU memory.
+    iota: (layout, size) -> 0 .. size - 1.
+    """
 
     load: Callable
     iota: Callable
 
 
 def vectors(interpret) -> Vectors:
+    """Returns the vector operations of this JAX release.
+
+    interpret: `interpret_params()`, or None to compile.
+    """
     if _APART and interpret is not None:  # the interpreter has neither function
         return Vectors(
             lambda ref, index, layout: ref[index],
@@ -44,7 +51,10 @@ def _iota(layout, size: int) -> Array:
 
 
 def interpret_params(races: bool = False):
-    """What makes `plgpu.kernel` run on a CPU. races: look for data races too."""
+    """Returns the parameters that make `plgpu.kernel` run on a CPU.
+
+    races: look for data races too.
+    """
     params = getattr(plgpu, "InterpretGPUParams", None)
     if params is None:  # public from JAX 0.11 on
         from jax._src.pallas.mosaic_gpu.interpret import params as private

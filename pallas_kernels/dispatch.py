@@ -1,7 +1,7 @@
-"""Which implementation verifies: by platform, compute capability and shape.
+"""The choice of an implementation, by platform, compute capability and shape.
 
-Decided before anything is lowered, and never by catching an error: a Mosaic kernel that
-is compiled for a GPU before Hopper ends the process. `Choice.why` says what decided.
+It is made before anything is lowered, never by catching an error: compiling a Mosaic
+kernel for a GPU before Hopper ends the process. `Choice.why` gives the reason.
 """
 
 import json
@@ -28,7 +28,12 @@ VMEM_LEFT = 0.85  # the share of it for logits; the compiler uses the rest
 
 
 class Device(NamedTuple):
-    """platform: "cpu", "gpu" or "tpu". capability: of a GPU, (9, 0) for Hopper."""
+    """The device that a program is compiled for.
+
+    platform: "cpu", "gpu" or "tpu".
+    kind: JAX's name of the device.
+    capability: of a GPU, (9, 0) for Hopper.
+    """
 
     platform: str
     kind: str
@@ -36,7 +41,13 @@ class Device(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """name: one of NAMES. vmem: bytes that a TPU kernel may use."""
+    """An implementation and why it was chosen.
+
+    name: one of NAMES.
+    why: the reason, in words.
+    tiles: how a GPU kernel splits the vocabulary.
+    vmem: bytes that a TPU kernel may use.
+    """
 
     name: str
     why: str
@@ -45,7 +56,7 @@ class Choice(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A shape that was measured on a device, and what was fastest there."""
+    """A shape that was measured on a device, and the fastest implementation there."""
 
     batch: int
     gamma: int
@@ -58,7 +69,7 @@ class Timed(NamedTuple):
 
 
 def here(device: jax.Device | None = None) -> Device:
-    """Of the default device, if none is given."""
+    """Returns the given device as a `Device`, by default JAX's default device."""
     device = jax.devices()[0] if device is None else device
     capability = None
     version = str(getattr(device, "compute_capability", ""))
@@ -69,8 +80,11 @@ def here(device: jax.Device | None = None) -> Device:
 
 
 def choose(plan: Plan, itemsize: int, device: Device, *, name: str = "auto") -> Choice:
-    """What runs a plan whose logits have `itemsize` bytes. asked: "auto", or one of
-    NAMES. Raises ValueError for one that this device or this shape cannot have."""
+    """Returns the implementation of a plan whose logits have `itemsize` bytes.
+
+    name: "auto", or one of NAMES. Raises ValueError for one that this device or this
+    shape does not allow.
+    """
     if name != "auto":
         return choose_by_name(plan, itemsize, device, name=name)
     if device.platform == "tpu" and plan.target != DEFERRED:
@@ -103,7 +117,7 @@ def choose_by_name(plan: Plan, itemsize: int, device: Device, *, name: str) -> C
 
 
 def obstacle(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
-    """Why a kernel cannot run this plan on this device; None if it can."""
+    """Returns why an implementation cannot run this plan here; None if it can."""
     if name in (REFERENCE, ONEPASS):
         return None
     if name == MOSAIC_TPU:
@@ -125,6 +139,7 @@ def obstacle(name: str, plan: Plan, itemsize: int, device: Device) -> str | None
 
 
 def tpu_obstacle(plan: Plan, itemsize: int, device: Device) -> str | None:
+    """Returns why Mosaic TPU cannot run this plan here; None if it can."""
     if device.platform != "tpu":
         return f"{MOSAIC_TPU} needs a TPU, and this is a {device.platform}"
     if plan.vocab < BLOCK:
@@ -138,12 +153,13 @@ def tpu_obstacle(plan: Plan, itemsize: int, device: Device) -> str | None:
 
 
 def vmem(device: Device) -> int | None:
+    """Returns the bytes of vector memory of a TPU core, None if not known."""
     mebibytes = VMEM.get(device.kind)
     return None if mebibytes is None else mebibytes * 2**20
 
 
 def tiles_for(plan: Plan, itemsize: int) -> Tiles:
-    """Before anything was measured: blocks to fill a chip first, then larger ones."""
+    """Returns tiles by rule: blocks that fill the chip first, then larger ones."""
     rows = plan.batch * sum(plan.rows(side) for side in plan.unread)
     largest = 16384 // itemsize
     stats = largest
@@ -154,7 +170,7 @@ def tiles_for(plan: Plan, itemsize: int) -> Tiles:
 
 
 def tuned_choice(plan: Plan, itemsize: int, device: Device) -> Choice | None:
-    """By the nearest shape that was measured on such a device, if one is near."""
+    """Returns the choice for a near shape measured on this device; None if none is."""
     path = tuned_file(device.kind, TUNED)
     if not path.is_file():
         return None
@@ -169,22 +185,24 @@ def tuned_choice(plan: Plan, itemsize: int, device: Device) -> Choice | None:
 
 
 def tuned_file(kind: str, folder: Path) -> Path:
-    """What was measured on a kind of device."""
+    """Returns the file of measurements on a kind of device."""
     return folder / f"{kind.lower().replace(' ', '_')}.json"
 
 
 def read(path: Path) -> list[Timed]:
+    """Returns the shapes of a file of measurements."""
     rows = json.loads(path.read_text("utf-8"))["shapes"]
     tiles = (row["tiles"] and Tiles(*row["tiles"]) for row in rows)
     return [Timed(**row | {"tiles": x}) for row, x in zip(rows, tiles, strict=True)]
 
 
 def is_same_kind(timed: Timed, plan: Plan, itemsize: int) -> bool:
+    """Tells whether a measurement has the item size, target and draft of a plan."""
     kinds = timed.itemsize, timed.target, timed.draft
     return kinds == (itemsize, plan.target, plan.draft)
 
 
 def distance(timed: Timed, plan: Plan) -> float:
-    """In doublings of any size."""
+    """Returns how far a measured shape is from a plan, in doublings of any size."""
     pairs = (timed.batch, plan.batch), (timed.gamma + 1, plan.gamma + 1)
     return sum(abs(math.log2(a / b)) for a, b in (*pairs, (timed.vocab, plan.vocab)))

@@ -2,9 +2,8 @@
 
     fused = fuse.build(token.verify)
 
-Every one returns what its reference returns for the same uniforms. `wire` makes
-a verifier and a draw of them.
-Axes: B rows, G = gamma, V vocabulary.
+Each returns what its reference returns for the same uniforms. `wire` makes a verifier
+and a draw of them. Axes: B rows, G = gamma, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -53,9 +52,12 @@ from specjax.types import (
 
 
 class Fused(NamedTuple):
-    """law: (logits [B, ..., V], Sampling) -> Law, for `Verifier.law`. verify: for
-    `Verifier.verify`. draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for
-    `rollout.drawn_by`."""
+    """The fused functions of a rule.
+
+    law: (logits [B, ..., V], Sampling) -> Law, for `Verifier.law`.
+    verify: for `Verifier.verify`.
+    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for `rollout.drawn_by`.
+    """
 
     law: Callable
     verify: Callable
@@ -63,8 +65,13 @@ class Fused(NamedTuple):
 
 
 class Options(NamedTuple):
-    """asked: "auto" or a name of `dispatch`. tiles: instead of the chosen ones.
-    interpret: of the backend, to run a kernel on a CPU."""
+    """The settings of a fusion.
+
+    implementation: "auto" or a name of `dispatch`.
+    rule: what the verifier compares.
+    tiles: instead of the chosen ones.
+    interpret: the backend's parameters to run a kernel on a CPU.
+    """
 
     implementation: str = "auto"
     rule: FusedRule = EXACT
@@ -83,10 +90,19 @@ class _Noise(NamedTuple):
 def build(
     reference: Callable, device: Device | None = None, options: Options = AUTO
 ) -> Fused:
-    """The functions for a device, the default one if none is given. reference: (Law [B,
-    G + 1], Draft, noise, keep_residual) -> Verdict, of the rule. Raises ValueError,
-    when first called, for an implementation that was asked for and that the device or
-    the shape cannot have."""
+    """Returns the fused functions of a rule for a device.
+
+    When first called they raise ValueError for a named implementation that the device
+    or the shape does not allow.
+
+    Args:
+      reference: (Law [B, G + 1], Draft, noise, keep_residual) -> Verdict, of the rule.
+      device: to compile for; the default one if None.
+      options: see `Options`.
+
+    Raises:
+      ValueError: for a rule that no kernel computes.
+    """
     device = dispatch.here() if device is None else device
     if reason := rule_obstacle(options.rule):
         raise ValueError(reason)
@@ -141,6 +157,7 @@ def build(
 
 
 def rule_obstacle(rule: FusedRule) -> str | None:
+    """Returns why no kernel computes a rule; None if one does."""
     if not 0 < rule.lenience <= 1:
         return f"lenience must be in (0, 1]; got {rule.lenience}"
     if rule.sigmoid is not None and rule != FusedRule(sigmoid=rule.sigmoid):
@@ -149,12 +166,12 @@ def rule_obstacle(rule: FusedRule) -> str | None:
 
 
 def _certain_draft(batch: int, gamma: int) -> Draft:
-    """A draft that is sure of its tokens; without any, what is left is to draw one."""
+    """Returns a deterministic draft; without tokens, only a draw remains to be done."""
     return Draft(jnp.zeros((batch, gamma), jnp.int32), None, None)
 
 
 def fallback(device: Device) -> str:
-    """What runs where no kernel can."""
+    """Returns the implementation for a device where no kernel can run."""
     return dispatch.REFERENCE if device.platform == "cpu" else dispatch.ONEPASS
 
 
@@ -170,7 +187,7 @@ def _launch(planned: Plan, choice: Choice, arrays: dict, options: Options) -> di
 
 
 def residual(target, draft, n: Array, rule: FusedRule) -> Array:
-    """The weights [B, V] that the token after n kept ones is drawn from."""
+    """Returns the weights [B, V] that the token after n kept ones is drawn from."""
     rows, gamma = jnp.arange(n.size), draft.tokens.shape[1]
 
     def dense(law, index: Array) -> Array:
@@ -198,10 +215,13 @@ COUPLED = "drafts use the verifier's own noise, which no kernel draws"
 
 
 class Wired(NamedTuple):
-    """A verifier whose `law` and `verify` are fused, where its rule has a kernel. draw:
-    (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where a
-    verifier wants its drafts coupled. choices: (Shape) -> what verifies it, what
-    draws."""
+    """A verifier with fused functions, where its rule has a kernel.
+
+    verifier: its `law` and `verify` are fused.
+    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where
+      the verifier wants coupled drafts.
+    choices: (Shape) -> the choice that verifies it, the choice that draws.
+    """
 
     verifier: Verifier
     draw: Callable | None
@@ -215,10 +235,14 @@ def wire(
     device: Device | None = None,
     options: Options = AUTO,
 ) -> Wired:
-    """Fuses a verifier and the draw of its drafts. verifier: any; one without a `rule`
-    keeps its `verify`, and only draws are fused. asked: "auto", or one of
-    `dispatch.NAMES`. device: that the programs are for; the default one if None.
-    options: how a kernel runs; its rule and what it asks for are not read."""
+    """Fuses a verifier and the draw of its drafts.
+
+    Args:
+      verifier: any; one without a `rule` keeps its `verify`, and only draws are fused.
+      implementation: "auto", or one of `dispatch.NAMES`.
+      device: to compile for; the default one if None.
+      options: how a kernel runs; its rule and implementation are not read.
+    """
     device = dispatch.here() if device is None else device
     rule = EXACT if verifier.rule is None else verifier.rule
     options = options._replace(implementation=implementation, rule=EXACT)

@@ -1,8 +1,7 @@
-"""What kernels read of a law, and how they weigh a token by it.
+"""The scalars of a law that kernels read, and the weights that they compute from them.
 
-A law is a `specjax.types.Law`, or it is deferred: raw logits of which nothing has been
-read yet, for the kernel that verifies them to read once.
-Axes: B rows, V vocabulary.
+A law is a `specjax.types.Law`, or it is deferred: raw logits that have not been read
+yet, so that the kernel that verifies them reads them once. Axes: B rows, V vocabulary.
 """
 
 from typing import Any, NamedTuple
@@ -14,8 +13,12 @@ from specjax.types import FusedRule, Law
 
 
 class Deferred(NamedTuple):
-    """A law before its logits are read: logits [B, ..., V], temperature [B]. tau, tie:
-    [B, ...] where a truncation ends (`specjax.types.Law`), or None."""
+    """A law whose logits have not been read.
+
+    logits: [B, ..., V].
+    temperature: [B].
+    tau, tie: [B, ...], where a truncation ends (`specjax.types.Law`), or None.
+    """
 
     logits: Array
     temperature: Array
@@ -24,7 +27,7 @@ class Deferred(NamedTuple):
 
 
 class LawRow(NamedTuple):
-    """The scalars of a law, in whatever shape they meet its logits."""
+    """The scalars of a law, in any shape that broadcasts with its logits."""
 
     scale: Any
     top: Any
@@ -34,8 +37,13 @@ class LawRow(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a verification decides: n, the law at n of both sides, and the chances.
-    banned: the id that a certain draft was sure of, -1 for none."""
+    """The result of a verification.
+
+    n: the number of accepted tokens.
+    p, q: the laws of both sides at n.
+    banned: the token of a deterministic draft that was rejected, -1 for none.
+    chance: the acceptance probabilities.
+    """
 
     n: Array
     p: LawRow
@@ -48,24 +56,32 @@ EXACT = FusedRule()
 
 
 def is_deferred(law: Law | Deferred) -> bool:
+    """Tells whether a law's logits are still to be read."""
     return isinstance(law, Deferred)
 
 
 def per_row(setting: Array, logits: Array) -> Array:
-    """A setting a batch row [B] for each row of logits [B, ..., V]: [B, ...]."""
+    """Broadcasts a setting [B] to the rows of logits [B, ..., V]: [B, ...]."""
     setting = setting.reshape(-1, *[1] * (logits.ndim - 2))
     return jnp.broadcast_to(setting, logits.shape[:-1])
 
 
 def inverse_temperature(temperature: Array) -> Array:
-    """1 / temperature, and 1 for argmax."""
+    """Returns 1 / temperature, and 1 for argmax."""
     return jnp.where(temperature == 0, 1.0, 1 / temperature)
 
 
 def law_row(temperature, *, top, first, lse, cut: tuple | None, vocab: int) -> LawRow:
-    """The row of a deferred law from what was read of its logits. top: the largest
-    logit. first: its smallest id. lse: log of the sum of exp(scale * (z - top)). cut:
-    (tau, tie) of a truncation."""
+    """Returns the scalars of a deferred law from what was read of its logits.
+
+    Args:
+      temperature: of each row.
+      top: the largest logit.
+      first: its smallest id.
+      lse: log of the sum of exp(scale * (z - top)).
+      cut: (tau, tie) of a truncation, or None.
+      vocab: V.
+    """
     greedy = temperature == 0
     tau, tie = cut if cut is not None else (-jnp.inf, vocab - 1)
     return LawRow(
@@ -78,7 +94,7 @@ def law_row(temperature, *, top, first, lse, cut: tuple | None, vocab: int) -> L
 
 
 def weight(z: Array, ids: Array, row: LawRow, rule: FusedRule = EXACT) -> Array:
-    """p(x) for logits z of `ids`: softmax of what the law keeps, or the sigmoid."""
+    """Returns p(x) for logits z of `ids`: the softmax of what is kept, or a sigmoid."""
     kept = (z > row.tau) | ((z == row.tau) & (ids <= row.tie))
     if rule.sigmoid is None:
         return jnp.where(kept, jnp.exp((z - row.top) * row.scale - row.lse), 0.0)
@@ -88,13 +104,13 @@ def weight(z: Array, ids: Array, row: LawRow, rule: FusedRule = EXACT) -> Array:
 
 
 def is_accepted(p: Array, q: Array, u: Array, near: Any, rule: FusedRule) -> Array:
-    """u l q(x) < p(x), or x is near the argmax of an argmax row; bool."""
+    """Returns u l q(x) < p(x), or True where x is `near` an argmax row's argmax."""
     passed = u * rule.lenience * q < p
     return passed if near is None else passed | near
 
 
 def within_lenience(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
-    """A.5's argmax rows: p_raw(x) >= l max p_raw. None where l = 1: strict."""
+    """Returns A.5's rule for argmax rows, p_raw(x) >= l max p_raw; None where l = 1."""
     if rule.lenience == 1:
         return None
     one_id = (row.scale == 1) & (row.tau == row.top) & (row.lse == 0)
@@ -102,23 +118,27 @@ def within_lenience(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
 
 
 def chance(p: Array, q: Array, near: Any, rule: FusedRule) -> Array:
-    """What `u` is compared with: min(1, p(x) / (l q(x)))."""
+    """Returns what `u` is compared with: min(1, p(x) / (l q(x)))."""
     below = rule.lenience * jnp.where(q > 0, q, 1.0)
     ratio = jnp.minimum(1.0, p / below)
     return ratio if near is None else jnp.where(near, 1.0, ratio)
 
 
 def residual_weight(p: Array, q: Array, rule: FusedRule) -> Array:
-    """max(0, p - q), from which the token after a rejection is drawn."""
+    """Returns max(0, p - q), the weights of the token after a rejection."""
     return jnp.maximum(p - (rule.lenience * q if rule.scaled else q), 0.0)
 
 
 def invert(
-    weights: Array, places: Array, u: Array, size: int, axis: int | None = None
+    weights: Array, places: Array, u: Array, *, size: int, axis: int | None = None
 ) -> Array:
-    """The first place of positive weight whose cumulative weight exceeds u * total, the
-    last positive one if rounding lets none; by bisection, as there is no scan. axis:
-    the one of places, 0 .. size - 1, which is kept; None of a vector."""
+    """Returns the first place of positive weight whose cumulative weight exceeds u *
+    total.
+
+    If rounding lets none exceed it, the last place of positive weight. By bisection,
+    because kernels have no scan. axis: the axis of places 0 .. size - 1, which is kept;
+    None for a vector.
+    """
     reduction = dict(axis=axis, keepdims=axis is not None)
     goal = u * jnp.sum(weights, **reduction)
 
@@ -139,4 +159,5 @@ def invert(
 
 
 def to_float32(logits: Array) -> Array:
+    """Returns logits in float32."""
     return logits.astype(jnp.float32)

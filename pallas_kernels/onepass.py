@@ -1,9 +1,9 @@
-"""Laws in one read of the logits, in plain XLA: the competitor of every kernel here.
+"""Laws in one read of the logits, in plain XLA: what every kernel is compared with.
 
-The largest logit, its first id and the sum of exponentials in one variadic reduction
+One variadic reduction finds the largest logit, its first id and the sum of exponentials
 (Milakov & Gimelshein 2018, https://arxiv.org/abs/1805.02867), where `specjax.probs`
-reads the logits twice. A CPU does not vectorize it, and is several times slower.
-Axes: B rows, V vocabulary.
+reads the logits twice. A CPU does not vectorize it, and is several times slower. Axes:
+B rows, V vocabulary.
 """
 
 import jax
@@ -24,12 +24,12 @@ PART = 1024  # ids of a partial sum
 
 
 def standardize(logits: Array, sampling: Sampling) -> Law:
-    """`specjax.probs.standardize`: logits [B, ..., V], settings [B]."""
+    """Returns `specjax.probs.standardize` of logits [B, ..., V] and settings [B]."""
     return complete(defer(logits, sampling))
 
 
 def defer(logits: Array, sampling: Sampling) -> Deferred:
-    """The law before anything is read of it, but where a truncation ends."""
+    """Returns the law before its logits are read; only a truncation is found."""
     temperature = sampling.temperature
     law = Deferred(logits, temperature)
     if all(setting is None for setting in sampling[1:]):
@@ -46,7 +46,7 @@ def defer(logits: Array, sampling: Sampling) -> Deferred:
 
 
 def complete(law: Deferred) -> Law:
-    """Reads what a deferred law lacks."""
+    """Returns the law of a deferred one, by reading its logits."""
     cut = None if law.tau is None else (law.tau, law.tie)
     temperature = per_row(law.temperature, law.logits)
     top, first, total = read(law.logits, inverse_temperature(temperature), cut)
@@ -62,7 +62,7 @@ def _ids(tie, like: Array) -> Array:
 
 
 def read(logits: Array, scale: Array, cut: tuple | None):
-    """The largest logit kept, its smallest id, the sum of exp(scale (z - top))."""
+    """Returns the largest kept logit, its first id, the sum of exp(scale (z - top))."""
     z, axis = to_float32(logits), logits.ndim - 1
     ids = jax.lax.broadcasted_iota(jnp.int32, logits.shape, axis)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
@@ -85,7 +85,7 @@ def read(logits: Array, scale: Array, cut: tuple | None):
 
 
 def _join(part, other):
-    """Two parts of a row: (top, first id of it, sum of exponentials, scale)."""
+    """Merges two parts of a row: (top, first id of it, sum of exponentials, scale)."""
     (top, first, total, scale), (top_b, first_b, total_b, scale_b) = part, other
     scale = jnp.maximum(scale, scale_b)
     same, ahead = top == top_b, top > top_b

@@ -1,9 +1,8 @@
-"""Laws of rows whose ids lie over devices: each device reads its own part of them once.
+"""Laws of rows whose ids are split over devices: each device reads its part once.
 
-A part tells the largest logit of each row, the first id that has it, and a sum of
-exponentials, as the blocks of `gpu.launches.statistics` do; devices send each other
-those, and every one then knows the law's scalars.
-Axes: B rows, T tokens, V ids, J blocks of a device's.
+A part gives the largest logit of each row, the first id that has it, and a sum of
+exponentials, as the blocks of `gpu.launches.statistics` do. Devices exchange these, and
+each then knows the law's scalars. Axes: B rows, T tokens, V ids, J blocks of a device.
 """
 
 from collections.abc import Callable
@@ -23,9 +22,12 @@ KERNELS = {dispatch.MOSAIC_GPU: mosaic_gpu, dispatch.TRITON: triton}
 
 
 def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
-    """(logits [B, T, V / devices], temperature [B]) -> the scalars [B, T] of the law of
-    all V, the same on each device of a mesh's `axis`; within `jax.shard_map`. read: of
-    `reader`."""
+    """Returns a function that computes the law of split rows within `jax.shard_map`.
+
+    The function maps (logits [B, T, V / devices], temperature [B]) to the scalars [B,
+    T] of the law of all V ids, the same on each device of the mesh's `axis`. read: from
+    `reader`.
+    """
 
     def whole(logits: Array, temperature: Array) -> LawRow:
         size, temperature_row = logits.shape[-1], per_row(temperature, logits)
@@ -51,9 +53,12 @@ def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
 
 
 def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:
-    """(logits [B, T, V], temperature [B]) -> the largest logit of each row, the first
-    id that has it (in rows of argmax), the sum of exp(scale (z - top)): [B, T] each.
-    name: of a kernel with a launch for it, else it is one-pass XLA."""
+    """Returns a function that reads a device's part of each row.
+
+    It maps (logits [B, T, V], temperature [B]) to the largest logit of each row, the
+    first id that has it (in argmax rows), and the sum of exp(scale (z - top)): [B, T]
+    each. name: a kernel with a launch for this; for any other name it is one-pass XLA.
+    """
     if name not in KERNELS:
 
         def read_plainly(z: Array, temperature: Array) -> tuple[Array, Array, Array]:
@@ -67,7 +72,7 @@ def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:
         sure = Draft(jnp.zeros((batch, count - 1), jnp.int32), None, None)
         planned = plan(deferred, sure)
         planned = planned._replace(tiles=tiles or planned.tiles)
-        arrays = {"p": logits, "p_heat": temperature}
+        arrays = {"p": logits, "p_temperature": temperature}
         launch = KERNELS[name].launcher(interpret)
         saved = launches.read_parts(planned, arrays, launch)
         tops, sums, firsts = (

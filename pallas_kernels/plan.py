@@ -1,4 +1,5 @@
-"""The static side of a fused verification: shapes, tiles, and what is read of a side.
+"""The static side of a fused verification: shapes, tiles, and what is read of each
+side.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -18,8 +19,12 @@ PART = "part"  # a draft whose laws are of some ids, or rows that many share
 
 
 class Shape(NamedTuple):
-    """What is known of a verification before it is traced. draft: KNOWN laws, as a
-    drafter leaves them, CERTAIN of its tokens, or PART. itemsize: of a logit."""
+    """The shape of a verification, known before it is traced.
+
+    batch, gamma, vocab: B, G, V.
+    draft: KNOWN laws, as a drafter leaves them, CERTAIN tokens, or PART.
+    itemsize: bytes of a logit.
+    """
 
     batch: int
     gamma: int
@@ -29,9 +34,13 @@ class Shape(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """How the vocabulary is split. stats: ids of a block that reads statistics. blocks:
-    of BLOCK ids, of a block that sums what is left. apart: statistics are merged in a
-    launch of their own, and not in each block that needs them."""
+    """The sizes by which the vocabulary is split.
+
+    stats: ids per block that reads statistics.
+    blocks: blocks of BLOCK ids per block that sums the residual.
+    apart: statistics are merged in a separate launch, and not in each block that needs
+      them.
+    """
 
     stats: int = 1024
     blocks: int = 4
@@ -39,8 +48,12 @@ class Tiles(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """target, draft: KNOWN laws, DEFERRED ones, or a draft that is CERTAIN of its
-    tokens, or NONE (G = 0). cut_p, cut_q: a deferred law is truncated."""
+    """The static description of a verification.
+
+    target, draft: KNOWN laws, DEFERRED ones, a draft of CERTAIN tokens, or NONE (G =
+      0).
+    cut_p, cut_q: whether a deferred law is truncated.
+    """
 
     batch: int
     gamma: int
@@ -63,22 +76,22 @@ class Plan(NamedTuple):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Those that have logits."""
+        """The sides that have logits."""
         return ("p", "q") if self.draft in (KNOWN, DEFERRED) else ("p",)
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Those whose statistics are still to be read."""
+        """The sides whose statistics are still to be read."""
         return tuple(side for side in self.sides if self.kind(side) == DEFERRED)
 
     @property
     def count(self) -> int:
-        """Blocks of the inverse CDF."""
+        """The number of blocks of the inverse CDF."""
         return -(-self.vocab // BLOCK)
 
 
 def plan(target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT) -> Plan:
-    """Of laws [B, G + 1, V] and a draft [B, G], by their shapes alone."""
+    """Returns the plan for laws [B, G + 1, V] and a draft [B, G], by their shapes."""
     batch, rows, vocab = target.logits.shape
     gamma, kind, cut_q = draft.tokens.shape[1], CERTAIN, False
     if gamma == 0:
@@ -108,7 +121,7 @@ def plan(target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT) -> Plan:
 def plan_for_shape(
     shape: Shape, rule: FusedRule = EXACT, target: str = DEFERRED
 ) -> Plan:
-    """The plan of a shape that nothing truncates."""
+    """Returns the plan of a shape without truncation."""
     return Plan(
         batch=shape.batch,
         gamma=shape.gamma,
@@ -125,8 +138,11 @@ def plan_for_shape(
 def operands(
     plan: Plan, target: Law | Deferred, draft: Draft, noise
 ) -> dict[str, Array]:
-    """What a kernel is given, by name: `p`, `q` logits, `p_scale` ... scalars a row, or
-    `p_heat` [B], the temperatures of a deferred law."""
+    """Returns the inputs of a kernel by name.
+
+    They are the logits `p` and `q`, the scalars of their rows `p_scale` and so on, or
+    the temperatures `p_temperature` [B] of a deferred law.
+    """
     arrays = {"sample": noise.sample}
     if plan.gamma:
         arrays |= {"tokens": draft.tokens, "num": draft.num, "accept": noise.accept}
@@ -136,20 +152,23 @@ def operands(
         arrays[side] = law.logits
         names = FIELDS
         if plan.kind(side) == DEFERRED:
-            arrays[f"{side}_heat"] = law.temperature
+            arrays[f"{side}_temperature"] = law.temperature
             names = ("tau", "tie") if plan.cut(side) else ()
         arrays |= {f"{side}_{name}": getattr(law, name) for name in names}
     return arrays
 
 
 def struct(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
+    """Returns the shape and dtype of an array."""
     return jax.ShapeDtypeStruct(dims, dtype)
 
 
 def results(plan: Plan) -> dict[str, jax.ShapeDtypeStruct]:
-    """What a kernel gives: `num_accepted` [B], `verdict` [B, G + 1], and `accept_prob`
-    [B, G]; or, where nothing was drafted, the scalars [B] of the law that was drawn
-    from."""
+    """Returns the shapes of a kernel's outputs by name.
+
+    They are `num_accepted` [B], `verdict` [B, G + 1], and `accept_prob` [B, G]; or,
+    where nothing was drafted, the scalars [B] of the law that was drawn from.
+    """
     verdict = {"num_accepted": (plan.batch,), "verdict": (plan.batch, plan.gamma + 1)}
     out = {name: struct(dims, jnp.int32) for name, dims in verdict.items()}
     if plan.gamma:

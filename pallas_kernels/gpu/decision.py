@@ -1,9 +1,8 @@
-"""What blocks on a GPU share: numbers of a row in lanes, and the decision on a draft.
+"""The code shared by all blocks on a GPU: scalars in lanes, the decision on a draft.
 
-Numbers of a row of logits lie in the lanes of a vector, row i in lane i, so that parts
-of them are merged elementwise. Only maxima, sums, selects and exponentials are used,
-which every backend has.
-Axes: B rows, G = gamma, V vocabulary.
+The scalars of row i are in lane i of a vector, so that parts are merged elementwise.
+Only maxima, sums, selects and exponentials are used, which every backend has. Axes: B
+rows, G = gamma, V vocabulary.
 """
 
 import functools
@@ -23,10 +22,13 @@ LOG2E = 1.4426950408889634
 
 
 class Block(NamedTuple):
-    """What a block of threads is given, and how its backend spells what it does. refs:
-    references by name. load: (reference, index, start, size, width) -> a vector; iota:
-    (size, width) -> 0 .. size - 1, where a thread has `width` neighbours at once.
-    place: name of a grid axis -> this block's index on it."""
+    """The inputs of a block of threads, and its backend's operations.
+
+    refs: references by name.
+    load: (reference, index, start, size, width) -> a vector.
+    iota: (size, width) -> 0 .. size - 1, where a thread has `width` neighbours at once.
+    place: name of a grid axis -> this block's index on it.
+    """
 
     plan: Plan
     refs: dict[str, Any]
@@ -39,18 +41,18 @@ class Block(NamedTuple):
 
 
 def part_size(plan: Plan) -> tuple[int, int]:
-    """Ids that a block of statistics reads, and how many blocks there are."""
+    """Returns the ids that a block of statistics reads, and the number of blocks."""
     size = min(plan.tiles.stats, 1 << (plan.vocab.bit_length() - 1))
     return size, -(-plan.vocab // size)
 
 
 def fill_lanes(lane: Array, fill: float | int) -> Array:
-    """The same in every lane: a vector that is laid out like `lane`."""
+    """Returns a vector, laid out like `lane`, with the same value in every lane."""
     return (lane * 0).astype(jnp.asarray(fill).dtype) + fill
 
 
 def scalars_in_lanes(block: Block, name: str, b: Array, count: int, fill) -> Array:
-    """Scalars [B, count] of a row in the first lanes."""
+    """Returns scalars [B, count] of a row in the first lanes."""
     lane = block.lane()
     value = fill_lanes(lane, fill)
     for k in range(count):
@@ -59,7 +61,7 @@ def scalars_in_lanes(block: Block, name: str, b: Array, count: int, fill) -> Arr
 
 
 def known_law(block: Block, side: str, b: Array) -> LawRow:
-    """A law whose scalars are given, in lanes."""
+    """Returns a law whose scalars are given, in lanes."""
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, FILLS, strict=True)
     return LawRow(
@@ -68,10 +70,10 @@ def known_law(block: Block, side: str, b: Array) -> LawRow:
 
 
 def merge_parts(block: Block, side: str, b: Array) -> LawRow:
-    """A deferred law in lanes, from the parts that statistics left."""
+    """Returns a deferred law in lanes, from the parts that `statistics` left."""
     plan, blocks = block.plan, part_size(block.plan)[1]
     rows = plan.rows(side)
-    temperature = block.refs[f"{side}_heat"][b]
+    temperature = block.refs[f"{side}_temperature"][b]
     power = LOG2E * laws.inverse_temperature(temperature)
 
     def part(name: str, j: int) -> Array:
@@ -105,13 +107,13 @@ def law(block: Block, side: str, b: Array) -> LawRow:
 
 
 def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
-    """The scalars of one row; sums of one term."""
+    """Returns the scalars of one row, by sums of one term."""
     here = block.lane() == index
     return LawRow(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
 
 
 def drafted_logits(block: Block, side: str, b: Array) -> Array:
-    """The logit of each drafted token, in lanes."""
+    """Returns the logit of each drafted token, in lanes."""
     lane = block.lane()
     z = fill_lanes(lane, 0.0)
     for k in range(block.plan.gamma):
@@ -121,7 +123,7 @@ def drafted_logits(block: Block, side: str, b: Array) -> Array:
 
 
 def decide(block: Block, b: Array) -> Decision:
-    """n, the first token that is not accepted; the same in every block that asks."""
+    """Decides on the drafted tokens; the result is the same in every block."""
     plan, lane, p = block.plan, block.lane(), law(block, "p", b)
     if plan.draft == NONE:
         return Decision(
@@ -151,7 +153,7 @@ def decide(block: Block, b: Array) -> Decision:
 
 
 def save(block: Block, b: Array, slot: Array | int, outcome: Decision) -> None:
-    """Writes a decision; n, the scalars of p, then of q or the banned id."""
+    """Writes a decision: n, the scalars of p, then of q or the banned id."""
     values = [outcome.n, *outcome.p]
     if outcome.q is not None:
         values += [*outcome.q]
@@ -164,7 +166,7 @@ def save(block: Block, b: Array, slot: Array | int, outcome: Decision) -> None:
 
 
 def load(block: Block, b: Array) -> Decision:
-    """What `save` wrote in the first slot."""
+    """Reads what `save` wrote in the first slot."""
 
     def value(k: int, dtype=jnp.float32) -> Array:
         return block.refs["found"][b, 0, k].astype(dtype)

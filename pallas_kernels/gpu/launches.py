@@ -1,11 +1,11 @@
-"""Verification on GPUs in three launches, whatever the backend.
+"""Verification on GPUs in three launches, for any backend.
 
 `statistics` splits the rows of deferred laws over blocks of the vocabulary and leaves a
-maximum and a sum of each. `remainder` decides how many tokens are kept, each block for
-itself from those few numbers, and sums what is left of row n by blocks of the inverse
-CDF. `choice` draws from it. Known laws need no statistics: two launches, which read
-2 G logits and two rows.
-Axes: B rows, G = gamma, V vocabulary, K blocks of the inverse CDF.
+maximum and a sum of each block. `remainder` decides how many tokens are kept, in each
+block separately from these few numbers, and sums the residual of row n by blocks of the
+inverse CDF. `choice` draws from it. Known laws need no statistics: two launches, which
+read 2 G logits and two rows. Axes: B rows, G = gamma, V vocabulary, K blocks of the
+inverse CDF.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ MOST = 1024 * BLOCK  # ids: the sums of so many blocks fit a vector
 
 
 def width(dtype, vocab: int, size: int) -> int:
-    """Logits that a thread loads at once: 16 bytes, if rows and blocks allow it."""
+    """Returns the logits that a thread loads at once: 16 bytes where sizes allow it."""
     vector = 16 // jnp.dtype(dtype).itemsize
     while vector > 1 and (vocab % vector or size % (LANES * vector)):
         vector //= 2
@@ -40,7 +40,7 @@ def width(dtype, vocab: int, size: int) -> int:
 
 
 def statistics(block: Block) -> None:
-    """Largest logit, sum of exponentials, and in argmax rows the first largest id."""
+    """Finds the largest logits, sums of exponentials, and first ids of argmax rows."""
     plan, i = block.plan, block.place("i")
     if len(plan.unread) == 1:
         read(block, plan.unread[0], i)
@@ -56,14 +56,14 @@ def statistics(block: Block) -> None:
 
 
 def read(block: Block, side: str, i: Array) -> None:
-    """One part of row i of a side."""
+    """Reads one part of row i of a side."""
     plan, refs, b, j = block.plan, block.refs, block.place("b"), block.place("j")
     size, _ = part_size(plan)
     vector = width(refs[side].dtype, plan.vocab, size)
     start = jnp.minimum(j * size, plan.vocab - size)  # the last part is moved back
     z = laws.to_float32(block.load(refs[side], (b, i), start, size, vector))
     z = jnp.where(z == z, z, -jnp.inf)  # NaN counts as -inf
-    temperature, ids = refs[f"{side}_heat"][b], start + block.iota(size, vector)
+    temperature, ids = refs[f"{side}_temperature"][b], start + block.iota(size, vector)
     if plan.cut(side):
         tau, tie = refs[f"{side}_tau"][b, i], refs[f"{side}_tie"][b, i]
         z = jnp.where((z > tau) | ((z == tau) & (ids <= tie)), z, -jnp.inf)
@@ -87,13 +87,13 @@ def read(block: Block, side: str, i: Array) -> None:
 
 
 def decision(block: Block) -> None:
-    """A launch of its own where many blocks would decide the same."""
+    """Decides in a separate launch, where many blocks would decide the same."""
     b = block.place("b")
     save(block, b, 0, decide(block, b))
 
 
 def remainder(block: Block) -> None:
-    """Sums of what is left, and of p, by blocks of the inverse CDF."""
+    """Sums the residual, and p, by blocks of the inverse CDF."""
     plan, b, j = block.plan, block.place("b"), block.place("j")
     if plan.tiles.apart:
         outcome = load(block, b)
@@ -111,7 +111,7 @@ def remainder(block: Block) -> None:
 
 
 def residual_block(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
-    """What is left of p_{n+1} in a block of the inverse CDF, p itself, and the ids."""
+    """Returns the residual of p_{n+1} in a block of the inverse CDF, p, and the ids."""
     plan, refs = block.plan, block.refs
     vector = width(refs["p"].dtype, plan.vocab, BLOCK)
     start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
@@ -135,7 +135,7 @@ def residual_block(block: Block, b: Array, outcome: Decision, place: Array) -> t
 
 
 def choice(block: Block) -> None:
-    """The token after n kept ones, and the verdict."""
+    """Draws the token after n kept ones, and writes the verdict."""
     plan, refs, b = block.plan, block.refs, block.place("b")
     outcome, size = load(block, b), sums(plan)
     places = block.iota(size, 1)
@@ -147,11 +147,11 @@ def choice(block: Block) -> None:
     rest = total("rest")
     none = jnp.sum(rest) == 0  # rounding can reject where p = q: then p is right
     rest = jnp.where(none, total("whole"), rest)
-    place = laws.invert(rest, places, refs["sample"][b, 0], size)
+    place = laws.invert(rest, places, refs["sample"][b, 0], size=size)
     weights, p, ids = residual_block(block, b, outcome, place)
     weights = jnp.where(none, p, weights)
     start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
-    extra = start + laws.invert(weights, ids - start, refs["sample"][b, 1], BLOCK)
+    extra = start + laws.invert(weights, ids - start, refs["sample"][b, 1], size=BLOCK)
     refs["num_accepted"][b] = outcome.n
     for k in range(plan.gamma + 1):
         token = jnp.where(outcome.n == k, extra, 0)
@@ -165,15 +165,18 @@ def choice(block: Block) -> None:
 
 
 def sums(plan: Plan) -> int:
-    """Sums that a vector holds: a power of two, LANES and more."""
+    """Returns the length of a vector of block sums: a power of two, at least LANES."""
     return max(LANES, 1 << (plan.count - 1).bit_length())
 
 
 def verdict(
     plan: Plan, operands: dict[str, Array], launch: Callable
 ) -> dict[str, Array]:
-    """`plan.results`. launch: (body, name, plan, grid, operands, out) -> arrays by the
-    names of `out`; a launch of `body(Block)` over a grid of named axes."""
+    """Launches a verification, and returns the arrays of `plan.results`.
+
+    launch: (body, name, plan, grid, operands, out) -> arrays by the names of `out`; it
+    launches `body(Block)` over a grid of named axes.
+    """
     batch, saved = plan.batch, {}
     if plan.unread:
         saved = read_parts(plan, operands, launch)
@@ -187,27 +190,56 @@ def verdict(
     logits = {side: operands[side] for side in plan.sides}
     grid = {"b": batch, "j": tiles}
     if plan.tiles.apart:
-        saved = launch(decision, "decision", plan, {"b": batch}, inputs, decided)
-        saved |= launch(remainder, "remainder", plan, grid, logits | saved, weights)
+        saved = launch(
+            decision,
+            "decision",
+            plan,
+            grid={"b": batch},
+            operands=inputs,
+            out=decided,
+        )
+        saved |= launch(
+            remainder,
+            "remainder",
+            plan,
+            grid=grid,
+            operands=logits | saved,
+            out=weights,
+        )
     else:
-        saved = launch(remainder, "remainder", plan, grid, inputs, decided | weights)
+        saved = launch(
+            remainder,
+            "remainder",
+            plan,
+            grid=grid,
+            operands=inputs,
+            out=decided | weights,
+        )
     last = {name: operands[name] for name in ("sample", "tokens") if name in operands}
-    operands = last | logits | saved
-    return launch(choice, "choice", plan, {"b": batch}, operands, results(plan))
+    return launch(
+        choice,
+        "choice",
+        plan,
+        grid={"b": batch},
+        operands=last | logits | saved,
+        out=results(plan),
+    )
 
 
 def read_parts(
     plan: Plan, operands: dict[str, Array], launch: Callable
 ) -> dict[str, Array]:
-    """The launch of `statistics`: what `parts` names."""
+    """Launches `statistics`, and returns the arrays of `parts`."""
     grid = {"b": plan.batch, "i": sum(plan.rows(side) for side in plan.unread)}
     grid["j"] = part_size(plan)[1]
     mine = {name: x for name, x in operands.items() if belongs_to(name, plan.unread)}
-    return launch(statistics, "statistics", plan, grid, mine, parts(plan))
+    return launch(
+        statistics, "statistics", plan, grid=grid, operands=mine, out=parts(plan)
+    )
 
 
 def parts(plan: Plan) -> dict:
-    """What `statistics` leaves of each part of a row; rows in lanes."""
+    """Returns the shapes of what `statistics` leaves of each row; rows in lanes."""
     sizes = plan.batch, part_size(plan)[1], LANES
     kinds = {"top": jnp.float32, "sum": jnp.float32, "first": jnp.int32}
     return {

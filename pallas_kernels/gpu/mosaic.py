@@ -15,9 +15,14 @@ from pallas_kernels.plan import Plan
 
 
 def launcher(interpret=None) -> Callable:
-    """The `launch` of `launches`. interpret: of `compat.interpret_params`, on a CPU."""
+    """Returns the `launch` of `launches`.
 
-    def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
+    interpret: `compat.interpret_params`, to run on a CPU.
+    """
+
+    def launch(
+        body: Callable, name: str, plan: Plan, *, grid: dict, operands: dict, out: dict
+    ):
         vectors, names = compat.vectors(interpret), [*operands, *out]
 
         def load(ref, index: tuple, start, size: int, width: int) -> Array:

@@ -1,4 +1,4 @@
-"""The launches of `launches` by Triton, for GPUs before Hopper: see this folder's text.
+"""The launches of `launches` by Triton, for GPUs before Hopper.
 
 JAX has deprecated this backend of Pallas and names Mosaic GPU in its place.
 """
@@ -17,9 +17,14 @@ WARPS = 4
 
 
 def launcher(interpret=None) -> Callable:
-    """The `launch` of `launches`. interpret: True to run on a CPU."""
+    """Returns the `launch` of `launches`.
 
-    def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
+    interpret: True to run on a CPU.
+    """
+
+    def launch(
+        body: Callable, name: str, plan: Plan, *, grid: dict, operands: dict, out: dict
+    ):
         names, axes = [*operands, *out], list(grid)
 
         def load(ref, index: tuple, start, size: int, width: int) -> Array:

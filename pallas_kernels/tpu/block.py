@@ -1,10 +1,10 @@
-"""What a step of the grid on a TPU works on: where its rows lie, and how it reads them.
+"""The work of a step of the grid on a TPU: where its rows are, and how it reads them.
 
-All rows of one text, or of eight, lie in VMEM at once. One text has its positions along
-the sublanes; eight have the texts there, which is how XLA lays out a large batch, and
-nothing is copied. Every array has three axes, of which axis T is reduced with its size
-kept, so that the same lines serve both.
-Axes: B rows, T tokens (G + 1 of p, G of q), S texts of a block, V vocabulary.
+All rows of one text, or of eight, are in VMEM at once. One text has its positions along
+the sublanes. Eight texts are themselves along the sublanes, which is how XLA lays out a
+large batch, so nothing is copied. Every array has three axes, and axis T is reduced
+with its size kept, so that the same code serves both. Axes: B rows, T tokens (G + 1 of
+p, G of q), S texts of a block, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ SUBLANES = 8
 
 
 class Place(NamedTuple):
-    """Where a block lies: S texts, the axis of positions and that of texts."""
+    """The layout of a block: S texts, the axis of positions and the axis of texts."""
 
     texts: int
     t: int
@@ -34,13 +34,14 @@ class Place(NamedTuple):
 
 
 def block_place(plan: Plan) -> Place:
+    """Returns the layout of a plan's blocks."""
     if plan.batch < SUBLANES:
         return Place(1, t=1, s=0)
     return Place(SUBLANES, t=0, s=1)
 
 
 def vmem_bytes(plan: Plan, itemsize: int) -> int:
-    """What the logits of a block take, padded as VMEM pads them, once."""
+    """Returns the bytes of one copy of a block's logits, padded as VMEM pads them."""
     place, packed = block_place(plan), SUBLANES * 4 // itemsize
     total = 0
     for side in plan.sides:
@@ -51,7 +52,7 @@ def vmem_bytes(plan: Plan, itemsize: int) -> int:
 
 
 class Block(NamedTuple):
-    """What a step of the grid works on. first: its first row of the batch."""
+    """The inputs of a step of the grid. first: its first row of the batch."""
 
     plan: Plan
     place: Place
@@ -65,7 +66,7 @@ class Block(NamedTuple):
         return lax.broadcasted_iota(jnp.int32, self.place.size(rows, lanes), axis)
 
     def gather(self, name: str, rows: int, fill) -> Array:
-        """Scalars [B, rows] of this block as an array over T and S."""
+        """Returns scalars [B, rows] of this block as an array over T and S."""
         sizes = self.place.size(rows, 1)
         t, s = (lax.broadcasted_iota(jnp.int32, sizes, a) for a in self.place[1:])
         value = jnp.full(sizes, fill)
@@ -76,7 +77,7 @@ class Block(NamedTuple):
         return value
 
     def texts(self, name: str, fill) -> Array:
-        """A scalar of each text [B], as an array over S."""
+        """Returns one scalar per text [B], as an array over S."""
         sizes = self.place.size(1, 1)
         s = lax.broadcasted_iota(jnp.int32, sizes, self.place.s)
         value = jnp.full(sizes, fill)
@@ -85,7 +86,7 @@ class Block(NamedTuple):
         return value
 
     def logits(self, side: str, start: Array) -> Array:
-        """BLOCK ids of every row, in float32."""
+        """Returns BLOCK ids of every row, in float32."""
         at = pl.multiple_of(start, BLOCK)
         return laws.to_float32(self.refs[side][:, :, pl.ds(at, BLOCK)])
 

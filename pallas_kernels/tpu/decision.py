@@ -1,4 +1,4 @@
-"""The decision on a draft and the token after it, on a TPU, of a block of texts.
+"""The decision on a draft and the token after it, on a TPU, for a block of texts.
 
 Axes: T tokens (G + 1 of p, G of q), S texts of a block, V vocabulary, K blocks of the
 inverse CDF.
@@ -17,6 +17,7 @@ from specjax.types import BLOCK
 
 
 def known_law(block: Block, side: str) -> LawRow:
+    """Returns a law whose scalars are given."""
     fills = 1.0, 0.0, -jnp.inf, block.plan.vocab - 1, 0.0
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, fills, strict=True)
@@ -24,10 +25,10 @@ def known_law(block: Block, side: str) -> LawRow:
 
 
 def read(block: Block, side: str) -> LawRow:
-    """The law of a deferred side: two passes over what lies in VMEM."""
+    """Returns the law of a deferred side, by two passes over its logits in VMEM."""
     plan, rows = block.plan, block.plan.rows(side)
     sizes, vocab = block.place.size(rows, BLOCK), plan.vocab
-    temperature, cut = block.texts(f"{side}_heat", 1.0), None
+    temperature, cut = block.texts(f"{side}_temperature", 1.0), None
     scale = laws.inverse_temperature(temperature)
     lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
     if plan.cut(side):
@@ -62,11 +63,12 @@ def read(block: Block, side: str) -> LawRow:
 
 
 def law(block: Block, side: str) -> LawRow:
+    """Returns the law of a side."""
     return (read if block.plan.kind(side) == DEFERRED else known_law)(block, side)
 
 
 def drafted_logits(block: Block, side: str, tokens: Array) -> Array:
-    """The logit of each drafted token, over T and S."""
+    """Returns the logit of each drafted token, over T and S."""
     plan, place = block.plan, block.place
     t, s = (block.iota(plan.gamma, 1, axis) for axis in place[1:])
     lane = block.iota(plan.rows(side), BLOCK, 2)
@@ -84,7 +86,7 @@ def drafted_logits(block: Block, side: str, tokens: Array) -> Array:
 
 
 def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
-    """The scalars of the row that each text stopped at."""
+    """Returns the scalars of the row at which each text stopped."""
     t = lax.broadcasted_iota(jnp.int32, row.top.shape, block.place.t)
     pick = functools.partial(jnp.sum, axis=block.place.t, keepdims=True)
     wide = [jnp.broadcast_to(x, t.shape) for x in row]
@@ -92,7 +94,7 @@ def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
 
 
 def decide(block: Block) -> Decision:
-    """n, the first token that is not accepted."""
+    """Decides on the drafted tokens: n is the first that is not accepted."""
     plan, place = block.plan, block.place
     p = law(block, "p")
     if plan.draft == NONE:
@@ -127,11 +129,12 @@ def decide(block: Block) -> Decision:
 
 
 def broadcast_row(block: Block, row: LawRow) -> LawRow:
+    """Broadcasts the scalars of a law to the shape of `top`."""
     return LawRow(*(jnp.broadcast_to(x, row.top.shape) for x in row))
 
 
 def residual_block(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
-    """What is left of p_{n+1} in block `k` of the inverse CDF, and p itself; over S."""
+    """Returns the residual of p_{n+1} in block `k` of the inverse CDF, and p."""
     plan, place = block.plan, block.place
 
     def row(side: str, index: Array) -> Array:
@@ -153,13 +156,13 @@ def residual_block(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
 
 
 def invert(weights: Array, u: Array) -> Array:
-    """`laws.invert` along the lanes."""
+    """Returns `laws.invert` along the lanes."""
     places = lax.broadcasted_iota(jnp.int32, weights.shape, 2)
-    return laws.invert(weights, places, u, weights.shape[2], axis=2)
+    return laws.invert(weights, places, u, size=weights.shape[2], axis=2)
 
 
 def choose(block: Block, outcome: Decision) -> Array:
-    """The token after n kept ones, over S."""
+    """Draws the token after n kept ones, over S."""
     plan, place = block.plan, block.place
     sizes = place.size(1, -(-plan.count // 128) * 128)
     lane = lax.broadcasted_iota(jnp.int32, sizes, 2)

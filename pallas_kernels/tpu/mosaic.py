@@ -1,8 +1,7 @@
 """Verification on TPUs: Pallas, Mosaic TPU, one launch.
 
-Each logit is read from HBM once, into VMEM, whatever is then asked of it: see
-`block` and `decision`.
-Axes: B rows, G = gamma, S texts of a block, V vocabulary.
+Each logit is read from HBM into VMEM once; see `block` and `decision`. Axes: B rows, G
+= gamma, S texts of a block, V vocabulary.
 """
 
 import functools
@@ -61,8 +60,10 @@ def put_chances(block: Block, outcome: Decision, row: int) -> None:
 def verdict(
     plan: Plan, operands: dict[str, Array], interpret=False, vmem: int | None = None
 ) -> dict[str, Array]:
-    """As `gpu.launches.verdict`. vmem: bytes that the kernel may use, None for the
-    compiler's own limit."""
+    """Launches a verification; see `gpu.launches.verdict`.
+
+    vmem: bytes that the kernel may use, None for the compiler's own limit.
+    """
     place, operands = block_place(plan), dict(operands)
     lanes, groups = plan.count * BLOCK, -(-plan.batch // place.texts)
     small = pl.BlockSpec(memory_space=pltpu.SMEM)
