@@ -35,13 +35,15 @@ def defer(logits: Array, sampling: Sampling) -> Deferred:
     if all(setting is None for setting in sampling[1:]):
         return law
     # An argmax row ignores its settings, and 1 is the cheapest value of each.
-    cuts = [
-        None if cut is None else per_row(jnp.where(temperature == 0, 1, cut), logits)
-        for cut in sampling[1:]
-    ]
+    cuts = {
+        name: None
+        if cut is None
+        else per_row(jnp.where(temperature == 0, 1, cut), logits)
+        for name, cut in zip(sampling._fields[1:], sampling[1:], strict=True)
+    }
     z, scale = to_float32(logits), per_row(inverse_temperature(temperature), logits)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
-    tau, tie = truncation.last_kept(z, z.max(-1), scale, *cuts)
+    tau, tie = truncation.last_kept(z, z.max(-1), scale, **cuts)
     return law._replace(tau=tau, tie=tie)
 
 

@@ -46,9 +46,9 @@ def run() -> int | None:
     if os.getcwd() not in sys.path:  # for "my_module:my_verifier", as `python -m` does
         sys.path.insert(0, os.getcwd())
     compilation_cache.turn_on()
-    # Imported only now: the other command need not load.
+    # Imported only now, so that the other commands need not load.
     module = f"specjax.{COMMANDS[command][0]}.{command}"
-    # One line for each, as of everything that is said here.
+    # Warnings take one line each, like every other message.
     warnings.formatwarning = lambda message, *_, **__: f"specjax: {message}\n"
     return importlib.import_module(module).main()
 

@@ -1,11 +1,11 @@
-"""A decode whose logits are no law ends with an error, not with id 0 for ever.
+"""The check that logits are finite: a damaged model ends with an error, not with id 0.
 
-Logits that are all NaN or -inf, or among them +inf, have no softmax, and a draw from
-NaN is id 0. `guarded` makes a verifier write an id below every vocabulary there, and
-`check` looks for one when the ids are on the host: nothing is carried, computed again
-or sent from inside a step. Who decodes for people is guarded; what is timed
-(`specjax.measure`) and `generate.build_loop` run their verifier as it is.
-Axes: B rows, G = gamma, V vocabulary.
+Logits that are all NaN or -inf, or contain +inf, have no softmax, and a draw from NaN
+is id 0. `guard` makes a verifier write an id below every vocabulary there, and `check`
+looks for such ids once they are on the host, so nothing is carried, recomputed or sent
+from inside a step. Decoding for users is guarded; what is timed (`specjax.measure`) and
+`generate.build_loop` use their verifier as it is. Axes: B rows, G = gamma, V
+vocabulary.
 """
 
 from collections.abc import Iterable
@@ -17,28 +17,31 @@ from jax import Array
 from specjax import trees
 from specjax.types import Draft, Kernels, Verdict, Verifier
 
-# Ids of no vocabulary; -1 is taken, for a text that has no end.
+# Ids outside of every vocabulary; -1 already means a text without an end token.
 TARGET, DRAFT = -2, -3
 SIDES = {TARGET: "target", DRAFT: "draft"}
 
 
-def guarded(verifier: Verifier) -> Verifier:
-    """The same verifier, which writes `TARGET` or `DRAFT` where a law is none.
-    verifier: any; wrapped last, after kernels were chosen for it. Returns a verifier
-    whose verdict on finite logits is unchanged. Of others it keeps at most what was
-    drafted before them, and then adds the id of the side that they are of."""
+def guard(verifier: Verifier) -> Verifier:
+    """Returns the same verifier, which writes `TARGET` or `DRAFT` where logits are not
+    finite.
+
+    On finite logits its verdict is unchanged. On others it keeps at most the tokens
+    drafted before them, and then adds the id of the side with these logits. verifier:
+    any; it is wrapped last, after its kernels were chosen.
+    """
 
     def verify(target, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
         verdict = verifier.verify(target, draft, noise, keep_residual)
         top = target.top if verifier.law is None else largest(target.logits)
         slots = jnp.arange(top.shape[1])
         num, n = draft.num[:, None], verdict.num_accepted
-        if verdict.path is not None:  # by slot of the text, not by node
-            top, num = trees.rows_along(top, verdict), n[:, None]
+        if verdict.path is not None:  # in the order of the text, not of the nodes
+            top, num = trees.rows_on_path(top, verdict), n[:, None]
         mark = jnp.where(jnp.isfinite(top) | (slots > num), 0, TARGET)
         if draft.law is not None and slots.size > 1:
             lost = jnp.pad(~jnp.isfinite(draft.law.top), ((0, 0), (0, 1)))
-            if verdict.path is not None:  # of any node: what was tried is not known
+            if verdict.path is not None:  # any node counts: those tried are not known
                 drafted = slots < draft.num[:, None]
                 lost = (lost & drafted).any(1, keepdims=True) & (slots == 0)
                 num = jnp.maximum(num, 1)
@@ -54,21 +57,24 @@ def guarded(verifier: Verifier) -> Verifier:
     return verifier._replace(verify=verify)
 
 
-def guarded_kernels(kernels: Kernels) -> Kernels:
-    """Both verifiers of `kernels` guarded: of speculative steps and of the baseline."""
-    both = {name: guarded(getattr(kernels, name)) for name in ("verifier", "alone")}
+def guard_kernels(kernels: Kernels) -> Kernels:
+    """Returns `kernels` with both verifiers guarded, that of steps and that of the
+    baseline."""
+    both = {name: guard(getattr(kernels, name)) for name in ("verifier", "alone")}
     return kernels._replace(**both)
 
 
 def largest(logits: Array) -> Array:
-    """The largest of logits [..., V] that is a number, [...]; -inf where none is."""
+    """Returns the largest of logits [..., V] that is not NaN; -inf if all are."""
     return jnp.max(jnp.where(jnp.isnan(logits), -jnp.inf, logits), axis=-1)
 
 
 def check(texts: Iterable[np.ndarray]) -> None:
-    """Refuses texts that a guarded verifier could not go on with. texts: the ids of
-    each row, without its prompt. Raises FloatingPointError, in one line, which row,
-    which step, and whose logits."""
+    """Raises FloatingPointError for texts that a guarded verifier could not continue.
+
+    The message names the row, the step, and whose logits it was, in one line. texts:
+    the ids of each row, without its prompt.
+    """
     for row, ids in enumerate(texts):
         marked = np.flatnonzero(np.isin(ids, list(SIDES)))
         if marked.size:
@@ -76,9 +82,10 @@ def check(texts: Iterable[np.ndarray]) -> None:
 
 
 def error(row: int, token: int, side: str) -> FloatingPointError:
-    """What `check` raises. row, token: from 0. side: "target" or "draft"."""
+    """Returns the error that `check` raises. row, token: from 0. side: "target" or
+    "draft"."""
     return FloatingPointError(
         f"row {row}, the step that writes token {token} of its text: the {side}'s"
-        " logits are all NaN or -inf, or +inf: its weights are damaged or too large for"
-        " their dtype; take another copy, or a wider dtype"
+        " logits are all NaN or -inf, or contain +inf: its weights are damaged or too"
+        " large for their dtype; use another copy, or a wider dtype"
     )

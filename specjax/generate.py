@@ -48,7 +48,7 @@ def build(decoder: Decoder, slots: int) -> Callable[[Params, Prompt, Request], O
     `check`; and FloatingPointError, naming row and step, for logits that are no law,
     see `specjax.finite`. `build_loop` under a caller's own jit does neither.
     """
-    guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
+    guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     loop = jax.jit(build_loop(guarded, slots))
 
     def generate(params: Params, prompt: Prompt, request: Request) -> Output:
@@ -213,7 +213,7 @@ def build_stream(
     next step: copy what is to be kept. Raises FloatingPointError, naming row and step,
     for logits that are no law; see `specjax.finite`.
     """
-    guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
+    guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     programs = build_programs(guarded, slots)
 
     def stream(params: Params, prompt: Prompt, request: Request):

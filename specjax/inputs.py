@@ -1,4 +1,4 @@
-"""Prompts, requests, sampling settings, and what refuses those that cannot decode."""
+"""Prompts, requests and sampling settings, and the checks that they can be decoded."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,9 +18,14 @@ from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sam
 def make_prompt(
     texts: Sequence[Sequence[int]], inputs: Sequence[Sequence[int]] | None = None
 ) -> Prompt:
-    """Token lists of different lengths, each at least the start token, right-padded.
+    """Returns a prompt of token lists of different lengths, right-padded.
 
-    inputs: what an encoder reads, a list each. Raises ValueError for an empty one.
+    Args:
+      texts: a list per row, with at least the start token.
+      inputs: what an encoder reads, a list per row.
+
+    Raises:
+      ValueError: for an empty list.
     """
     if not texts or not all(len(text) for text in texts):
         raise ValueError("a prompt is empty: begin each with the model's start token")
@@ -35,7 +40,10 @@ def make_prompt(
 
 
 def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
-    """Token lists right-padded with 0 to the longest, or to `width`: [B, T], [B]."""
+    """Returns token lists right-padded with 0, and their lengths: [B, T], [B].
+
+    T is the longest length, or `width`.
+    """
     length = np.array([len(text) for text in texts], np.int32)
     tokens = np.zeros((len(texts), max(width, length.max())), np.int32)
     for row, text in zip(tokens, texts, strict=True):
@@ -44,9 +52,11 @@ def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
 
 
 def bucket(width: int, most: int | None = None) -> int:
-    """The width that prompts of up to so many tokens share, so that they share what is
-    compiled: 8 and its doubles up to 512, then multiples of 256; but 1 is itself, as
-    every decoder's start token is. Beyond `most` there is no room, and it is `width`.
+    """Returns a width that prompts of up to `width` tokens share.
+
+    Prompts of one width share what is compiled. The widths are 8 and its doubles up to
+    512, then multiples of 256; 1 stays 1, the width of every decoder's start token.
+    Where the bucket would be above `most`, there is no room and the result is `width`.
     """
     if width <= 1:
         return width
@@ -55,12 +65,15 @@ def bucket(width: int, most: int | None = None) -> int:
     return width if most is not None and shared > most else shared
 
 
-def bucketed(prompt: Prompt, most: int | None = None) -> Prompt:
-    """The same prompt, padded to the `bucket` of its width, of at most `most` tokens;
-    so are the tokens that an encoder reads."""
+def pad_to_bucket(prompt: Prompt, most: int | None = None) -> Prompt:
+    """Returns the same prompt, padded to the `bucket` of its width, of at most `most`
+    tokens.
+
+    The tokens that an encoder reads are padded likewise.
+    """
 
     def padded(tokens: Array, width: int) -> Array:
-        # By NumPy, as each width would be compiled by JAX.
+        # With NumPy, because JAX would compile each width.
         more = width - tokens.shape[1]
         return jnp.asarray(np.pad(np.asarray(tokens), ((0, 0), (0, more))))
 
@@ -78,14 +91,15 @@ def make_request(
     sampling: Sampling,
     eos: int | Sequence[int] = -1,
 ) -> Request:
-    """A request for each row of the prompt.
+    """Returns a request for each row of the prompt.
 
     Args:
-      key: one typed key of any implementation, split over the rows, or [B] keys.
-      prompt: of B rows.
-      new_tokens: at most so many are written, of every row or [B] of each.
+      key: one typed key of any implementation, which is split over the rows, or [B]
+        keys.
+      prompt: a prompt of B rows.
+      new_tokens: the most tokens to write, one number for every row or [B].
       sampling: settings [B].
-      eos: the id that ends a text, or ids that each do; -1 or empty for none.
+      eos: the id that ends a text, or several such ids; -1 or empty for none.
     """
     batch = prompt.length.shape[0]
     each = keys.safe(key) if key.ndim else keys.split(key, batch)
@@ -103,32 +117,39 @@ def make_sampling(
     temperature: float | ArrayLike,
     **truncation: float | ArrayLike | None,
 ) -> Sampling:
-    """The settings of a batch: temperature, and any of top_k, top_p, min_p, of which
-    None is left out. Each is one value for every row, or [B] of each row its own."""
+    """Returns the settings of a batch: temperature, and any of top_k, top_p and min_p.
+
+    Each is one value for every row, or [B] values; None leaves it out.
+    """
 
     def per_row(name: str, value: float | ArrayLike) -> Array:
         dtype = jnp.int32 if name == "top_k" else jnp.float32
         if name == "top_k" and not isinstance(value, Array):
-            value = np.minimum(value, np.iinfo(np.int32).max)  # which keeps all
+            value = np.minimum(value, np.iinfo(np.int32).max)  # more keeps every id too
         if np.ndim(value) and np.shape(value) != (batch,):
             raise ValueError(
                 f"{name} has shape {np.shape(value)} for {batch} rows: give one value,"
-                " or one a row"
+                " or one per row"
             )
         return jnp.broadcast_to(jnp.asarray(value, dtype), (batch,))
 
     settings = {"temperature": temperature} | truncation
-    given = {name: value for name, value in settings.items() if value is not None}
-    return Sampling(**{name: per_row(name, value) for name, value in given.items()})
+    return Sampling(
+        **{
+            name: per_row(name, value)
+            for name, value in settings.items()
+            if value is not None
+        }
+    )
 
 
 def check(
     decoder: Decoder, slots: int, params: Params, prompt: Prompt, request: Request
 ) -> None:
-    """Raises ValueError, naming the fix, for whatever could not decode.
+    """Raises ValueError, with a remedy, for anything that could not be decoded.
 
-    Vocabularies that differ, parameters of another shape, tokens out of range, a buffer
-    too short, a sampling setting out of range.
+    This covers vocabularies that differ, parameters of another shape, tokens out of
+    range, a buffer that is too short, and sampling settings out of range.
     """
     jax_flags.check()
     target, drafter = decoder.target, decoder.drafter
@@ -150,10 +171,11 @@ def check(
 
 
 def check_shapes(side: str, weights, shapes) -> None:
-    """Every parameter that the model reads must be there, with its shape."""
+    """Raises ValueError unless every parameter that the model reads is there, in its
+    shape."""
     if shapes is None:
         return
-    # What has a shape is a parameter, whatever it keeps its numbers in.
+    # Anything with a shape is a parameter, such as an `Int8`.
     flat = jax.tree_util.tree_flatten_with_path(weights, lambda x: hasattr(x, "shape"))
     have = dict(flat[0])
     wrong = []
@@ -170,10 +192,13 @@ def check_shapes(side: str, weights, shapes) -> None:
 
 
 def check_tokens(
-    target: Model, name: str, given: tuple, batch: int, least: str
+    target: Model, name: str, padded: tuple, *, batch: int, remedy: str
 ) -> np.ndarray:
-    """Ids [B, S] and lengths [B], of the model's vocabulary. least: what each has."""
-    tokens, length = map(np.asarray, hosts.read(given))
+    """Returns the ids [B, S], after checking them and their lengths [B].
+
+    remedy: the end of the message about lengths.
+    """
+    tokens, length = map(np.asarray, hosts.read(padded))
     if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
         raise ValueError(
             f"{name} must be tokens [{batch}, S] and lengths [{batch}]; got"
@@ -184,7 +209,7 @@ def check_tokens(
     if length.min() < 1 or length.max() > tokens.shape[1]:
         raise ValueError(
             f"lengths of {name} must be in 1..{tokens.shape[1]}; got {length.min()} to"
-            f" {length.max()}: {least}"
+            f" {length.max()}: {remedy}"
         )
     if tokens.min() < 0 or tokens.max() >= target.vocab:
         raise ValueError(
@@ -195,20 +220,28 @@ def check_tokens(
 
 
 def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
-    batch, least = np.shape(prompt.tokens)[0], "begin each with the start token"
-    tokens = check_tokens(target, "a prompt", prompt[:2], batch, least)
+    tokens = check_tokens(
+        target,
+        "a prompt",
+        prompt[:2],
+        batch=np.shape(prompt.tokens)[0],
+        remedy="begin each with the start token",
+    )
     if tokens.shape[1] > slots:
         raise ValueError(
             f"the prompt is {tokens.shape[1]} tokens wide and the buffer has {slots}"
-            f" slots: build with slots={tokens.shape[1]} plus what is to be generated"
+            f" slots: build with slots={tokens.shape[1]} plus the tokens to generate"
         )
 
 
 def check_inputs(target: Model, prompt: Prompt) -> None:
-    """What an encoder reads is there, not empty, and of the model's vocabulary; what it
-    hears has the model's bands."""
+    """Raises ValueError unless prompt.inputs are what the target's encoder reads.
+
+    Ids must be there, not empty, and of the model's vocabulary; features must have the
+    model's shape.
+    """
     if target.reads:
-        check_heard(target, prompt)
+        check_features(target, prompt)
         return
     if prompt.inputs is None:
         if target.encodes:
@@ -222,12 +255,18 @@ def check_inputs(target: Model, prompt: Prompt) -> None:
             "prompt.inputs are a recording's features and the target reads no speech:"
             " load a Whisper as the target, or give it token ids"
         )
-    batch, least = prompt.tokens.shape[0], "an input has at least its end token"
-    check_tokens(target, "prompt.inputs", prompt.inputs, batch, least)
+    check_tokens(
+        target,
+        "prompt.inputs",
+        prompt.inputs,
+        batch=prompt.tokens.shape[0],
+        remedy="an input has at least its end token",
+    )
 
 
-def check_heard(target: Model, prompt: Prompt) -> None:
-    """Features, or what an encoder gave, are of the shape that the model hears."""
+def check_features(target: Model, prompt: Prompt) -> None:
+    """Raises ValueError unless features, or encoder states, have the shape the model
+    takes."""
     kinds = {type(kind): kind for kind in target.reads}
     kind, batch = kinds.get(type(prompt.inputs)), prompt.tokens.shape[0]
     if kind is None:
@@ -281,14 +320,15 @@ def check_limits(
 
 
 def check_positions(target: Model, start: np.ndarray, limit: np.ndarray) -> None:
-    """Every text ends within the positions that the target knows.
+    """Checks that every text ends within the positions that the target knows.
 
     Raises:
-      ValueError: one does not, with how many tokens there are room for.
+      ValueError: for a longer text; the message says how many tokens there is room for.
 
     Warns:
-      UserWarning: a text may be longer than what the target was trained for. It is
-        decoded all the same, exactly by the target's law, which is less sure there.
+      UserWarning: for a text that may be longer than the target was trained for. It is
+        decoded all the same, exactly by the target's distribution, which is less sure
+        there.
     """
     longest, prompt = int(limit.max()), int(start.max())
     if target.slots is not None and longest > target.slots:
@@ -303,7 +343,7 @@ def check_positions(target: Model, start: np.ndarray, limit: np.ndarray) -> None
     if target.trained is not None and longest > target.trained:
         warnings.warn(
             f"texts may reach {longest} tokens and the target was trained for"
-            f" {target.trained} (max_position_embeddings): beyond them its law is"
-            " still followed exactly, but its texts get worse",
+            f" {target.trained} (max_position_embeddings): beyond that its distribution"
+            " is still followed exactly, but its texts get worse",
             stacklevel=2,
         )

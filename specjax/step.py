@@ -81,7 +81,7 @@ def build_step(
         verdict = verifier.verify(law, draft, noise)
         contracts.check_verdict(verdict, *size)
         if draft.parent is not None:  # the kept path's slots, one after the other
-            path = trees.kept(verdict, drafter.depth or drafter.gamma)
+            path = trees.kept_nodes(verdict, drafter.depth or drafter.gamma)
             target_cache = target.keep(target_cache, state.length, path)
         if drafter.observe is not None:
             start = state.length - 1
@@ -93,7 +93,7 @@ def build_step(
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)
         if logprobs:
-            logits = trees.rows_along(law.logits, verdict)
+            logits = trees.rows_on_path(law.logits, verdict)
             sure = log_probabilities(logits, verdict.tokens, info.emitted)
             info = info._replace(logprob=sure)
         budget = state.budget
@@ -232,9 +232,9 @@ def measure(
     depth = num  # of what was kept, with one more where it went on
     drafted, chance = draft.tokens, verdict.accept_prob
     if draft.parent is not None:
-        at = trees.last(verdict.path, n)
+        at = trees.last_node(verdict.path, n)
         depth = n + ~trees.is_leaf(draft, at)
-        order = trees.path_first(verdict)
+        order = trees.order_by_path(verdict)
         drafted, chance = (
             jnp.take_along_axis(x, order, axis=1) for x in (drafted, chance)
         )

@@ -1,10 +1,9 @@
-"""Drafts that branch: which drafted token follows which, told by each one's parent.
+"""Drafts that branch: each drafted token has a parent that it follows.
 
-A node is a drafted token. Parents come before their children and siblings in the order
-in which they were drawn; nodes that follow the last committed token have the parent -1.
-In the target's call that token is row 0 and node i is row i + 1 (Miao et al. 2024,
-https://arxiv.org/abs/2305.09781, Section 4).
-Axes: B rows, G nodes.
+A node is a drafted token. Parents come before their children, and siblings are in the
+order in which they were drawn; nodes that follow the last committed token have the
+parent -1. In the target's call that token is row 0 and node i is row i + 1 (Miao et al.
+2024, https://arxiv.org/abs/2305.09781, Section 4). Axes: B rows, G nodes.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ ROOT = -1
 
 
 def parents(draft: Draft) -> Array:
-    """Of each node, [B, G] int32; a draft that has none is a chain."""
+    """Returns the parent of each node, [B, G] int32; without any, those of a chain."""
     if draft.parent is not None:
         return draft.parent
     chain = jnp.arange(draft.tokens.shape[1], dtype=jnp.int32) - 1
@@ -28,17 +27,18 @@ def parents(draft: Draft) -> Array:
 
 
 def branches(parent: Array) -> Branches:
-    """The target's call on the last committed token and all nodes, [B, G + 1]."""
-    rows = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # of the call; row 0 follows itself
+    """Returns the `Branches` of a call on the last committed token and all nodes, [B, G
+    + 1]."""
+    rows = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # parent rows; row 0 follows itself
     size = rows.shape[1]
     sees = jax.nn.one_hot(rows, size, dtype=jnp.int32) + jnp.eye(size, dtype=jnp.int32)
-    for _ in range(size.bit_length()):  # a path of twice the length each time
+    for _ in range(size.bit_length()):  # each turn doubles the length of the paths
         sees = jnp.minimum(sees @ sees, 1)
     return Branches(sees.sum(-1) - 1, sees > 0)
 
 
 def depths(parent: Sequence[int]) -> np.ndarray:
-    """How many tokens lie on the path to each node, itself among them: [G]."""
+    """Returns the number of tokens on the path to each node, itself included: [G]."""
     depth: list[int] = []
     for above in parent:
         depth.append(1 if above == ROOT else depth[above] + 1)
@@ -46,17 +46,17 @@ def depths(parent: Sequence[int]) -> np.ndarray:
 
 
 def check(parent: Sequence[int]) -> None:
-    """Raises ValueError where a parent does not come before its child."""
+    """Raises ValueError unless every parent comes before its child."""
     wrong = [i for i, above in enumerate(parent) if not ROOT <= above < i]
     if wrong or not len(parent):
         raise ValueError(
-            f"{tuple(parent)} is no tree: name of each node one before it, or -1 for"
-            " the last committed token"
+            f"{tuple(parent)} is no tree: the parent of each node must be a node before"
+            " it, or -1 for the last committed token"
         )
 
 
 def next_child(parent: Array, live: Array, at: Array, after: Array) -> Array:
-    """The first live node beyond `after` [B] whose parent is `at` [B]; G for none."""
+    """Returns the first live node after `after` [B] with parent `at` [B], G if none."""
     size = parent.shape[1]
     index = jnp.arange(size, dtype=jnp.int32)
     child = (parent == at[:, None]) & live & (index > after[:, None])
@@ -64,30 +64,32 @@ def next_child(parent: Array, live: Array, at: Array, after: Array) -> Array:
 
 
 def is_leaf(draft: Draft, at: Array) -> Array:
-    """Whether nothing was drafted after node `at` [B]: [B] bool."""
+    """Tells whether nothing was drafted after node `at` [B]: [B] bool."""
     parent, size = parents(draft), draft.tokens.shape[1]
     live = jnp.arange(size) < draft.num[:, None]
     return next_child(parent, live, at, jnp.full_like(at, ROOT)) == size
 
 
-def last(path: Array, count: Array) -> Array:
-    """The node that a path [B, G] of `count` [B] nodes ends at, -1 for none."""
+def last_node(path: Array, count: Array) -> Array:
+    """Returns the last node of a path [B, G] with `count` [B] nodes, -1 for none."""
     if not path.shape[1]:
         return jnp.full_like(count, ROOT)
     at = jnp.maximum(count - 1, 0)[:, None]
     return jnp.where(count > 0, jnp.take_along_axis(path, at, axis=1)[:, 0], ROOT)
 
 
-def kept(verdict: Verdict, depth: int) -> Array:
-    """The first `depth` nodes of a verdict's path, [B, D]; beyond those that were kept
-    each stays where it is, as `Model.keep` wants it."""
+def kept_nodes(verdict: Verdict, depth: int) -> Array:
+    """Returns the first `depth` nodes of a verdict's path, [B, D].
+
+    Entries beyond the accepted nodes are their own index, as `Model.keep` requires.
+    """
     path = verdict.path[:, :depth]
     index = jnp.arange(path.shape[1], dtype=path.dtype)
     return jnp.where(index < verdict.num_accepted[:, None], path, index)
 
 
-def path_first(verdict: Verdict) -> Array:
-    """The nodes that were kept, in their order, then all others: [B, G]."""
+def order_by_path(verdict: Verdict) -> Array:
+    """Returns the accepted nodes in their order, then all others: [B, G]."""
     path, size = verdict.path, verdict.path.shape[1]
     index = jnp.arange(size)
     on = index < verdict.num_accepted[:, None]
@@ -96,9 +98,11 @@ def path_first(verdict: Verdict) -> Array:
     return jnp.argsort(rank, axis=1)
 
 
-def rows_along(rows: Array, verdict: Verdict) -> Array:
-    """What a call gave after each token before those of a verdict, [B, G + 1, ...]: its
-    own rows of a chain, those of the path of a tree."""
+def rows_on_path(rows: Array, verdict: Verdict) -> Array:
+    """Returns the rows of a call before each token of a verdict, [B, G + 1, ...].
+
+    They are the call's own rows for a chain, and those on the path for a tree.
+    """
     if verdict.path is None:
         return rows
     at = jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))
@@ -106,17 +110,20 @@ def rows_along(rows: Array, verdict: Verdict) -> Array:
 
 
 def check_parts(target: Model, drafter: Drafter, verifier: Verifier) -> None:
-    """Raises ValueError where trees are drafted and the verifier keeps chains alone, or
-    is exact for siblings that were drawn otherwise, or the target's cache cannot."""
+    """Raises ValueError if the drafter's trees do not fit the verifier or the target.
+
+    The verifier may keep chains only, or be exact only for siblings drawn in another
+    way; the target's cache may not be able to keep a path.
+    """
     if drafter.siblings is None:
         return
     if drafter.siblings not in verifier.siblings:
-        made = ", ".join(verifier.siblings) or "chains alone"
+        verified = ", ".join(verifier.siblings) or "chains only"
         raise ValueError(
-            f"the draft is a tree whose siblings are drawn {drafter.siblings!r} and the"
-            f" rule verifies {made}: take the rule recursive, traversal or match, or"
-            " recursive_replaced for siblings drawn with replacement or by several"
-            " drafters"
+            f"the draft is a tree whose siblings are drawn {drafter.siblings!r}, and"
+            f" the rule verifies {verified}: use the rule recursive, traversal or"
+            " match, or recursive_replaced for siblings drawn with replacement or by"
+            " several drafters"
         )
     if target.keep is None:
         raise ValueError(

@@ -1,11 +1,11 @@
-"""Where top-k, top-p and min-p end a row, by selection: no sort of the vocabulary.
+"""Truncation by top-k, top-p and min-p, by selection: without sorting the vocabulary.
 
 Truncation (Section 2.2 of Leviathan et al. 2023; top-p is Section 3.1 of Holtzman et
 al. 2020) keeps a prefix of the ids ordered by (logit descending, id ascending), so one
-logit and one id say what is kept. The end is mostly near the top and is read from the
-NEAR largest logits; one further down is found by bisection over the floats themselves,
-whose bits have the order of integers. On a CPU a sort takes 10 to 80 times as long.
-Axes: R rows, V vocabulary, K = min(NEAR, V).
+logit and one id describe what is kept. The end of the prefix is usually near the top
+and is then read from the NEAR largest logits. Otherwise it is found by bisection over
+the floats themselves, whose bits have the order of integers. On a CPU a sort takes 10
+to 80 times as long. Axes: R rows, V vocabulary, K = min(NEAR, V).
 """
 
 from collections.abc import Callable
@@ -16,25 +16,28 @@ import jax.numpy as jnp
 from jax import Array
 
 NEAR = 128
-LANES = 256  # columns summed side by side: vectorized, and with less rounding than one
-LARGE, STRIPE = 1 << 16, 32  # beyond so many ids, the largest of each stripe come first
+LANES = 256  # columns that are summed in parallel: vectorized, with less rounding
+LARGE, STRIPE = 1 << 16, 32  # above so many ids, the largest of each stripe come first
 
 
 class Row(NamedTuple):
-    """Rows as they are truncated: logits [R, V], largest logit and 1 / temperature [R].
-    Neither NaN nor +inf is among the logits."""
+    """The rows to truncate: logits [R, V], largest logit and 1 / temperature [R].
+
+    No logit is NaN or +inf.
+    """
 
     logits: Array
     top: Array
     scale: Array
 
     def log_weight(self, logit: Array) -> Array:
-        """log p but for its normaliser, 0 at the top: [R, N] -> [R, N]."""
+        """Returns log p without its normalizer, 0 at the top: [R, N] -> [R, N]."""
         return (logit - self.top[:, None]) * self.scale[:, None]
 
 
 class End(NamedTuple):
-    """The smallest logit kept, and how many of those equal to it: [R] each."""
+    """The end of a prefix: its smallest logit, and how many equal to it are kept; [R]
+    each."""
 
     logit: Array
     number: Array
@@ -44,17 +47,25 @@ def last_kept(
     logits: Array,
     top: Array,
     scale: Array,
+    *,
     top_k: Array | None = None,
     top_p: Array | None = None,
     min_p: Array | None = None,
 ) -> tuple[Array, Array]:
-    """The last logit and the last id that truncation keeps, of the order above. logits:
-    [..., V] float32 or float64 without NaN; -inf is an impossible id. top: [...], the
-    largest of each row. scale: [...], 1 / temperature. top_k: [...] int32, at least 1:
-    so many ids are kept. top_p: [...] in (0, 1]: of those, the fewest whose share
-    reaches it; 1 is all. min_p: [...] in [0, 1]: of those, the ones with p >= min_p *
-    the largest p. Returns (tau, tie) [...] each: an id is kept where its logit is above
-    tau, or equal to it and the id at most tie."""
+    """Returns the last logit and the last id that truncation keeps, in the order above.
+
+    Args:
+      logits: [..., V] float32 or float64 without NaN; -inf is an impossible id.
+      top: [...], the largest logit of each row.
+      scale: [...], 1 / temperature.
+      top_k: [...] int32, at least 1: the number of ids that are kept.
+      top_p: [...] in (0, 1]: of those, the fewest whose share reaches it; 1 keeps all.
+      min_p: [...] in [0, 1]: of those, the ids with p >= min_p * the largest p.
+
+    Returns:
+      (tau, tie) [...] each: an id is kept if its logit is above tau, or equal to tau
+      and the id is at most tie.
+    """
     lead, vocab = logits.shape[:-1], logits.shape[-1]
     top, scale, top_k, top_p, min_p = (
         x if x is None else x.reshape(-1) for x in (top, scale, top_k, top_p, min_p)
@@ -65,33 +76,38 @@ def last_kept(
         likely = row.log_weight(row.logits) >= jnp.log(min_p)[:, None]
         end = end._replace(logit=jnp.min(row.logits, -1, where=likely, initial=jnp.inf))
     if top_k is not None or top_p is not None:
-        end = _shorter(end, _ranked(row, end.logit, top_k, top_p))
+        end = _shorter_prefix(end, _end_by_rank(row, end.logit, top_k, top_p))
     tie = _nth(row.logits, end)
     return end.logit.reshape(lead), tie.reshape(lead)
 
 
-def _shorter(floor: End, end: End) -> End:
-    """The shorter of two prefixes, of which `floor` keeps all of its equals."""
+def _shorter_prefix(floor: End, end: End) -> End:
+    """Returns the shorter of two prefixes; `floor` keeps all ids equal to its logit."""
     further = floor.logit > end.logit
     return End(*(jnp.where(further, a, b) for a, b in zip(floor, end, strict=True)))
 
 
-def _ranked(row: Row, floor: Array, top_k: Array | None, top_p: Array | None) -> End:
-    """The end by top-k, then top-p; one below the logit `floor` [R] may be any other
-    below it, since min-p ends the row before."""
+def _end_by_rank(
+    row: Row, floor: Array, top_k: Array | None, top_p: Array | None
+) -> End:
+    """Returns the end by top-k, then top-p.
+
+    Where it would be below the logit `floor` [R] it may be any end below it, because
+    min-p ends that row earlier.
+    """
     count, vocab = row.logits.shape
     most = min(NEAR, vocab)
     best = _largest(row.logits, most)
     size = jnp.full(count, vocab) if top_k is None else jnp.minimum(top_k, vocab)
     size = size.astype(jnp.int32)
-    # The end is after `kept` of `best` if it `ended` there; `whole` if all are kept.
+    # The prefix has `kept` of `best` where it `ended` there; `whole` if all are kept.
     kept, ended, whole = jnp.minimum(size, most), size <= most, size == vocab
     by_floor = floor > best[:, -1]
     if top_p is not None:
         inside = jnp.arange(most) < size[:, None]
         mass = jnp.cumsum(jnp.where(inside, jnp.exp(row.log_weight(best)), 0.0), -1)
         total, limited = mass[:, -1], top_p < 1
-        if most < vocab:  # what top_k keeps is known if it is that few, or all
+        if most < vocab:  # the mass that top_k keeps is known for so few ids, or all
             every = _sum(jnp.exp(row.log_weight(row.logits)))
             total = jnp.where(ended, total, every)
             by_floor &= ended | whole | ~limited
@@ -108,17 +124,19 @@ def _ranked(row: Row, floor: Array, top_k: Array | None, top_p: Array | None) ->
     ended |= whole | by_floor
 
     def beyond() -> End:
-        below = _bisected(row, ended, best[:, -1], size, top_p)
+        below = _end_by_bisection(row, ended, best[:, -1], size, top_p)
         return End(*(jnp.where(ended, a, b) for a, b in zip(near, below, strict=True)))
 
     return jax.lax.cond(ended.all(), lambda: near, beyond)
 
 
 def _largest(logits: Array, count: int) -> Array:
-    """The `count` largest logits of each row [R, V], descending: [R, count]. Those of a
-    large vocabulary are in the `count` stripes with the largest maxima."""
+    """Returns the `count` largest logits of each row [R, V], descending: [R, count].
+
+    Those of a large vocabulary are in the `count` stripes with the largest maxima.
+    """
     vocab, spread = logits.shape[-1], jax.sharding.get_abstract_mesh()
-    if not spread.empty:  # a top_k gathers rows; of a sort by parts each stays
+    if not spread.empty:  # top_k would gather rows; a sort by parts leaves them
         padding = (0, 0), (0, -vocab % spread.size)
         parts = jnp.pad(logits, padding, constant_values=-jnp.inf)
         parts = parts.reshape(len(logits), spread.size, -1)
@@ -132,18 +150,21 @@ def _largest(logits: Array, count: int) -> Array:
         chosen = jax.lax.top_k(stripes.max(-1), count)[1]
         logits = jnp.take_along_axis(stripes, chosen[..., None], axis=1)
         logits = logits.reshape(len(logits), -1)
-    # Held back from what follows: XLA makes a sort of a top_k that is sliced further.
+    # The barrier keeps XLA from turning a top_k that is sliced later into a sort.
     return jax.lax.optimization_barrier(jax.lax.top_k(logits, count))[0]
 
 
-def _bisected(
+def _end_by_bisection(
     row: Row, ended: Array, most: Array, size: Array, top_p: Array | None
 ) -> End:
-    """The end by top-k, `size` [R] ids, at the logit `most` [R] or below it, then by
-    top-p; of rows that have `ended` [R] anything, without a turn of the search."""
-    key, dtype = _ordered(row.logits), row.logits.dtype
+    """Returns the end by top-k, `size` [R] ids, then by top-p, at the logit `most` or
+    below.
+
+    Rows that have `ended` [R] return anything, and cost no iteration of the search.
+    """
+    key, dtype = _order_key(row.logits), row.logits.dtype
     every = size == row.logits.shape[-1]
-    high = _ordered(most)
+    high = _order_key(most)
     low = jnp.where(ended, high, key.min(-1))
 
     def enough_ids(at: Array) -> Array:
@@ -162,7 +183,7 @@ def _bisected(
         return jnp.exp(row.log_weight(_logit(at, dtype)[:, None]))[:, 0]
 
     goal = top_p * (mass(key > last[:, None]) + number * each(last))
-    high = jnp.where(ended, last, _ordered(row.top))
+    high = jnp.where(ended, last, _order_key(row.top))
     at = _greatest(lambda at: mass(key >= at[:, None]) >= goal, last, high)
     share, missing = each(at), goal - mass(key > at[:, None])
     needed = jnp.ceil(missing / jnp.where(share > 0, share, 1.0)).astype(jnp.int32)
@@ -174,8 +195,10 @@ def _bisected(
 
 
 def _greatest(holds: Callable, low: Array, high: Array) -> Array:
-    """The greatest integer [R] from `low` to `high` for which `holds`, which it does
-    up to some number; `low` if for none."""
+    """Returns the greatest integer [R] in `low` .. `high` for which `holds`.
+
+    `holds` must be true up to some number and false above it; `low` if it never is.
+    """
 
     def halve(bounds: tuple) -> tuple:
         low, high = bounds
@@ -186,22 +209,25 @@ def _greatest(holds: Callable, low: Array, high: Array) -> Array:
     return jax.lax.while_loop(lambda b: (b[0] < b[1]).any(), halve, (low, high))[0]
 
 
-def _ordered(logits: Array) -> Array:
-    """Floats as integers of the same order and width; the two zeros are one."""
+def _order_key(logits: Array) -> Array:
+    """Returns floats as integers of the same order and width; the two zeros are one."""
     kind = jnp.int64 if logits.dtype == jnp.float64 else jnp.int32
     bits = jax.lax.bitcast_convert_type(jnp.where(logits == 0, 0.0, logits), kind)
     return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
 
 
 def _logit(key: Array, dtype) -> Array:
-    """The float that `_ordered` made an integer."""
+    """Returns the float from which `_order_key` made an integer."""
     bits = jnp.where(key < 0, key ^ jnp.iinfo(key.dtype).max, key)
     return jax.lax.bitcast_convert_type(bits, dtype)
 
 
 def _nth(logits: Array, end: End) -> Array:
-    """The id of the `end.number`-th of those equal to `end.logit`, the last of them if
-    there are fewer, V - 1 if none; -> [R] int32. The block that has it comes first."""
+    """Returns the id of the `end.number`-th logit equal to `end.logit`, [R] int32.
+
+    It is the last of them if there are fewer, and V - 1 if there is none. The block
+    that contains it is found first.
+    """
     count, vocab = logits.shape
     blocks = jnp.pad(logits, ((0, 0), (0, -vocab % LANES)), constant_values=jnp.nan)
     blocks = blocks.reshape(count, -1, LANES)
@@ -218,6 +244,6 @@ def _nth(logits: Array, end: End) -> Array:
 
 
 def _sum(x: Array) -> Array:
-    """[R, V] -> [R]."""
+    """Sums [R, V] over the ids -> [R]."""
     columns = jnp.pad(x, ((0, 0), (0, -x.shape[-1] % LANES)))
     return columns.reshape(len(x), -1, LANES).sum(1).sum(-1)

@@ -51,7 +51,7 @@ def verdicts(verifier, temperature: float):
     draft = Draft(tokens, jnp.full(BATCH, GAMMA).at[-1].set(1), q)
     key = jax.random.split(jax.random.key(1), BATCH)
     noise = verifier.noise(key, jnp.ones(BATCH, jnp.int32), GAMMA, VOCAB)
-    return [v.verify(p, draft, noise) for v in (verifier, finite.guarded(verifier))]
+    return [v.verify(p, draft, noise) for v in (verifier, finite.guard(verifier))]
 
 
 # One whose law is in the step, and one that reads logits in its own way, as kernels do.

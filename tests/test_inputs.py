@@ -29,7 +29,7 @@ from specjax.drafters import (
     suffix,
     tree,
 )
-from specjax.inputs import bucket, bucketed, check, make_prompt, make_sampling
+from specjax.inputs import bucket, check, make_prompt, make_sampling, pad_to_bucket
 from specjax.inputs import make_request as asked
 from specjax.runtime import jax_flags
 from specjax.step import Decoder
@@ -240,12 +240,15 @@ def test_prompts_share_widths_where_there_is_room():
     assert [bucket(width) for width in asked] == shared
     assert [bucket(9, most) for most in (16, 15)] == [16, 9]
     prompt = make_prompt([[1, 2, 3], [4]], [[5], [6, 7]])
-    wide = bucketed(prompt)
+    wide = pad_to_bucket(prompt)
     assert wide.tokens.tolist() == [[1, 2, 3] + [0] * 5, [4] + [0] * 7]
     assert wide.inputs[0].tolist() == [[5] + [0] * 7, [6, 7] + [0] * 6]
     assert (*wide.length, *wide.inputs[1]) == (3, 1, 1, 2)
-    assert bucketed(prompt, 7).tokens.shape == (2, 3)
-    assert bucketed(prompt._replace(inputs=Features(DAMAGED))).inputs.frames is DAMAGED
+    assert pad_to_bucket(prompt, 7).tokens.shape == (2, 3)
+    assert (
+        pad_to_bucket(prompt._replace(inputs=Features(DAMAGED))).inputs.frames
+        is DAMAGED
+    )
 
 
 MODEL = tiny.markov(4)

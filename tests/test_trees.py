@@ -61,7 +61,7 @@ def test_a_tree_is_scored_whole_and_as_one_where_a_policy_has_widths():
 def test_a_step_refuses_trees_that_it_cannot_keep():
     model = tiny.transformers().draft
     plain, other = (tree.build(model, FORK, siblings=x) for x in ("without", "with"))
-    with pytest.raises(ValueError, match="the rule verifies chains alone"):
+    with pytest.raises(ValueError, match="the rule verifies chains only"):
         build_step(model, plain, token.verifier)
     with pytest.raises(ValueError, match="recursive_replaced for siblings"):
         build_step(model, other, recursive.verifier)
@@ -112,11 +112,11 @@ def all_trees(nodes: int) -> list[tuple[int, ...]]:
 def test_kept_nodes_are_gathered_and_the_rest_stay():
     path = jnp.array([[0, 2, 4, 3, 4], [1, 1, 2, 3, 4]])
     verdict = recursive.Verdict(jnp.array([3, 1]), None, None, path)
-    assert trees.kept(verdict, 3).tolist() == [[0, 2, 4], [1, 1, 2]]
-    assert trees.path_first(verdict).tolist() == [[0, 2, 4, 1, 3], [1, 0, 2, 3, 4]]
-    assert trees.last(path, verdict.num_accepted).tolist() == [4, 1]
-    assert trees.last(path, jnp.zeros(2, int)).tolist() == [-1, -1]
+    assert trees.kept_nodes(verdict, 3).tolist() == [[0, 2, 4], [1, 1, 2]]
+    assert trees.order_by_path(verdict).tolist() == [[0, 2, 4, 1, 3], [1, 0, 2, 3, 4]]
+    assert trees.last_node(path, verdict.num_accepted).tolist() == [4, 1]
+    assert trees.last_node(path, jnp.zeros(2, int)).tolist() == [-1, -1]
     rows = jnp.arange(12).reshape(2, 6)
-    assert trees.rows_along(rows, verdict)[0, :4].tolist() == [0, 1, 3, 5]
-    shape = jax.eval_shape(lambda: trees.rows_along(jnp.zeros((2, 6, 7)), verdict))
+    assert trees.rows_on_path(rows, verdict)[0, :4].tolist() == [0, 1, 3, 5]
+    shape = jax.eval_shape(lambda: trees.rows_on_path(jnp.zeros((2, 6, 7)), verdict))
     assert shape.shape == (2, 6, 7)

@@ -18,7 +18,7 @@ from specjax import checkpoints, drafts, generate
 from specjax.checkpoints import Pretrained
 from specjax.drafters import autoregressive
 from specjax.drafts import source as sides
-from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
+from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_bucket
 from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.models import t5
@@ -155,7 +155,7 @@ def program(
     gamma = gamma if side is not None else 0
 
     def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
-        prompt, batch = bucketed(make_prompt(prompts)), len(prompts)
+        prompt, batch = pad_to_bucket(make_prompt(prompts)), len(prompts)
         slots = prompt.tokens.shape[1] + room + gamma + 1
         settings = gamma, "token", "auto", batch, slots, "none", regime
         decode = programs.program(

@@ -54,7 +54,7 @@ def asked(
     prompts: Prompts, index: np.ndarray, tokens: np.ndarray, setting: LoadSetting
 ) -> tuple[Prompt, Request]:
     """Requests [B] for so many `tokens` [B] after prompts of these places."""
-    prompt = inputs.bucketed(take(prompts, index))
+    prompt = inputs.pad_to_bucket(take(prompts, index))
     keys = jax.vmap(partial(jax.random.fold_in, root_key(setting.seed)))(index)
     sampling = make_sampling(len(index), setting.temperature)
     request = make_request(keys, prompt, 0, sampling)

@@ -95,7 +95,7 @@ def scored(
     """Texts of the target alone, and what the draft is worth at each of their tokens;
     None of one without a law."""
     target, draft = both = pair.target, pair.draft
-    kernels = finite.guarded_kernels(pair.kernels)
+    kernels = finite.guard_kernels(pair.kernels)
     with console.announced("Writing texts by the target alone"):
         text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
@@ -130,7 +130,7 @@ def estimates(
 ) -> dict:
     """alpha by the estimators at the best gamma, on texts up to their ends; by those
     alone that need no one gamma, where a policy moves it."""
-    kernels = finite.guarded_kernels(pair.kernels)
+    kernels = finite.guard_kernels(pair.kernels)
     how = protocol(setting, gamma), kernels
     calls = speculate((pair.target, pair.draft), prompts, count, *how)
     finite.check(calls.texts)

@@ -23,7 +23,13 @@ from specjax import finite, fused, generate, native, policies, prompts, verifier
 from specjax.cli import demo_pairs
 from specjax.cli import flags as shared
 from specjax.drafts import source as sides
-from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
+from specjax.inputs import (
+    check,
+    make_prompt,
+    make_request,
+    make_sampling,
+    pad_to_bucket,
+)
 from specjax.keys import root_key
 from specjax.measure import scoring, timing
 from specjax.measure.texts import truncation
@@ -150,13 +156,13 @@ def make_case(flags: argparse.Namespace) -> Case:
     target, draft = mesh.pair(target, draft)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = fused.choose(flags.kernels, verifiers.find(flags.rule), shape)
-    chosen = finite.guarded_kernels(chosen)
+    chosen = finite.guard_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     policy = policies.find(flags.policy)
     decoder = Decoder(target.model, drafter, chosen.verifier, policy)
     known = [x for x in (target.model.slots, drafter.slots) if x is not None]
     most = min(known) - flags.n_tokens_to_generate if known else None
-    prompt = bucketed(make_prompt(read.tokens, read.inputs), most)
+    prompt = pad_to_bucket(make_prompt(read.tokens, read.inputs), most)
     request = make_request(
         root_key(flags.seed),
         prompt,

@@ -87,7 +87,7 @@ def likeliest(
     logits: Array, score: Array, place: Array, floors: Sequence[float], width: int
 ) -> Level:
     """The `width` likeliest children each [B, N W] of nodes with logits [B, N, V]."""
-    z = probs.spread(logits)
+    z = probs.expand_logits(logits)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
     q, tokens = probs.largest(jax.nn.softmax(z, axis=-1), width)
     kept = guess(shares(q), floors)

@@ -60,7 +60,7 @@ def first(draw: Callable, gamma: int, least: int) -> Callable:
         tokens, num = _found(state, gamma, least, least)
 
         def choose(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
-            logits = probs.spread(logits)
+            logits = probs.expand_logits(logits)
             at = jnp.take(tokens, slot, axis=1)[:, None]
             sure = jnp.where(jnp.arange(logits.shape[-1]) == at, 0.0, -jnp.inf)
             copied = (slot < num)[:, None]

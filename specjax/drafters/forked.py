@@ -44,9 +44,9 @@ def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
             rest = [(0, 0)] * (leaf.ndim - 2)
             return jnp.pad(leaf, [(0, 0), (0, copied), *rest], mode="edge")
 
-        law = jax.tree.map(longer, probs.apart(own.law))
-        law = probs.shared(law, own.law.logits)
-        law = probs.but_where(law, jnp.arange(nodes) >= drawn)
+        law = jax.tree.map(longer, probs.per_row(own.law))
+        law = probs.with_shared(law, own.law.logits)
+        law = probs.mask_certain(law, jnp.arange(nodes) >= drawn)
         return Draft(tokens, num, law, jnp.broadcast_to(parent, tokens.shape)), cache
 
     return chain._replace(draft=draft, gamma=nodes, siblings="own", depth=drawn)

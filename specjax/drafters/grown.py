@@ -81,7 +81,7 @@ def build(
             start, paths = state.length + node - 1, fed(growth, node - 1)
             features, cache = model.apply(params, token, start, cache, paths)
             law = law_after(features[:, 0])
-            return (grow(growth, law, node), cache), probs.apart(law)
+            return (grow(growth, law, node), cache), probs.per_row(law)
 
         features, cache = catch_up(model, params, state, 1 + longest)
         law = law_after(features)
@@ -89,7 +89,7 @@ def build(
         carried, later = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
         growth, cache = carried
         rows = jnp.arange(len(features))[:, None]
-        after = probs.taking(growth.parent + 1, rows)
+        after = probs.take_fn(growth.parent + 1, rows)
 
         def of_nodes(first: Array, later: Array) -> Array:
             """What was known after each row, [B, 1] and [G - 1, B, 1], of each node
@@ -97,9 +97,9 @@ def build(
             known = jnp.concatenate([first[None], later])[:, :, 0]
             return after(jnp.moveaxis(known, 0, 1))
 
-        laws = jax.tree.map(of_nodes, probs.apart(law), later)
+        laws = jax.tree.map(of_nodes, probs.per_row(law), later)
         num = tree.within(model, state, nodes, longest)
-        laws = probs.shared(laws, law.logits)
+        laws = probs.with_shared(laws, law.logits)
         return Draft(growth.tokens, num, laws, growth.parent), cache
 
     limits = model.vocab, model.shapes, model.slots
@@ -123,7 +123,7 @@ def open_at(
     growth: Growth, row: Array | int, law: Law, children: Array, floors: Sequence[float]
 ) -> Growth:
     """With the law [B, 1] after a row, and the children [B, K] that it may have."""
-    z = probs.spread(law.logits)[:, 0]
+    z = probs.expand_logits(law.logits)[:, 0]
     q = jax.nn.softmax(jnp.where(jnp.isnan(z), -jnp.inf, z), axis=-1)
     of_child = jnp.take_along_axis(q, children, axis=1)
     # Before it is known, a child's share is that of what is left, in the mean.

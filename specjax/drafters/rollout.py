@@ -53,7 +53,7 @@ def coupled(key: Array, request: Request, state: State) -> Callable:
 
     def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
         law = probs.standardize(logits, request.sampling)
-        vocab = probs.vocab_of(logits)
+        vocab = probs.vocab_size(logits)
         gumbel = keys.gumbel(request.key, state.length + slot, vocab)
         return probs.race(law, gumbel), law
 
@@ -94,7 +94,7 @@ def rollout(
         return token, law
 
     def own(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
-        return drawn[0], probs.apart(drawn[1])
+        return drawn[0], probs.per_row(drawn[1])
 
     def packed(drawn: tuple[Array, Law]) -> dict[str, Array]:
         return _packed(jax.tree.leaves(own(drawn)))
@@ -150,7 +150,7 @@ def rollout(
     tokens, law = _unpacked(buffers, shapes)
     kind = type(first[1].logits)
     rows = (each for each in (begun.table, begun.logits) if isinstance(each, kind))
-    law = probs.shared(law, next(rows, None))
+    law = probs.with_shared(law, next(rows, None))
     num, policy = held or (num, None)
     return Draft(tokens, num, law, policy=policy), carry
 

@@ -55,11 +55,13 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
         batch = len(features)
         for level in levels:
             law = probs.standardize(model.readout(params, features), request.sampling)
-            own = jax.tree.map(lambda x, i=level.above: x[:, i], probs.apart(law))
+            own = jax.tree.map(lambda x, i=level.above: x[:, i], probs.per_row(law))
             laws.append(own)
             names = slots(level, siblings)
             if siblings == WITH:
-                tokens.append(independent(key, probs.shared(own, law.logits), names))
+                tokens.append(
+                    independent(key, probs.with_shared(own, law.logits), names)
+                )
             else:
                 drawn = children(key, law, names, level.most)
                 tokens.append(drawn[:, level.above, level.rank])
@@ -71,7 +73,7 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
         joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *laws)
         num = within(model, state, size, len(levels))
         tokens = jnp.concatenate(tokens, axis=1)
-        joined = probs.shared(joined, law.logits)
+        joined = probs.with_shared(joined, law.logits)
         return Draft(tokens, num, joined, jnp.broadcast_to(above, tokens.shape)), cache
 
     limits = model.vocab, model.shapes, model.slots
@@ -89,14 +91,14 @@ def slots(level: Level, siblings: str) -> np.ndarray:
 
 def independent(key: Array, law: Law, slots: np.ndarray) -> Array:
     """Draws from each of the laws [B, N] by the noise of its slot [N]: [B, N] ids."""
-    return probs.race(law, keys.gumbels(key, slots, probs.vocab_of(law.logits)))
+    return probs.race(law, keys.gumbels(key, slots, probs.vocab_size(law.logits)))
 
 
 def children(key: Array, law: Law, slots: np.ndarray, most: int) -> Array:
     """Draws `most` ids without replacement from each of the laws [B, T], by the noise
     of its slot [T]: [B, T, most] ids in the order drawn."""
-    noise = keys.gumbels(key, slots, probs.vocab_of(law.logits))
-    return probs.several(law, noise, most)
+    noise = keys.gumbels(key, slots, probs.vocab_size(law.logits))
+    return probs.sample_distinct(law, noise, most)
 
 
 def within(model: Model, state: State, nodes: int, longest: int) -> Array:

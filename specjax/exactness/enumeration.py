@@ -181,8 +181,8 @@ def _rolled(policy: Policy) -> Callable:
     @jax.jit
     def run(law: Law, drafts: Array, before: Array, budget: Array, carry):
         def draw(_, slot) -> tuple[Array, Law]:
-            own = jax.tree.map(lambda leaf: leaf[before[:, slot]], probs.apart(law))
-            return drafts[:, slot], probs.shared(own, law.logits)
+            own = jax.tree.map(lambda leaf: leaf[before[:, slot]], probs.per_row(law))
+            return drafts[:, slot], probs.with_shared(own, law.logits)
 
         zero = jnp.zeros_like(budget)
         state = State(zero[:, None], zero + 1, None, None, budget, policy=carry)
@@ -308,8 +308,8 @@ def _compiled(
     def of(law: Law | None, nodes: Array) -> Law | None:
         if law is None:
             return None
-        own = jax.tree.map(lambda leaf: leaf[nodes], probs.apart(law))
-        return probs.shared(own, law.logits)
+        own = jax.tree.map(lambda leaf: leaf[nodes], probs.per_row(law))
+        return probs.with_shared(own, law.logits)
 
     @jax.jit
     def decide(target: Law, draft: Draft, places: tuple, flat: tuple, memory):
@@ -317,7 +317,7 @@ def _compiled(
         draft = draft._replace(law=of(draft.law, before))
         if sure:
             certain = jnp.isin(jnp.arange(draft.tokens.shape[1]), jnp.array(sure))
-            draft = draft._replace(law=probs.but_where(draft.law, certain))
+            draft = draft._replace(law=probs.mask_certain(draft.law, certain))
         verdict = verifier.verify(of(target, nodes), draft, noise, keep_residual=True)
         drawn = probs.pick(verdict.residual, sample)
         if policy is not None:

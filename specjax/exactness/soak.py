@@ -198,8 +198,8 @@ def drawn_apart(
     siblings, cumulative = siblings_of(verifier, variant), problem.cumulative
     if siblings:  # a node's law is that after its parent
         rows = jnp.array(TREE) + 1
-        own = jax.tree.map(lambda leaf: leaf[:, rows], probs.apart(law))
-        law, cumulative = probs.shared(own, law.logits), cumulative[:, rows]
+        own = jax.tree.map(lambda leaf: leaf[:, rows], probs.per_row(law))
+        law, cumulative = probs.with_shared(own, law.logits), cumulative[:, rows]
     below = u[..., None] * cumulative[..., -1:]
     tokens = (cumulative <= below).sum(-1)
     if siblings == "without":
@@ -239,7 +239,7 @@ def at_the_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tup
 def violations(problem: Problem, dealt: Deal) -> Array:
     """[K, B] bool, in the order of KINDS."""
     draft, (n, tokens, chance, path, residual) = dealt.draft, dealt.verdict
-    inside, drafted = trees.rows_along(problem.inside, dealt.verdict), draft.tokens
+    inside, drafted = trees.rows_on_path(problem.inside, dealt.verdict), draft.tokens
     if path is not None:
         drafted = jnp.take_along_axis(drafted, path, axis=1)
     vocab = inside.shape[-1]

@@ -64,7 +64,7 @@ def decode(
     FloatingPointError for logits that are no law, ValueError for no questions."""
     if len(prompts.asked) < len(prompts.tokens):
         raise ValueError("these prompts are no questions: name a file of them")
-    pair = pair._replace(kernels=finite.guarded_kernels(pair.kernels))
+    pair = pair._replace(kernels=finite.guard_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
     for index in progress.track(order, f"{pair.draft.name}: questions"):

@@ -136,7 +136,7 @@ def _turn(state: State, vocab: int) -> State:
 
 def _own(draft: Draft) -> tuple:
     """What a draft writes: its tokens, and its law without what all rows share."""
-    law = None if draft.law is None else probs.apart(draft.law)
+    law = None if draft.law is None else probs.per_row(draft.law)
     return draft.tokens, draft.num, law
 
 

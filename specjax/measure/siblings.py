@@ -68,15 +68,15 @@ def measure(
         keys = root_key(seed + jnp.arange(count))
         children = tree.children(keys, q, jnp.zeros(1, int), most)[:, 0]
         parent = jnp.full((count, most), -1, jnp.int32)
-        same = jax.tree.map(lambda x: jnp.repeat(x, most, 1), probs.apart(q))
+        same = jax.tree.map(lambda x: jnp.repeat(x, most, 1), probs.per_row(q))
         drafts = Draft(
-            children, jnp.full(count, most), probs.shared(same, q.logits), parent
+            children, jnp.full(count, most), probs.with_shared(same, q.logits), parent
         )
         never = jnp.full((count, most), jnp.inf), jnp.zeros((count, 2))
         chance = recursive.verifier.verify(p, drafts, token.Noise(*never)).accept_prob
         before = jnp.cumprod(1 - chance, axis=1)
         tried = jnp.pad(before[:, :-1], ((0, 0), (1, 0)), constant_values=1.0)
-        plain = jax.nn.softmax(probs.spread(q.logits)[:, 0], axis=-1)
+        plain = jax.nn.softmax(probs.expand_logits(q.logits)[:, 0], axis=-1)
         share = best_first.shares(jnp.take_along_axis(plain, children, axis=1))
         laws = probs.dense(p)[:, 0], probs.dense(q)[:, 0]
         bounds = (jnp.zeros((count, 0)),) * 2
@@ -106,9 +106,9 @@ def measure(
 
 def _flat(law: Law, count: int) -> Law:
     """[B, T] as [N, 1]."""
-    own = probs.apart(law)
+    own = probs.per_row(law)
     flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)
-    return probs.shared(flat, law.logits)
+    return probs.with_shared(flat, law.logits)
 
 
 def replaced(p: Array, q: Array, most: int) -> Array:

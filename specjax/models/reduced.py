@@ -66,7 +66,7 @@ def spread(model: Model) -> Model:
     that it never says."""
 
     def readout(params: Any, features: Array) -> Array:
-        return probs.spread(model.readout(params, features), UNSAID)
+        return probs.expand_logits(model.readout(params, features), UNSAID)
 
     return model._replace(readout=readout)
 

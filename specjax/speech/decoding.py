@@ -204,13 +204,13 @@ def make_decoder(plan: Plan) -> Decoder:
     ruled = rules.build(*settings)
     target = constrained(whisper.build(plan.target), ruled)
     if plan.draft is None or plan.gamma == 0:
-        verifier = finite.guarded(chosen.alone)
+        verifier = finite.guard(chosen.alone)
         return Decoder(target, verifier=verifier, logprobs=True)
     draft = constrained(make_draft(plan), ruled)
     drafter = autoregressive.build(draft, plan.gamma, chosen.draw)
     if plan.mesh is not None and plan.mesh.draft == 1:
         drafter = mesh.kept_whole(drafter)
-    return Decoder(target, drafter, finite.guarded(chosen.verifier), logprobs=True)
+    return Decoder(target, drafter, finite.guard(chosen.verifier), logprobs=True)
 
 
 def make_draft(plan: Plan) -> Model:

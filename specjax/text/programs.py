@@ -26,7 +26,7 @@ from specjax.checkpoints import Config
 from specjax.drafters import autoregressive
 from specjax.drafts import source as sides
 from specjax.drafts.source import SAMPLED, Side
-from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
+from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_bucket
 from specjax.keys import check_seed, root_key
 from specjax.models import pad_vocab
 from specjax.models.constrained import constrained
@@ -136,7 +136,7 @@ def batch_of(
         return None if values is None else np.array(values)[row]
 
     inputs = None if read.inputs is None else [read.inputs[i] for i in row]
-    prompt = bucketed(make_prompt([read.tokens[i] for i in row], inputs), most)
+    prompt = pad_to_bucket(make_prompt([read.tokens[i] for i in row], inputs), most)
     settings = {name: rows(each[name]) for name in Sampling._fields}
     sampling = make_sampling(len(row), **settings)
     places = rows(range(count) if asked.places is None else asked.places)
@@ -160,7 +160,7 @@ def steps(plan: Plan) -> generate.Programs:
 
 def decoder(plan: Plan) -> Decoder:
     verifier, draw = verification(plan)
-    verifier = finite.guarded(verifier)
+    verifier = finite.guard(verifier)
     target = ruled(checkpoints.build(plan.target), plan)
     if plan.draft is None:
         return Decoder(target, verifier=verifier, logprobs=plan.logprobs)

@@ -69,7 +69,7 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
     """The programs of a decoder. All requests have the same settings on or off
     (`Sampling`), as many ids in `eos` and inputs of one width, or `begin` and `admit`
     raise ValueError."""
-    guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
+    guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     step = build_step(*guarded)
 
     def begin(params: Params, prompt: Prompt, request: Request) -> Batch:
@@ -118,8 +118,8 @@ def serve(
     """Answers requests as rows become free, and yields each when it has ended.
 
     arrivals: in the order of their times; the next one is asked for when one was
-    admitted. Prompts are padded to widths that many share (`inputs.bucketed`). The host
-    looks at every step who has ended. Raises ValueError for a request that cannot
+    admitted. Prompts are padded to widths that many share (`inputs.pad_to_bucket`). The
+    host looks at every step who has ended. Raises ValueError for a request that cannot
     decode, FloatingPointError for logits that are no law (`specjax.finite`).
     """
     begun = time.perf_counter()
@@ -134,7 +134,7 @@ def serve(
         while busy or coming:
             while free and coming and coming[1].at <= now():
                 index, (prompt, asked, at) = coming
-                prompt = inputs.bucketed(prompt, server.slots)
+                prompt = inputs.pad_to_bucket(prompt, server.slots)
                 server.check(params, prompt, asked)
                 if state is None:
                     state, request = server.begin(params, prompt, asked)

@@ -58,7 +58,7 @@ def decide(
     n = jnp.max(jnp.where(kept, jnp.arange(1, gamma + 1), 0), axis=1, initial=0)
 
     # The extra token: norm(max(0, w_n p_{n+1} - q_{n+1})).
-    take = probs.taking(n)
+    take = probs.take_fn(n)
     weights = take(rest)
     weights = jnp.where(weights.any(axis=1, keepdims=True), weights, take(p))
     tokens = token.emit(draft, n, probs.pick(weights, noise.sample))

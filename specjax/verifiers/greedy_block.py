@@ -63,8 +63,8 @@ def verify(
 
     def step(now: Selection, depth: Array) -> Selection:
         child = children(now.group)
-        p_here = probs.taking(jnp.argmax(now.group, axis=1))(p)
-        q_here = probs.taking(jnp.argmax(child, axis=1))(drawn_from)
+        p_here = probs.take_fn(jnp.argmax(now.group, axis=1))(p)
+        q_here = probs.take_fn(jnp.argmax(child, axis=1))(drawn_from)
         rank, q = best_child_law(p_here, q_here, child.sum(1))
         place = jnp.where(child, jnp.take_along_axis(rank, draft.tokens, axis=1), -1)
         chosen, some = jnp.argmax(place, axis=1).astype(jnp.int32), child.any(1)
@@ -92,11 +92,11 @@ def verify(
         (now, jnp.int32(0)),
     )
     at = jnp.pad(now.node + 1, ((0, 0), (1, 0)))
-    followed = probs.taking(now.node, rows)
+    followed = probs.take_fn(now.node, rows)
     chain = draft._replace(tokens=followed(draft.tokens), num=now.num)
     coins = noise._replace(accept=followed(noise.accept))
-    verdict = block.decide(probs.taking(at, rows)(p), now.q, chain, coins)
-    last = probs.taking(verdict.num_accepted)(at)
+    verdict = block.decide(probs.take_fn(at, rows)(p), now.q, chain, coins)
+    last = probs.take_fn(verdict.num_accepted)(at)
     path, n = traversal.path_to(jnp.pad(parent + 1, ((0, 0), (1, 0))), last)
     chance = jnp.take_along_axis(verdict.accept_prob, now.level, axis=1)
     chance = jnp.where(now.level >= 0, chance, 0.0)

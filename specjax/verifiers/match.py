@@ -85,8 +85,8 @@ def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdi
     at, _, n, path = jax.lax.while_loop(going, descend, begun)
     extra = y[rows, at + 1]
     each = rows[:, None], parent + 1
-    before = jax.tree.map(lambda leaf: leaf[each], probs.apart(target))
-    p_x = probs.at(probs.shared(before, target.logits), draft.tokens)
+    before = jax.tree.map(lambda leaf: leaf[each], probs.per_row(target))
+    p_x = probs.at(probs.with_shared(before, target.logits), draft.tokens)
     p_x = jnp.where(index < draft.num[:, None], p_x, 0.0)
     tokens = jnp.take_along_axis(draft.tokens, path, axis=1)
     tokens = token.emit(draft._replace(tokens=tokens), n, extra)

@@ -68,7 +68,7 @@ def build(with_replacement: bool = False) -> Verifier:
             down = (child < size) & ~walk.done
             row = jnp.where(down, child + 1, at)
             x = tokens[rows, row]
-            q = recursive.proposal(probs.taking(at, rows)(walk.q), x)
+            q = recursive.proposal(probs.take_fn(at, rows)(walk.q), x)
             ratio = walk.r[rows, at, x] / q[rows, x]
             w = jnp.minimum(1.0, walk.w[rows, at] * ratio)
             w = walk.w.at[rows, row].set(jnp.where(down, w, walk.w[rows, row]))
@@ -82,7 +82,7 @@ def build(with_replacement: bool = False) -> Verifier:
             back = decided & ~kept
             up = above[rows, at]
             y = tokens[rows, at]
-            of_up = probs.taking(up, rows)
+            of_up = probs.take_fn(up, rows)
             q = recursive.proposal(of_up(walk.q), y)
             w_up, r_up = walk.w[rows, up], of_up(walk.r)
             s = jnp.maximum(w_up[:, None] * r_up - q, 0.0)
@@ -93,7 +93,7 @@ def build(with_replacement: bool = False) -> Verifier:
             less = jnp.where(some, s / jnp.where(some, mass[:, None], 1.0), r_up)
             further = of_up(walk.q)
             further = further if with_replacement else recursive.exclude(further, y)
-            put = probs.putting(jnp.where(back, up, size + 1), rows)
+            put = probs.put_fn(jnp.where(back, up, size + 1), rows)
             w = put(w, jnp.where(up == 0, 1.0, rest))
             r, q = put(walk.r, less), put(walk.q, further)
             after = jnp.where(back, at - 1, trees.ROOT)
@@ -105,7 +105,7 @@ def build(with_replacement: bool = False) -> Verifier:
         if size:
             walk = jax.lax.while_loop(lambda walk: ~walk.done.all(), step, walk)
         path, n = path_to(above, walk.at)
-        weights = probs.taking(walk.at, rows)(walk.r)
+        weights = probs.take_fn(walk.at, rows)(walk.r)
         extra = probs.pick(weights, noise.sample)
         kept = recursive.path_tokens(draft, path, n, extra)
         residual = weights if keep_residual else None
@@ -122,7 +122,7 @@ def initial_walk(target: Law, draft: Draft, live: Array) -> Walk:
     q = jnp.zeros_like(r)
     for node in reversed(range(size)):  # a row has the law of its first child
         if draft.law is not None:
-            put = probs.putting(parent[:, node] + 1, rows)
+            put = probs.put_fn(parent[:, node] + 1, rows)
             q = put(q, probs.dense(probs.take(draft.law, jnp.full(batch, node))))
     at, chance = jnp.zeros(batch, jnp.int32), jnp.zeros((batch, size), r.dtype)
     child = trees.next_child(parent, live, at - 1, at - 1)

@@ -114,7 +114,7 @@ def test_more_children_than_the_law_keeps_are_the_next_likely():
     keys = jax.vmap(jax.random.key)(jnp.arange(1))
     assert tree.children(keys, law, np.arange(1), 3)[0, 0].tolist() == [0, 1, 2]
     gumbel = jnp.array([[[-30.0, 0.0, 0.0, 0.0]]])  # what is kept comes first, however
-    assert probs.several(law, gumbel, 6)[0, 0].tolist() == [0, 1, 2, 3, 3, 3]
+    assert probs.sample_distinct(law, gumbel, 6)[0, 0].tolist() == [0, 1, 2, 3, 3, 3]
 
 
 def test_a_budget_and_positions_cut_a_tree():
