@@ -78,9 +78,7 @@ def build(with_replacement: bool = False) -> Verifier:
             r = jnp.where(on[:, None], residual_law(walk.r, q), walk.r)
             r = jnp.where(down[:, None], p, r)
             further = node_law(draft, after, r.shape[-1])
-            if (
-                not with_replacement
-            ):  # its law is that of its first child, less those before it
+            if not with_replacement:  # the law of the first sibling, less others
                 further = jnp.where(down[:, None], further, exclude(walk.q, x))
             q = jnp.where(active[:, None], further, walk.q)
             put = jnp.where(down, walk.n, size)

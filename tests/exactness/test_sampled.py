@@ -17,7 +17,7 @@ from specjax.drafters import tree
 from specjax.exactness.goodness import bonferroni, neighbours_p_value, text_p_values
 from specjax.step import Decoder
 from specjax.types import Drafter, Verifier
-from specjax.verifiers import named, names
+from specjax.verifiers import find, names
 from tests import mutation
 from tests.support import goodness, sampled_mutants
 from tests.support.sampled_mutants import EXACT, MUTANTS, PAIR, WORLD, Mutant
@@ -56,7 +56,7 @@ DISTINCT = tree.build(WORLD.draft, (-1, -1, 0, 0))
 
 def test_a_rule_for_other_siblings_is_caught():
     """Were it not refused: drawn without replacement, judged as if with it."""
-    wrong = named("recursive_replaced")._replace(siblings=("without",))
+    wrong = find("recursive_replaced")._replace(siblings=("without",))
     assert of_trees(DISTINCT, wrong) < NEVER
 
 

@@ -220,7 +220,10 @@ def test_argmax_is_the_same_by_one_reduction_or_by_two():
     z = rng.integers(-3, 4, (200, 2, 19)).astype(np.float32)
     z[:50, 0, 3:] = -np.inf
     z[7] = -np.inf
-    once, twice = jax.jit(probs._top_once)(z), jax.jit(probs._top_twice)(z)
+    once, twice = (
+        jax.jit(probs._top_by_one_reduction)(z),
+        jax.jit(probs._top_by_two_reductions)(z),
+    )
     jax.tree.map(np.testing.assert_array_equal, once, twice)
     np.testing.assert_array_equal(twice[1], z.argmax(-1))
     last = z.shape[-1] - 1 - z[..., ::-1].argmax(-1)
