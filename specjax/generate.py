@@ -80,22 +80,22 @@ def build_loop(
 def build_rest(decoder: Decoder) -> Callable[[Params, Request, State], Output]:
     """What `build_loop` does after `prefill`: steps until every row has ended."""
 
-    def add(total: tuple[Counts, Array | None], info: Info):
+    def add(total: tuple[Array, Array | None], info: Info):
         counts, logprob = total
         if decoder.logprobs:
             logprob += info.logprob.sum(-1)
-        return count(counts, info), logprob
+        return counts + count(info), logprob
 
     fold = build_fold(decoder, add)
 
     def finish(params: Params, request: Request, state: State) -> Output:
         zero = jnp.zeros_like(state.length)
         logprob = jnp.zeros(zero.shape, jnp.float32) if decoder.logprobs else None
-        total = Counts(zero, zero, zero, zero), logprob
+        total = jnp.stack([zero] * len(Counts._fields)), logprob
         state, (counts, logprob) = fold(params, request, state, total)
         written = jnp.arange(state.tokens.shape[1]) < state.length[:, None]
         tokens = jnp.where(written, state.tokens, 0)
-        return Output(tokens, state.length, counts, logprob)
+        return Output(tokens, state.length, Counts(*counts), logprob)
 
     return finish
 
@@ -256,7 +256,8 @@ def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> Sta
     return State(tokens, prompt.length, *caches, budget, prompt.inputs, policy)
 
 
-def count(counts: Counts, info: Info) -> Counts:
-    called = (info.emitted > 0).astype(jnp.int32)
-    more = Counts(called, info.drafted, info.tested, info.accepted)
-    return jax.tree.map(lambda total, new: total + new.astype(jnp.int32), counts, more)
+def count(info: Info) -> Array:
+    """What a step adds to `Counts`, in its order: [4, B] int32. One array, as sums
+    apart are a kernel each on a GPU."""
+    more = Counts(info.emitted > 0, info.drafted, info.tested, info.accepted)
+    return jnp.stack([each.astype(jnp.int32) for each in more])
