@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specjax import checkpoints, tokenizers, zoo
 from specjax.checkpoints import Pretrained, huggingface
-from specjax.models import int8_cache, pad_vocab, whisper
+from specjax.models import families, int8_cache, pad_vocab
 from specjax.tokenizers import gguf_file
 from specjax.tokenizers.folder import special_ids
 
@@ -86,10 +86,12 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     check_cache(cache)
     fields: dict[str, object] = {"cache": cache}
     if cache.startswith(WINDOW):
-        every = tuple(range(getattr(model.config, "num_layers", 0)))
+        layers = getattr(model.config, families.of(model.config).layers)
+        every = tuple(range(layers))
         fields = {"window": int(cache.removeprefix(WINDOW)), "local": every}
     if not fields.keys() <= {*model.config._fields}:
-        needs = "a GPT or a Llama" if fields.keys() == {"cache"} else "a Llama"
+        able = (x for x in families.FAMILIES if fields.keys() <= {*x.config._fields})
+        needs = " or ".join(family.called for family in able)
         raise ValueError(
             f"{model.name} is a {model.family}, which has no such cache: leave out"
             f" cache={cache!r}, or name {needs}"
@@ -121,7 +123,7 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     Raises:
       OtherTokens: ids are other tokens.
     """
-    hears = any(isinstance(side.config, whisper.Config) for side in (target, draft))
+    hears = any(families.of(side.config).listens for side in (target, draft))
     if not check_tokens(target, draft) or hears:
         return target, draft
     model = pad_vocab.pad_vocab(draft.model, target.model.vocab)

@@ -64,7 +64,7 @@ ROOMS = {
     "specjax.prompts": ours("models pretrained zoo"),
     "specjax.runtime.mesh": (
         *RUNTIME,
-        *ours("checkpoints native quantized drafts types"),
+        *ours("checkpoints models native quantized drafts types"),
     ),
     "specjax.fused": (*LIBRARY, *ours("drafts runtime.mesh"), "pallas_kernels"),
     "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused runtime.mesh")),

@@ -24,7 +24,7 @@ import tensorstore as ts
 from specjax import checkpoints
 from specjax.checkpoints import archive
 from specjax.measure.row import Measurement
-from specjax.models import llama, t5
+from specjax.models import families, llama, t5
 from specjax.runtime import mesh
 
 HOSTS, DEVICES = 2, 8
@@ -126,7 +126,7 @@ def anonymous(process: int | str) -> int:
 def write(folder: str, format: str, smaller: int) -> None:
     """Random weights; Orbax's are written by eight devices, a chunk each."""
     config, folder = of_size(format, smaller), Path(folder)
-    family = checkpoints.TABLES[type(config)].MODELS
+    family = families.of(config)
     rng = np.random.default_rng(0)
 
     def fresh(leaf: jax.ShapeDtypeStruct) -> np.ndarray:

@@ -10,16 +10,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import families, t5, whisper
+from specjax.models.families import Config
 from specjax.types import Features
-
-Config = gpt.Config | llama.Config | t5.Config | whisper.Config
-FAMILIES = {family.Config: family for family in (gpt, llama, t5, whisper)}
-NAMES = dict(zip(("gpt", "llama", "t5", "whisper"), FAMILIES, strict=True))
 
 
 def fresh(config: Config) -> Callable[[Array], Any]:
-    init = FAMILIES[type(config)].init_params
+    init = families.of(config).init_params
     return lambda key: nn.meta.unbox(init(key, config))
 
 
@@ -34,7 +31,7 @@ def logits(config: Config, params: Any, tokens: Array, read: Any = None) -> Arra
         features = t5.T5(config).apply({"params": params}, read, tokens)
         return t5.readout(config, params, features)
     features = of_decoder(config, params, tokens, read)
-    return FAMILIES[type(config)].build(config).readout(params, features)
+    return families.build(config).readout(params, features)
 
 
 def of_decoder(config: Config, params: Any, tokens: Array, read: Any = None) -> Array:
@@ -45,7 +42,7 @@ def of_decoder(config: Config, params: Any, tokens: Array, read: Any = None) -> 
         weights, decoder = {"params": params["decoder"]}, whisper.Decoder(config)
         return decoder.apply(weights, tokens, start, cache)[0]
     start = jnp.zeros(tokens.shape[0], jnp.int32)
-    return FAMILIES[type(config)].build(config).apply(params, tokens, start, None)[0]
+    return families.build(config).apply(params, tokens, start, None)[0]
 
 
 def states_of(config: whisper.Config, params: Any, frames: Array) -> Array:

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from experiments.training.forward import FAMILIES, Config
-from specjax.models import whisper
+from specjax.models import families, whisper
+from specjax.models.families import Config
 from specjax.models.whisper import sinusoids
 
 READ = ("kernel", "readout")  # the names of weights that read along their first axis
@@ -39,7 +39,7 @@ def grow(small: Config, params: Any, large: Config, noise: float = 0.0, seed: in
     if isinstance(small, whisper.Config):
         return _speech(small, params, large)
     check(small, large)
-    shapes = flatten_dict(FAMILIES[type(large)].abstract_params(large))
+    shapes = flatten_dict(families.of(large).abstract_params(large))
     placed = {}
     for path, leaf in flatten_dict(_deeper(params, small, large)).items():
         rng = np.random.default_rng([seed, zlib.crc32("/".join(path).encode())])

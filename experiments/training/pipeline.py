@@ -17,6 +17,7 @@ import jax
 
 from experiments.training import forward, grow, loop, storage
 from specjax import zoo
+from specjax.models import families
 from specjax.runtime import mesh
 
 FOLDER = Path(__file__).with_name("recipes")
@@ -102,7 +103,7 @@ def stages(recipe: dict, *folders: str) -> list[Stage]:
 
 def config(recipe: dict, model: str) -> forward.Config:
     sizes = dict(recipe["models"][model])
-    return forward.NAMES[sizes.pop("family")](**sizes)
+    return families.by_name(sizes.pop("family")).config(**sizes)
 
 
 def asked(

@@ -18,6 +18,7 @@ from specjax.checkpoints import (
     huggingface,
     int8_weights,
     memory,
+    name_tables,
     names_t5,
     openai_whisper,
     published,
@@ -26,19 +27,17 @@ from specjax.checkpoints import (
 from specjax.checkpoints.archive import Archive, Names
 from specjax.checkpoints.fields import Fields
 from specjax.checkpoints.reduced import D2T
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import families, t5
+from specjax.models.families import Config
 from specjax.runtime import jax_flags
 from specjax.tokenizers import Tokenizer, gguf_file
 from specjax.types import Model
 
-FAMILIES = {table.FAMILY: table for table in huggingface.TABLES}
-TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
 # Where `load` puts weights of a float dtype that it is told no sharding of: None is the
 # default device, else config -> a sharding for all, or a tree.
 placement = jax.make_user_context(None)
-Config = t5.Config | gpt.Config | llama.Config | whisper.Config
 
 
 class Pretrained(NamedTuple):
@@ -64,7 +63,7 @@ class Pretrained(NamedTuple):
     @property
     def family(self) -> str:
         """ "t5", "gpt", "llama" or "whisper"."""
-        return TABLES[type(self.config)].FAMILY
+        return families.of(self.config).name
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -146,37 +145,38 @@ def save(
     ValueError for a folder that exists, parameters that are not the config's, or a
     model without a class there, as a GPT with rotary positions."""
     if isinstance(checkpoint, Pretrained):
-        pair = checkpoint.config, checkpoint.params
-        around = checkpoint.start, checkpoint.ends
+        config, params = checkpoint.config, checkpoint.params
+        start, ends = checkpoint.start, checkpoint.ends
     else:
-        pair, around = checkpoint, (None, ())
-    huggingface.save(Path(folder), TABLES[type(pair[0])], pair, around, most)
+        (config, params), start, ends = checkpoint, None, ()
+    path = Path(folder)
+    huggingface.save(path, config, params, start=start, ends=ends, most=most)
 
 
 def build(config: Config) -> Model:
-    """The model of these sizes, whatever its family."""
-    return TABLES[type(config)].MODELS.build(config)
+    """Returns the model of these sizes, whatever its family (`models.families`)."""
+    return families.build(config)
 
 
 def with_pieces(config: Config, pieces: int) -> Config:
-    """The same with a vocabulary of so many pieces, see `load`: a T5's alone."""
-    if isinstance(config, t5.Config):
+    """Returns the same sizes with a vocabulary of so many pieces, see `load`. Raises
+    ValueError for a family whose vocabulary is never padded."""
+    family = families.of(config)
+    if family is families.T5:
         return names_t5.with_pieces(config, pieces)
-    named = {gpt.Config: "GPT", llama.Config: "Llama", whisper.Config: "Whisper"}
     raise ValueError(
-        f"a {named[type(config)]} has no padding of its vocabulary; got pieces={pieces}"
+        f"{family.called} has no padding of its vocabulary; got pieces={pieces}"
     )
 
 
 def untie_readout(config: Config, name: str, problem: str) -> Config:
-    """Of a file in which `name` differs from the table that it should repeat: a readout
-    of its own is used as it is, whatever config.json says, a T5's on outputs that are
-    scaled. Raises ValueError for a second table that the model has not."""
-    match config:
-        case t5.Config() if name == names_t5.READOUT:
-            return config._replace(tied=False, scaled=True)
-        case gpt.Config() | llama.Config():
-            return config._replace(tied=False)
+    """Returns the sizes for a file in which `name` differs from the table that it
+    should repeat: a readout is used as it is stored, whatever config.json says, a T5's
+    on outputs that are scaled. Raises ValueError for a second table that the model has
+    not."""
+    untie = families.of(config).untie
+    if untie is not None and name.endswith(name_tables.of(config).READOUT):
+        return untie(config)
     raise ValueError(
         f"{problem}, and this model has one table for both: store the same array twice,"
         " or leave out the one that is not to be used"
@@ -251,8 +251,9 @@ def _gguf(path: Path, dtype: str) -> Opened:
     held = gguf_file.open_file(path)
     fields = gguf.fields_of(held)
     arrays = gguf.arrays(held, fields)
-    of = huggingface.Folder(FAMILIES["llama"], fields, arrays, (path,))
-    opened = _described(of, {}, path, dtype)
+    table = name_tables.BY_FAMILY[families.LLAMA.name]
+    contents = huggingface.Folder(table, fields, arrays, (path,))
+    opened = _described(contents, {}, path, dtype)
     return opened._replace(stored=gguf.quantization(held))
 
 
@@ -301,11 +302,11 @@ def _ctranslate2(file: Path, dtype: str) -> Opened:
 def _zoo(path: Path, dtype: str) -> Opened:
     arrays = archive.scaled(archive.of_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
-    table, (start, end) = FAMILIES[family], zoo.ends(config)
+    start, end = zoo.ends(config)
     if D2T in arrays.arrays:
         raise ValueError(f"{path} says some of a target's ids: name it as a draft")
-    archive.check_depths(arrays, config, table.STACKS)
-    names = archive.same_names(table.MODELS.abstract_params(config))
+    archive.check_depths(arrays, config, name_tables.BY_FAMILY[family].STACKS)
+    names = archive.same_names(families.of(config).abstract_params(config))
     ends = () if end is None else (end,)
     return Opened(config, arrays, names, (path,), (start, ends))
 

@@ -16,20 +16,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from specjax import tokenizers
-from specjax.checkpoints import (
-    archive,
-    names_gpt2,
-    names_llama,
-    names_t5,
-    names_whisper,
-)
+from specjax.checkpoints import archive, name_tables
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Archive, Source
 from specjax.checkpoints.fields import Fields
+from specjax.checkpoints.name_tables import BY_MODEL_TYPE, NameTable
+from specjax.models import families
 from specjax.runtime import writing
 
-TABLES = names_t5, names_gpt2, names_whisper, names_llama
-FORMATS = {kind: table for table in TABLES for kind in table.MODEL_TYPES}
 CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
@@ -41,9 +35,9 @@ ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id"
 
 
 class Folder(NamedTuple):
-    """What a folder holds. table: the module of its family's names."""
+    """The contents of a folder. table: the names of its family."""
 
-    table: Any
+    table: NameTable
     fields: Fields
     arrays: Archive
     files: tuple[Path, ...]
@@ -53,8 +47,8 @@ def open_folder(folder: Path) -> Folder:
     """Reads what describes the weights, and none of them."""
     fields = field.read(folder / CONFIG)
     kind = fields.get("model_type")
-    if not isinstance(kind, str) or kind not in FORMATS:
-        has, known = reprlib.repr(kind), ", ".join(FORMATS)
+    if not isinstance(kind, str) or kind not in BY_MODEL_TYPE:
+        has, known = reprlib.repr(kind), ", ".join(BY_MODEL_TYPE)
         raise ValueError(f"{folder}: model_type is {has}; known are {known}")
     files, listed = _weights(folder)
     arrays = archive.of_safetensors(files, str(folder))
@@ -64,7 +58,7 @@ def open_folder(folder: Path) -> Folder:
             f"{folder / INDEX} lists arrays that no shard holds; copy or download the"
             f" folder again: {', '.join(absent[: archive.SHOWN])}"
         )
-    return Folder(FORMATS[kind], fields, arrays, (folder / CONFIG, *files))
+    return Folder(BY_MODEL_TYPE[kind], fields, arrays, (folder / CONFIG, *files))
 
 
 def generation(folder: Path) -> Fields:
@@ -164,19 +158,35 @@ def _refusal(name: str, error: BaseException) -> str | None:
 
 
 def save(
-    folder: Path, table: Any, model: tuple[Any, Any], around: tuple, most: int
+    folder: Path,
+    config: Any,
+    params: Any,
+    *,
+    start: int | None,
+    ends: tuple[int, ...],
+    most: int,
 ) -> None:
-    """Writes config.json and the weights as they are, in files of at most `most` bytes
-    (an array is never divided). All of it appears at once or not at all: OSError, in
-    one line, where a disk is full. table: the module of the family's names. model:
-    (config, params). around: the ids that a text starts and ends with."""
-    config, params = model
+    """Writes config.json and the weights as they are.
+
+    All of it appears at once or not at all.
+
+    Args:
+      start: the id that a text starts with, None where there is none.
+      ends: the ids that each end a text.
+      most: bytes of one file; an array is never divided.
+
+    Raises:
+      ValueError: the folder exists, the parameters are not those of `config`, or the
+        format has no place for it.
+      OSError: in one line, where a disk is full.
+    """
     if folder.exists():
         raise ValueError(f"{folder} exists: name a new folder")
-    fields = table.write_config(config, *around)
+    table = name_tables.of(config)
+    fields = table.write_config(config, start, ends)
     flat = flatten_dict(params, sep="/")
     sources = table.names(config, fields).sources
-    _check(table, config, flat)
+    _check(config, flat)
     dtypes = sorted({str(leaf.dtype) for leaf in flat.values()})
     if len(dtypes) > 1:
         raise ValueError(f"the parameters are {' and '.join(dtypes)}: cast them to one")
@@ -195,8 +205,8 @@ def save(
         raise writing.unwritten(folder, error) from None
 
 
-def _check(table: Any, config: Any, flat: dict[str, jax.Array]) -> None:
-    shapes = flatten_dict(table.MODELS.abstract_params(config), sep="/")
+def _check(config: Any, flat: dict[str, jax.Array]) -> None:
+    shapes = flatten_dict(families.of(config).abstract_params(config), sep="/")
     has = {name: getattr(leaf, "shape", None) for name, leaf in flat.items()}
     wants = {name: leaf.shape for name, leaf in shapes.items()}
     unlike = sorted({name for name, _ in has.items() ^ wants.items()})

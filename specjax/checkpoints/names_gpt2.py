@@ -19,7 +19,7 @@ from specjax.checkpoints.archive import (
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
 
-FAMILY, MODEL_TYPES, MODELS = "gpt", ("gpt2",), gpt
+MODEL_TYPES = ("gpt2",)
 PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"

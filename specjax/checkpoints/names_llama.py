@@ -249,7 +249,6 @@ def write_rotation(config: llama.Config) -> Fields:
     }
 
 
-FAMILY, MODELS = "llama", llama
 MODEL_TYPES = (*KINDS, *WITHIN)
 READOUT = "lm_head.weight"
 # Where a text model's names may be, whole or inside of another, its readout beside it.

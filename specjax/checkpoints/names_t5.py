@@ -19,7 +19,7 @@ from specjax.checkpoints.archive import (
 from specjax.checkpoints.fields import Fields
 from specjax.models import t5
 
-FAMILY, MODEL_TYPE, MODELS = "t5", "t5", t5
+MODEL_TYPE = "t5"
 UMT5 = "umt5"  # each layer has its own position bias
 MODEL_TYPES = (MODEL_TYPE, "mt5", UMT5)
 GATES = {"gated-gelu": "gelu", "gated-silu": "silu"}

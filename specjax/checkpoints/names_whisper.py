@@ -19,7 +19,6 @@ from specjax.checkpoints.archive import (
     table_of,
 )
 from specjax.checkpoints.fields import Fields
-from specjax.models import whisper
 from specjax.models.whisper import Config
 
 Layers = dict[str, list[Row]]  # of each stack, the parts of a layer
@@ -52,7 +51,7 @@ def of_layers(config: Config, layers: Layers, at: str) -> dict[str, Source]:
     return found
 
 
-FAMILY, MODEL_TYPES, MODELS = "whisper", ("whisper",), whisper
+MODEL_TYPES = ("whisper",)
 PREFIX, READOUT = "model.", "proj_out.weight"
 EMBEDDING = "decoder.embed_tokens.weight"
 # The layers of a stack, by the size that counts them, as they and as we call them.

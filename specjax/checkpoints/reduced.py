@@ -11,7 +11,7 @@ import numpy as np
 
 from specjax import zoo
 from specjax.checkpoints import archive, int8_weights
-from specjax.models import llama, whisper
+from specjax.models import families
 from specjax.models.reduced import Reduction
 from specjax.quantized import rounding
 
@@ -33,11 +33,8 @@ def load(path: Path, dtype: str) -> Reduction:
     held = archive.scaled(archive.of_safetensors([path], str(path)))
     activations = int8_weights.activations(dtype)
     family, config = zoo.read_config(path, archive.metadata(path), activations)
-    if isinstance(config, whisper.Config):
-        shapes = {"decoder": whisper.abstract_params(config)["decoder"]}
-    elif isinstance(config, llama.Config) and config.tied:
-        shapes = llama.abstract_params(config)
-    else:
+    shapes = families.of(config).draft_params(config)
+    if shapes is None:
         raise ValueError(
             f"{path} is a {family}: a draft with d2t is a tied llama or a whisper"
         )

@@ -18,7 +18,7 @@ from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters import suffix as suffixes
 from specjax.drafters.rollout import for_rule, independent
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import families
 from specjax.models import reduced as some_ids
 from specjax.models.reduced import Reduction
 from specjax.pretrained import Pretrained
@@ -228,19 +228,19 @@ def of_model(name: str, model: Model, params) -> Side:
 def early_exit(whole: Pretrained, layers: int) -> Side:
     """A target's first `layers` layers, which draft for it (`drafters.early_exit`) by
     its own weights. Raises ValueError for layers that it lacks."""
-    field = "decoder_layers" if whole.model.encodes else "num_layers"
-    most = getattr(whole.config, field)
+    family = families.of(whole.config)
+    most = getattr(whole.config, family.layers)
     if not 1 <= layers < most:
         raise ValueError(
             f"{whole.name} has {most} layers, of which 1 to {most - 1} can draft; got"
             f" {layers}"
         )
-    shallow = first_layers(whole.config, layers)
+    shallow = families.first_layers(whole.config, layers)
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
     make = built(_early_exit, config=whole.config, layers=layers)
     own = dict(drafter=make, model=None, files=pretrained.files_of(whole))
-    if isinstance(whole.config, whisper.Config):  # as a pair that listens has it
-        config = whole.config._replace(decoder_layers=layers)
+    if family.listens:  # as a pair that listens has it
+        config = family.first_layers(whole.config, layers)
         sizes = dict(name=side.name, config=config, model=shallow)
         own["pretrained"] = whole._replace(**sizes)
     return side._replace(**own)
@@ -249,9 +249,10 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
 def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
     """A draft that reads by its target's embedding and says some of its ids. Raises
     ValueError for a target that it was not made for."""
-    if not isinstance(target.config, kind := type(draft.config)):
+    family = families.of(draft.config)
+    if families.of(target.config) is not family:
         raise ValueError(
-            f"{name} drafts for {some_ids.KINDS[kind]}, and {target.name} is a"
+            f"{name} drafts for {family.called}, and {target.name} is a"
             f" {target.family}: name the target that it was trained for"
         )
     try:
@@ -259,7 +260,7 @@ def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     model = built(some_ids.build, Remade, config=draft.config, whole=target.config)
-    if isinstance(draft.config, whisper.Config):  # the rules of speech are of all ids
+    if family.listens:  # the rules of speech are of all ids
         spread = some_ids.spread(model())
         own = Pretrained(name, draft.config, spread, params, target.dtype)
         return of_pretrained(own)
@@ -268,27 +269,12 @@ def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:
-    shallow = first_layers(config, layers)
+    shallow = families.first_layers(config, layers)
 
     def cut(cache):
-        if not shallow.encodes:
-            return cache[:layers]
-        return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
+        return families.of(config).first_caches(cache, layers)
 
     return early_exits.build(shallow, cut, gamma, draw)
-
-
-def first_layers(config: Any, layers: int) -> Model:
-    """The model of so many of a decoder's layers, of any family."""
-    match config:
-        case whisper.Config():
-            return whisper.build(config._replace(decoder_layers=layers))
-        case t5.Config():
-            return t5.build(config._replace(decoder_layers=layers))
-        case llama.Config():
-            local = tuple(i for i in config.local if i < layers)
-            return llama.build(config._replace(num_layers=layers, local=local))
-    return gpt.build(config._replace(num_layers=layers))
 
 
 def ngram(order: int, name: str = "", made_by: str = "") -> Side:

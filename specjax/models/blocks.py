@@ -35,6 +35,18 @@ def turned(x: Array, cos: Array, sin: Array) -> Array:
     )
 
 
+def check_heads(dim: int, heads: int) -> None:
+    """Raises ValueError for features that are not divided among so many heads."""
+    if dim % heads:
+        raise ValueError(f"dim {dim} is no multiple of heads {heads}")
+
+
+def check_rotary(head_width: int) -> None:
+    """Raises ValueError for heads whose features do not turn in pairs."""
+    if head_width % 2:
+        raise ValueError(f"rotary heads are of even width, not {head_width}")
+
+
 class Norm(nn.Module):
     """`rms_norm`; `learned`, a layer norm with a scale and a bias. [..., E] -> same."""
 

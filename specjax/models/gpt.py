@@ -14,7 +14,7 @@ from jax import Array
 
 from specjax.models import dense, int8_cache, lowering
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, Norm, rotary
+from specjax.models.blocks import FeedForward, Norm, check_heads, check_rotary, rotary
 from specjax.models.cache import Cache, KeyValues, slots_of
 from specjax.models.dense import parameters, table
 from specjax.models.tree_mask import (
@@ -48,6 +48,13 @@ class Config(NamedTuple):
     @property
     def head_width(self) -> int:
         return self.dim // self.num_heads
+
+
+def check(config: Config) -> None:
+    """Raises ValueError for sizes that do not go together."""
+    check_heads(config.dim, config.num_heads)
+    if config.positions is None:
+        check_rotary(config.head_width)
 
 
 # The paper's pair: 97M and 6M parameters with an 8k vocabulary.

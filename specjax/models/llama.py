@@ -19,7 +19,7 @@ from jax import Array
 from specjax import chunks
 from specjax.models import dense, int8_cache, lowering, window_cache
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, RMSNorm, turned
+from specjax.models.blocks import FeedForward, RMSNorm, check_rotary, turned
 from specjax.models.cache import Cache, KeyValues
 from specjax.models.dense import parameters, table
 from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
@@ -105,6 +105,29 @@ class Config(NamedTuple):
     score_cap: float | None = None
     logit_cap: float | None = None
     cache: str | None = None
+
+
+def check(config: Config) -> None:
+    """Raises ValueError for sizes that do not go together."""
+    if config.style not in STYLES:
+        known = ", ".join(STYLES)
+        raise ValueError(f"style is {config.style!r}; known are {known}")
+    if config.num_heads % config.key_heads:
+        raise ValueError(
+            f"heads {config.num_heads} are no multiple of key_heads {config.key_heads}"
+        )
+    check_rotary(config.head_width)
+    if max(config.local, default=0) >= config.num_layers:
+        raise ValueError(f"local names layer {max(config.local)}, which is not there")
+    if config.local and config.window is None:
+        raise ValueError("local layers need a window")
+
+
+def first_layers(config: Config, layers: int) -> Config:
+    """Returns the sizes of the first `layers` layers, with those of them that are
+    local."""
+    local = tuple(i for i in config.local if i < layers)
+    return config._replace(num_layers=layers, local=local)
 
 
 def rotator(rotation: Rotation, width: int, positions: Array, dtype) -> Callable:

@@ -15,11 +15,10 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.models import llama, whisper
+from specjax.models import families, llama, whisper
 from specjax.types import Branches, Features, Model, Prompt, Reduced
 
 Config = llama.Config | whisper.Config
-KINDS = {llama.Config: "a model of Llama's kind", whisper.Config: "a Whisper"}
 UNSAID = -1e9  # a logit: where rules leave nothing that a draft says, it says another
 
 
@@ -36,12 +35,12 @@ class Reduction(NamedTuple):
 def build(config: Config, whole: Config) -> Model:
     """The model, of the parameters of `with_target`. config: `Reduction.config`. whole:
     the target's."""
-    family = whisper if isinstance(config, whisper.Config) else llama
-    decoder = family.build(config._replace(vocab=whole.vocab))
+    decoder = families.build(config._replace(vocab=whole.vocab))
+    encode = families.of(whole).encode
 
     def init(params: Any, prompt: Prompt, slots: int) -> Any:
-        if isinstance(prompt.inputs, Features):
-            heard = whisper.encode(whole, params["model"], prompt.inputs)
+        if encode is not None and isinstance(prompt.inputs, Features):
+            heard = encode(whole, params["model"], prompt.inputs)
             prompt = prompt._replace(inputs=heard)
         return decoder.init(params["model"], prompt, slots)
 

@@ -62,6 +62,15 @@ class Config(NamedTuple):
     gate: str = "gelu"
 
 
+def check(config: Config) -> None:
+    """Raises ValueError for sizes that do not go together."""
+    if config.pieces is not None and config.pieces > config.vocab:
+        raise ValueError(f"pieces {config.pieces} exceeds vocab {config.vocab}")
+    if config.gate not in GATES:
+        known = ", ".join(GATES)
+        raise ValueError(f"gate is {config.gate!r}; known are {known}")
+
+
 def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
     """The bucket 0 .. 31 of each distance (query's position less the key's), int32.
     Half of the buckets of a side are one distance each, the rest widen as its logarithm
@@ -216,6 +225,11 @@ class Cache(NamedTuple):
     own: caches.Cache | None
     read: caches.Cache
     length: Array
+
+
+def first_caches(cache: Cache, layers: int) -> Cache:
+    """Returns the caches of the decoder's first `layers` layers."""
+    return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
 
 
 class Embedder(nn.Module):

@@ -19,7 +19,7 @@ from jax import Array
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, Norm
+from specjax.models.blocks import FeedForward, Norm, check_heads
 from specjax.models.cache import KeyValues
 from specjax.models.dense import NORMAL, parameters, table
 from specjax.models.tree_mask import (
@@ -57,6 +57,11 @@ class Config(NamedTuple):
     def states(self) -> int:
         """How many vectors the encoder gives of a window."""
         return self.frames // 2
+
+
+def check(config: Config) -> None:
+    """Raises ValueError for sizes that do not go together."""
+    check_heads(config.dim, config.num_heads)
 
 
 GELU = functools.partial(nn.gelu, approximate=False)
@@ -162,6 +167,11 @@ class Cache(NamedTuple):
 
     own: caches.Cache | None
     read: caches.Cache
+
+
+def first_caches(cache: Cache, layers: int) -> Cache:
+    """Returns the caches of the decoder's first `layers` layers."""
+    return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
 
 
 class Encoder(nn.Module):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import zoo
-from specjax.models import whisper
+from specjax.models import families
 from specjax.pretrained import Pretrained
 from specjax.prompts import questions, text_files
 from specjax.prompts.lines import (
@@ -183,7 +183,7 @@ def start(model: Pretrained) -> Prompts:
 
 def check_reads(model: Pretrained) -> None:
     """Raises ValueError for a model of speech, which reads no prompts of this kind."""
-    if isinstance(model.config, whisper.Config):
+    if families.of(model.config).listens:
         raise ValueError(
             f"{model.name} listens and reads no texts: name a model of text, or"
             " recordings, by specjax transcribe"

@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from specjax import checkpoints, native
 from specjax.checkpoints import Config
 from specjax.drafts.source import Side
+from specjax.models import families
 from specjax.quantized import Int8
 from specjax.runtime import hosts
 from specjax.types import Drafter
@@ -192,18 +193,15 @@ def check_sizes(name: str, config: Config, model: int) -> None:
 
 def fits(params: Any, config: Config) -> bool:
     """Whether these are parameters of a model of these sizes, and nothing beside."""
-    shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
+    shapes = families.of(config).abstract_params(config)
     have = jax.tree.structure(params, is_leaf=lambda node: hasattr(node, "shape"))
     return have == jax.tree.structure(shapes)
 
 
 def sizes_of(config: Config) -> dict[str, int]:
-    """What is split of a model, by its name."""
-    sizes = {"ids": config.vocab, "heads": config.num_heads}
-    sizes["hidden features"] = config.mlp_dim
-    if hasattr(config, "key_heads"):
-        sizes["heads of keys"] = config.key_heads
-    return sizes
+    """Returns the sizes that are split of a model, by what messages call them."""
+    fields = families.of(config).divided
+    return {name: getattr(config, field) for name, field in fields.items()}
 
 
 def divisors(size: int) -> str:
@@ -212,7 +210,7 @@ def divisors(size: int) -> str:
 
 def shardings(config: Config) -> Any:
     """Where each parameter of a model of these sizes lies on the mesh in use."""
-    mesh, family = jax.sharding.get_mesh(), checkpoints.TABLES[type(config)].MODELS
+    mesh, family = jax.sharding.get_mesh(), families.of(config)
 
     def place(names: PartitionSpec) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(*map(RULES.get, names)))

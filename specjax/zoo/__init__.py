@@ -22,7 +22,7 @@ from safetensors.flax import load_file, save_file
 
 from specjax import tokenizers
 from specjax.drafters.ngram import NGram
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import families, t5
 from specjax.quantized import rounding
 from specjax.runtime import writing
 from specjax.tokenizers import Tokenizer
@@ -99,10 +99,10 @@ def tokenizer_file(vocab: int) -> Path | None:
 def ends(config: Config) -> tuple[int | None, int | None]:
     """The ids that a text of a model in the bundled format starts and ends with; of a
     Whisper that is not bundled, as its tokenizer says."""
-    if isinstance(config, whisper.Config):
+    family = families.of(config)
+    if family.listens:
         return ENDS["speech"] if config.vocab == SPEECH_VOCAB else (None, None)
-    decodes = isinstance(config, gpt.Config | llama.Config) and config.vocab != T5_VOCAB
-    return ENDS["code" if decodes else "t5"]
+    return ENDS["t5" if family is families.T5 or config.vocab == T5_VOCAB else "code"]
 
 
 def ngrams(path: Path = FOLDER / "bigram.safetensors") -> NGram:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import specjax
-from specjax.checkpoints import gguf, huggingface, names_llama
+from specjax.checkpoints import gguf, name_tables, names_llama
 from specjax.tokenizers import gguf as tokenizer
 from specjax.tokenizers.gguf_file import Contents, Tensor
 from specjax.tokenizers.gguf_vocabulary import vocabulary
@@ -147,7 +147,7 @@ WITH = {
 
 @pytest.mark.parametrize(("kind", "row"), rows(table.CONFIGS))
 def test_a_config_without_a_field_is_read_as_transformers_reads_it(kind, row):
-    family = huggingface.FORMATS[kind]
+    family = name_tables.BY_MODEL_TYPE[kind]
     stated = {x: y for x, y in CONFIGS[kind].items() if x != row.key}
     stated |= {"model_type": kind} | WITH.get(row.key, {})
     if kind.startswith("qwen") and row.key in ("sliding_window", "layer_types"):

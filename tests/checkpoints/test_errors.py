@@ -164,7 +164,7 @@ CUT = r"is not a whole checkpoint file, copy it again"
 GPTQ = {"quant_method": "gptq"}
 CONFIGS = {  # of which folder: fields of its config.json, and what is said of them
     "v1_1": [
-        (dict(model_type="bart"), r"model_type is 'bart'; known are t5, mt5, umt5"),
+        (dict(model_type="bart"), r"model_type is 'bart'; known are gpt2, t5, mt5"),
         (dict(model_type=...), r"model_type is None"),
         (dict(d_kv=...), rf"v1_1: config.json: d_kv {SIZE}: None"),
         (dict(num_heads=True), rf"num_heads {SIZE}: True"),

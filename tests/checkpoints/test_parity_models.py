@@ -14,9 +14,8 @@ import pytest
 
 from specjax import checkpoints, generate
 from specjax.drafters import autoregressive
-from specjax.drafts import source as sides
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import llama, whisper
+from specjax.models import families, llama, whisper
 from specjax.models.llama import Rotation, Stretch
 from specjax.step import Decoder
 from specjax.types import Params, Prompt
@@ -96,7 +95,7 @@ def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     sampling = make_sampling(theirs.BATCH, 0.0)
     key = jax.random.key(0)
     request = make_request(key, prompt, theirs.NEW, sampling, checkpoint.ends)
-    draft = autoregressive.build(sides.first_layers(checkpoint.config, 1), 3)
+    draft = autoregressive.build(families.first_layers(checkpoint.config, 1), 3)
     params, expected = Params(*[checkpoint.params] * 2), theirs.greedy(written)
     for parts in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
         output = generate.build(parts, theirs.POSITIONS)(params, prompt, request)

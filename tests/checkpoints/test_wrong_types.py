@@ -7,7 +7,7 @@ import math
 import pytest
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints import gguf, huggingface, names_llama
+from specjax.checkpoints import gguf, huggingface, name_tables, names_llama
 from specjax.tokenizers import gguf as tokenizer
 from tests.checkpoints import test_defaults as plain
 from tests.support import format_defaults as table
@@ -31,7 +31,7 @@ def stays_one_line(read, named: str, *, file: str) -> None:
 
 @pytest.mark.parametrize("kind", [*table.CONFIGS, "gemma3"])
 def test_fields_of_a_config_are_refused_by_name(kind):
-    family = huggingface.FORMATS[kind]
+    family = name_tables.BY_MODEL_TYPE[kind]
     stated = {"model_type": kind} | plain.CONFIGS.get(kind, {"text_config": GEMMA3})
     named = {row.key for row in table.CONFIGS.get(kind, ())}
     aliases = getattr(family, "ALIASES", {})

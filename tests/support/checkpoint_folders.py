@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from specjax import checkpoints
 from specjax.checkpoints import archive
 from specjax.checkpoints.archive import Archive
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import families, gpt, llama, t5, whisper
 from tests.support import tiny, tiny_llama
 
 T5 = t5.Config(37, 15, 23, 1, 3, 3, 5)
@@ -41,7 +41,7 @@ NEAR_4GB = 4_000_000_000
 
 def params_of(config):
     """Fresh weights; norms and biases are random too."""
-    shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
+    shapes = families.of(config).abstract_params(config)
     return tiny.drawn(shapes, 0, lambda name, noise: noise)
 
 

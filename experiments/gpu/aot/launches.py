@@ -24,7 +24,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
-from specjax.models import gpt, t5
+from specjax.models import families, gpt, t5
 from specjax.step import Decoder, build_step, commit, measure, score, whole
 from specjax.types import Params, Prompt, Request, State
 
@@ -92,7 +92,7 @@ def as_shapes(source: t5.Config | gpt.Config | Side) -> Side:
     """With parameters as shapes: of a config in its own dtype, of a side as held."""
     if isinstance(source, Side):
         return source._replace(params=jax.eval_shape(lambda: source.params))
-    model = (t5 if isinstance(source, t5.Config) else gpt).build(source)
+    model = families.build(source)
     held = partial(jax.ShapeDtypeStruct, dtype=jnp.dtype(source.dtype))
     params = jax.tree.map(lambda leaf: held(leaf.shape), model.shapes)
     return sides.of_model("", model, params)

@@ -11,9 +11,8 @@ Axes: B rows, G = gamma, S slots, V vocabulary.
 
 from typing import NamedTuple
 
-from specjax import checkpoints
 from specjax.chunks import TOKENS
-from specjax.models import gpt, llama, t5
+from specjax.models import families, gpt, llama, t5
 from specjax.runtime.mesh import Layout
 from specjax.theory.closed_forms import expected_tokens
 
@@ -79,8 +78,9 @@ class Sizes(NamedTuple):
 
 def sizes(config: Config) -> Sizes:
     """Of a model of this config."""
-    crosses, grouped = isinstance(config, t5.Config), isinstance(config, llama.Config)
-    layers = config.decoder_layers if crosses else config.num_layers
+    family = families.of(config)
+    crosses, grouped = family is families.T5, family is families.LLAMA
+    layers = getattr(config, family.layers)
     heads = config.num_heads
     keys = config.key_heads if grouped else heads
     # Two matrices of queries' size in each attention, two of keys' in the text's own.
@@ -88,7 +88,7 @@ def sizes(config: Config) -> Sizes:
     matrices = 3 if grouped or (crosses and config.gated) else 2
     layer = config.dim * (attention * config.head_width + matrices * config.mlp_dim)
     return Sizes(
-        held=checkpoints.TABLES[type(config)].MODELS.num_params(config),
+        held=family.num_params(config),
         read=layers * layer + config.dim * config.vocab,
         layers=layers,
         local=len(config.local) if grouped else 0,

@@ -20,7 +20,7 @@ from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Compared, Written
 from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced
-from specjax.models import llama
+from specjax.models import families, llama
 from specjax.models.reduced import Config, Reduction, table_of, with_table
 
 
@@ -83,7 +83,7 @@ def compare(config: Config, params: Any, lesson: Lesson) -> Compared:
     reads = with_table(params, lesson.embedding)
     asked = reads, texts.tokens[:, :-1], texts.inputs
     features = forward.of_decoder(config._replace(vocab=wide), *asked)
-    z = forward.FAMILIES[type(config)].build(config).readout(params, features)
+    z = families.build(config).readout(params, features)
     log_q, ids = jax.nn.log_softmax(z), lesson.whole.ids
     kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
     others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), losses.LEAST)
