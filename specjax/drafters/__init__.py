@@ -1,4 +1,4 @@
-"""Who proposes tokens; one file each, with a `build` that returns a `types.Drafter`."""
+"""The drafters, which propose tokens: one file each, with a `build` that makes one."""
 
 import importlib
 import pkgutil

@@ -1,13 +1,13 @@
-"""Copies an encoder's input from where the text stands in it, and finds its way back.
+"""Copies an encoder's input from the position that the text has reached in it.
 
-For tasks whose output is most of their input, such as corrections: input-guided
-drafts of Sun et al. (2021), https://arxiv.org/abs/2106.04970, Section 3, which copy on
-from a place in the source, and after a deviation look for where the last token is the
-same again. Ours looks next to the place first, and where the new token is nowhere takes
-it for the word that stood there: it goes on from the source's next word. So it does
-where nothing is written yet, as the first word of an input of T5 names the task. The
-draft is certain (law None).
-Axes: B rows, L buffer, S source, G = gamma, V vocabulary.
+It is for tasks whose output is mostly their input, such as corrections: the
+input-guided drafts of Sun et al. (2021), https://arxiv.org/abs/2106.04970, Section 3.
+They copy on from a position in the source, and after a deviation look for the next
+place where the last token matches again. This drafter looks near its position first. If
+the new token is nowhere in the source, it is taken to replace the word at the position,
+and copying goes on from the source's next word. The same happens before anything is
+written, because the first word of a T5 input names the task. The draft is certain (law
+None). Axes: B rows, L buffer, S source, G = gamma, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -19,22 +19,27 @@ from jax import Array
 from specjax.drafters.copying import merits, source_of
 from specjax.types import Draft, Drafter, Prompt, Request, State
 
-LONGEST = 3  # tokens that are compared
-BEHIND, AHEAD = 4, 8  # of the place, where one token that is the same will do
+LONGEST = 3  # the most tokens that are compared
+BEHIND, AHEAD = 4, 8  # so near to the place a match of one token is enough
 
 
 class Place(NamedTuple):
-    """at [B]: where in the source the next token is expected. seen [B]: the length of
-    the text when that was said."""
+    """The position of each row in its source.
+
+    at: [B], where in the source the next token is expected.
+    seen: [B], the length of the text when `at` was computed.
+    """
 
     at: Array
     seen: Array
 
 
 def build(gamma: int) -> Drafter:
-    """Drafts up to `gamma` tokens from its place in the source, where
-    `drafters.copying` looks. Its parameters are [V] bool, which ids begin a word.
-    Raises ValueError if gamma < 1."""
+    """Returns a drafter of up to `gamma` tokens from its position in the source.
+
+    The source is the one of `drafters.copying`. The parameters are [V] bool: which ids
+    begin a word. Raises ValueError if gamma < 1.
+    """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1; got {gamma}")
 
@@ -42,8 +47,9 @@ def build(gamma: int) -> Drafter:
         del params, slots
         return Place(jnp.zeros_like(prompt.length), prompt.length)
 
-    def resumed(text, length, source, end, begins, at, seen) -> Array:
-        """One row: its place, after what was written since it was `at` a place."""
+    def resume(text, length, source, end, begins, at, seen) -> Array:
+        """Returns one row's new position, given what was written since it was `at` a
+        position."""
         index, position = jnp.arange(gamma + 1), jnp.arange(source.size)
         where = jnp.minimum(at + index, source.size - 1)
         same = source[where] == text[jnp.minimum(seen + index, text.size - 1)]
@@ -52,7 +58,7 @@ def build(gamma: int) -> Drafter:
         at += count
         merit = merits(text, length, source, end, LONGEST)
         near = (position >= at - BEHIND) & (position < at + AHEAD)
-        good = merit >= jnp.where(near, 1, 2)  # further off one token is chance
+        good = merit >= jnp.where(near, 1, 2)  # farther away one token may be chance
         rank = (near * (LONGEST + 1) + merit) * 2 * source.size - jnp.abs(position - at)
         best = jnp.argmax(jnp.where(good, rank, -source.size))
         word = jnp.argmax(begins & (position > at))  # 0 where there is none
@@ -66,8 +72,16 @@ def build(gamma: int) -> Drafter:
     ) -> tuple[Draft, Place]:
         del key, request
         source, end = source_of(state)
-        rows = state.tokens, state.length, source, end, params[source]
-        at = jax.vmap(resumed)(*rows, *state.draft_cache)
+        place: Place = state.draft_cache
+        at = jax.vmap(resume)(
+            state.tokens,
+            state.length,
+            source,
+            end,
+            params[source],
+            place.at,
+            place.seen,
+        )
         padded = jnp.pad(source, ((0, 0), (0, gamma)))
         take = jax.vmap(lambda row, at: jax.lax.dynamic_slice(row, (at,), (gamma,)))
         num = jnp.clip(end - at, 0, jnp.minimum(gamma, state.budget))

@@ -1,12 +1,12 @@
-"""A smaller model drafts the tree of its own likeliest paths, a new one for each text.
+"""A smaller model drafts the tree of its own most probable paths, a new one each step.
 
-As EAGLE-2 (Li et al. 2024, https://arxiv.org/abs/2406.16858, Sections 4.1 and 4.2): the
-W likeliest paths of each length are followed by the W likeliest ids each; of all those
-nodes the tree keeps the likeliest, which are never without their parents. Nothing is
-drawn, so that siblings are certain, and a rule tries each as such. Likelihoods are
-those at temperature 1, whatever texts are sampled at, and may be raised by what is
-known of acceptances (`guess`).
-Axes: B rows, W width, N nodes at one depth, G nodes of the tree, V vocabulary.
+This is EAGLE-2's tree (Li et al. 2024, https://arxiv.org/abs/2406.16858, Sections 4.1
+and 4.2): the W most probable paths of each length are extended by their W most probable
+ids each, and the tree keeps the most probable of all these nodes, which always include
+their parents. Nothing is drawn, so siblings are certain, and a rule verifies them as
+such. The probabilities are those at temperature 1, whatever the temperature of the
+text, and may be raised by measured acceptances (`guess`). Axes: B rows, W width, N
+nodes at one depth, G nodes of the tree, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,12 @@ from specjax.types import Branches, Draft, Drafter, Model, Request, State
 
 
 class Level(NamedTuple):
-    """Nodes at one depth. tokens, score (how likely it seems that each is kept), parent
-    (its place among all candidates) [B, N]."""
+    """The nodes at one depth.
+
+    tokens: [B, N].
+    score: [B, N], the estimated probability that each node is kept.
+    parent: [B, N], its parent's index among all candidates.
+    """
 
     tokens: Array
     score: Array
@@ -34,17 +38,29 @@ class Level(NamedTuple):
 def build(
     model: Model,
     nodes: int,
+    *,
     width: int,
     longest: int,
     floors: Sequence[float] = (),
 ) -> Drafter:
-    """A drafter of at most `nodes` nodes, the likeliest among `width` children of each
-    of `width` paths a length, to `longest` tokens: so many calls of the model. floors:
-    see `guess`. Raises ValueError for what is below 1, or more nodes than the model's
-    caches take back."""
+    """Returns a drafter of at most `nodes` nodes, by `longest` calls of the model.
+
+    Args:
+      model: the draft model.
+      nodes: the size of the tree.
+      width: how many paths of each length are extended, and by how many children each.
+      longest: the most tokens of a path.
+      floors: see `guess`.
+
+    Raises:
+      ValueError: for a number below 1, or more nodes than the model's caches can take
+        back.
+    """
     if min(nodes, width, longest) < 1:
-        sizes = f"{nodes} nodes, {width} children, paths of {longest}"
-        raise ValueError(f"a tree has at least one of each; got {sizes}")
+        raise ValueError(
+            f"a tree has at least one of each; got {nodes} nodes, {width} children,"
+            f" paths of {longest}"
+        )
     width = min(width, model.vocab)
     fed = width * (longest - 1)
     chunks.check_room(model, fed, "draft")
@@ -59,13 +75,13 @@ def build(
         levels, count = [], 0
         for depth in range(longest):
             logits = model.readout(params, features)
-            level = likeliest(logits, score, place, floors, width)
+            level = most_likely_children(logits, score, place, floors, width)
             levels.append(level)
             if depth + 1 == longest:
                 break
             score, best = jax.lax.top_k(level.score, width)
             place, count = count + best, count + level.score.shape[1]
-            # A node sees what its parent saw, and itself.
+            # A node sees what its parent sees, and itself.
             own = jnp.broadcast_to(jnp.eye(width, dtype=bool), (batch, width, width))
             sees = jnp.take_along_axis(sees, best[..., None] // width, axis=1)
             sees = jnp.concatenate([sees, own], axis=2)
@@ -74,50 +90,71 @@ def build(
             block = jnp.take_along_axis(level.tokens, best, axis=1)
             start, paths = state.length + depth * width, Branches(stands, sees)
             features, cache = model.apply(params, block, start, cache, paths)
-        tokens, parent = kept(levels, size)
-        num = tree.within(model, state, size, longest)
+        tokens, parent = select_nodes(levels, size)
+        num = tree.node_budget(model, state, size, longest)
         return Draft(tokens, num, None, parent), cache
 
-    limits = model.vocab, model.shapes, model.slots
-    init = after_prompt(model, fed)
-    return Drafter(init, draft, size, *limits, "certain", longest)
+    return Drafter(
+        after_prompt(model, fed),
+        draft,
+        size,
+        vocab=model.vocab,
+        shapes=model.shapes,
+        slots=model.slots,
+        siblings="certain",
+        depth=longest,
+    )
 
 
-def likeliest(
+def most_likely_children(
     logits: Array, score: Array, place: Array, floors: Sequence[float], width: int
 ) -> Level:
-    """The `width` likeliest children each [B, N W] of nodes with logits [B, N, V]."""
+    """Returns the `width` most probable children of each node, [B, N W].
+
+    logits: [B, N, V].
+    """
     z = probs.expand_logits(logits)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
     q, tokens = probs.largest(jax.nn.softmax(z, axis=-1), width)
-    kept = guess(shares(q), floors)
-    first = jnp.ones_like(kept[..., :1])
-    tried = jnp.cumprod(jnp.concatenate([first, 1 - kept[..., :-1]], -1), axis=-1)
-    score = score[..., None] * tried * kept
+    accept = guess(shares(q), floors)
+    first = jnp.ones_like(accept[..., :1])
+    tried = jnp.cumprod(jnp.concatenate([first, 1 - accept[..., :-1]], -1), axis=-1)
+    score = score[..., None] * tried * accept
     every = tokens, score, jnp.broadcast_to(place[..., None], tokens.shape)
     return Level(*(x.reshape(len(x), -1) for x in every))
 
 
 def shares(q: Array) -> Array:
-    """Of siblings with probabilities q [..., K], each one's given that it is none of
-    those before it."""
+    """Returns each sibling's probability given that it is none of those before it.
+
+    q: [..., K], the siblings' probabilities.
+    """
     before = jnp.cumsum(q, axis=-1) - q
     return jnp.clip(q / jnp.maximum(1 - before, 1e-6), 0.0, 1.0)
 
 
 def guess(share: Array, floors: Sequence[float]) -> Array:
-    """With what probability each of K siblings is kept where those before it were not.
-    share [..., K]: `shares`. floors: for each, what is accepted however improbable it
-    is; 0 for those that it does not name. (A draft that is sure is mostly right; how
-    much it is where it is unsure must be measured: `measure.siblings`.)"""
+    """Returns the estimated acceptance of each of K siblings, given that those before
+    failed.
+
+    A draft that is sure is mostly right. How often it is right where it is not sure
+    must be measured (`measure.siblings`).
+
+    Args:
+      share: [..., K], see `shares`.
+      floors: for each sibling, the share of acceptances that does not depend on its
+        probability; 0 for siblings without one.
+    """
     count = share.shape[-1]
     least = jnp.array([*floors, *[0.0] * count][:count], share.dtype)
     return least + (1 - least) * share
 
 
-def kept(levels: list[Level], size: int) -> tuple[Array, Array]:
-    """tokens, parent [B, G] of the likeliest candidates, in that order. No child is
-    likelier than its parent, which comes first among equals."""
+def select_nodes(levels: list[Level], size: int) -> tuple[Array, Array]:
+    """Returns tokens and parent [B, G] of the most probable candidates, in that order.
+
+    No child is more probable than its parent, and of equals the parent comes first.
+    """
     tokens, score, parent = (
         jnp.concatenate(x, axis=1) for x in zip(*levels, strict=True)
     )

@@ -1,11 +1,12 @@
 """Copies what followed the last tokens in other texts, or in the text itself.
 
-A store of texts, as of He et al. (2024), https://arxiv.org/abs/2311.08252 (REST): a
-user's own files, or what was written before. Its places are sorted by the tokens before
-them, the last one first, so that bisection on the device finds the longest match of the
-end of a text, and all places of that match lie side by side. Where the text itself
-matches as long, `drafters.suffix` drafts from it. The draft is certain (law None).
-Axes: B rows, G = gamma, N places in the store, C tokens before a place, M occurrences.
+The other texts are a store, as in REST (He et al. 2024,
+https://arxiv.org/abs/2311.08252): a user's own files, or earlier output. The places in
+the store are sorted by the tokens before them, the last one first. Bisection on the
+device then finds the longest match of the end of a text, and all places with this match
+are contiguous. Where the text itself has a match at least as long, `drafters.suffix`
+drafts from that. The draft is certain (law None). Axes: B rows, G = gamma, N places in
+the store, C tokens before a place, M occurrences.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,16 +26,22 @@ LONGEST = 16  # C: tokens of a match
 
 
 class Store(NamedTuple):
-    """tokens [N] int32, each text and an `END`. order [N] int32: the places of tokens
-    sorted by the `LONGEST` tokens before them, the last of these first."""
+    """Texts, indexed by the tokens before each place.
+
+    tokens: [N] int32, each text followed by an `END`.
+    order: [N] int32, the places of tokens, sorted by the `LONGEST` tokens before them,
+      the last of these first.
+    """
 
     tokens: Array
     order: Array
 
 
 def index(texts: Iterable[Sequence[int]]) -> Store:
-    """Sorts texts of ids: seconds for a million, and eight bytes for each. Raises
-    ValueError where there is none."""
+    """Builds a store of texts: seconds for a million ids, and eight bytes for each.
+
+    Raises ValueError if there is no token.
+    """
     ended = [np.append(np.asarray(text, np.int32), END) for text in texts]
     if not sum(text.size - 1 for text in ended):
         raise ValueError("a store needs a text of one token or more")
@@ -51,18 +58,23 @@ def index(texts: Iterable[Sequence[int]]) -> Store:
 
 
 def build(gamma: int, longest: int = 4) -> Drafter:
-    """Drafts up to `gamma` tokens after the longest match in the store, of up to
-    `LONGEST` tokens, or in the text so far, of up to `longest`, where that is no
-    shorter. Its parameters are a `Store`. Raises ValueError as `suffix.build`."""
+    """Returns a drafter of up to `gamma` tokens after the longest match in the store.
+
+    A match has up to `LONGEST` tokens. If the text so far has a match of up to
+    `longest` tokens that is no shorter, that one is used. The parameters are a `Store`.
+    Raises ValueError like `suffix.build`.
+    """
     suffix.build(gamma, longest)
 
     def draft(
         key: Array, params: Store, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, request
-        own, count, matched = suffix.found(state, gamma, longest)
+        own, count, matched = suffix.find_matches(state, gamma, longest)
         ends = jax.vmap(last_tokens)(state.tokens, state.length)
-        tokens, num, length = jax.vmap(lambda end: stored(params, end, gamma))(ends)
+        tokens, num, length = jax.vmap(
+            lambda end: find_continuation(params, end, gamma)
+        )(ends)
         better = jnp.minimum(length, longest) > matched
         tokens = jnp.where(better[:, None], tokens, own)
         num = jnp.where(better, num, count)
@@ -72,23 +84,28 @@ def build(gamma: int, longest: int = 4) -> Drafter:
 
 
 def last_tokens(text: Array, length: Array) -> Array:
-    """One row: its last C tokens, the last one first, and below any id before them."""
+    """Returns one row's last C tokens, the last first; END - 1 before its start."""
     at = length - 1 - jnp.arange(LONGEST)
     return jnp.where(at >= 0, text[jnp.maximum(at, 0)], END - 1)
 
 
-def stored(store: Store, end: Array, gamma: int) -> tuple[Array, Array, Array]:
-    """One row: what followed the longest match of `end` [C], tokens [G], how many, and
-    how many tokens matched."""
-    place, index = bisected(store, end), jnp.arange(LONGEST)
+def find_continuation(
+    store: Store, end: Array, gamma: int
+) -> tuple[Array, Array, Array]:
+    """Returns what followed the longest match of `end` [C]: tokens [G], count, match
+    length.
+
+    It works on one row.
+    """
+    place, index = count_before(store, end), jnp.arange(LONGEST)
     beside = jnp.stack([place - 1, place])
     agree = jax.vmap(lambda at: context(store, at) == end)(beside)
     # The longest match lies beside where the end itself would be sorted in.
     matched = jnp.max(jnp.sum(jnp.cumprod(agree, axis=1), axis=1))
     cut = jnp.where(index < matched, end, END - 2)
-    first = bisected(store, cut)
+    first = count_before(store, cut)
     cut = jnp.where(index < matched, end, jnp.iinfo(jnp.int32).max)
-    last = bisected(store, cut)
+    last = count_before(store, cut)
     # M of them, evenly: all where there are no more.
     spread = jnp.arange(suffix.OCCURRENCES)
     count = jnp.minimum(last - first, spread.size)
@@ -96,18 +113,18 @@ def stored(store: Store, end: Array, gamma: int) -> tuple[Array, Array, Array]:
     at = store.order[jnp.minimum(at, store.order.size - 1)]
     alive = (spread < count) & (matched > 0)
     size = jnp.int32(store.tokens.size)
-    return *suffix.voted(store.tokens, size, at, alive, gamma), matched
+    return *suffix.vote(store.tokens, size, at, alive, gamma), matched
 
 
 def context(store: Store, rank: Array) -> Array:
-    """The C tokens before the place of this rank, the last one first."""
+    """Returns the C tokens before the place of this rank, the last one first."""
     at = store.order[jnp.clip(rank, 0, store.order.size - 1)] - 1 - jnp.arange(LONGEST)
     there = store.tokens[jnp.maximum(at, 0)]
     return jnp.where(at >= 0, there, END)
 
 
-def bisected(store: Store, end: Array) -> Array:
-    """How many places have a context before `end` [C] in the order."""
+def count_before(store: Store, end: Array) -> Array:
+    """Returns the number of places whose context sorts before `end` [C]."""
 
     def halve(_: int, bounds: tuple) -> tuple:
         low, high = bounds

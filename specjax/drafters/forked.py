@@ -1,11 +1,11 @@
-"""Two drafters in one tree: what a model draws, and beside it what the text had before.
+"""Two drafters in one tree: a chain drawn by a model, and a copy of earlier text.
 
 From the last committed token two paths lead on: a chain that a model draws, and a copy
-of what followed the last tokens where they stood before. Each node carries the law that
-it is from, a copied one none, for it is certain; a rule tries the copy where the drawn
-token was rejected (several drafters in one tree: Miao et al. 2024,
-https://arxiv.org/abs/2305.09781, Section 3).
-Axes: B rows, D tokens drawn, C tokens copied, G = D + C nodes.
+of what followed the last tokens where they occurred before. Each node carries the law
+that it was drawn from; a copied node has none, because it is certain. A rule tries the
+copy after it has rejected the drawn token (several drafters in one tree: Miao et al.
+2024, https://arxiv.org/abs/2305.09781, Section 3). Axes: B rows, D tokens drawn, C
+tokens copied, G = D + C nodes.
 """
 
 import jax
@@ -19,9 +19,12 @@ from specjax.types import Draft, Drafter, Model, Request, State
 
 
 def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
-    """A drafter of a chain of `nodes - copied` tokens and a copy of at most `copied`.
-    longest: as of `copying.build`. Raises ValueError for no copy or one longer than the
-    chain, and as `tree.build`."""
+    """Returns a drafter of a chain of `nodes - copied` tokens and a copy of at most
+    `copied`.
+
+    longest: see `copying.build`. Raises ValueError for no copy or one longer than the
+    chain, and like `tree.build`.
+    """
     drawn = nodes - copied
     if not 1 <= copied <= drawn:
         raise ValueError(
@@ -30,8 +33,8 @@ def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
         )
     chain = tree.build(model, tuple(range(ROOT, drawn - 1)))
     copies = copying.build(copied, longest)
-    beside = [ROOT, *range(drawn, nodes - 1)]
-    parent = jnp.array([*range(ROOT, drawn - 1), *beside], jnp.int32)
+    copy_parents = [ROOT, *range(drawn, nodes - 1)]
+    parent = jnp.array([*range(ROOT, drawn - 1), *copy_parents], jnp.int32)
 
     def draft(key: Array, params, request: Request, state: State) -> tuple:
         own, cache = chain.draft(key, params, request, state)

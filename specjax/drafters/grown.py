@@ -1,13 +1,14 @@
-"""A smaller model grows a tree token by token, where the next seems likeliest kept.
+"""A smaller model grows a tree token by token, always where the next seems most useful.
 
-A place for a next token is the first child of a node, or one more sibling. How likely a
-rule is to come to a place and to accept what is drawn there is guessed from the draft's
-own laws (`best_first.guess`), so that a draft that is sure grows a chain and one that
-is not a bush; Xiong et al. (2024), https://arxiv.org/abs/2410.11744, grow so. Siblings
-are drawn without replacement. It is exact because a place is chosen before its token is
-known, by laws and by tokens that stay: a tree of the best among drawn tokens would be
-drawn from another law than its nodes carry.
-Axes: B rows, G nodes, R = G + 1 rows of the target's call, K children, V vocabulary.
+A place for the next token is the first child of a node, or one more sibling. The
+probability that a rule reaches a place and accepts the token drawn there is estimated
+from the draft's own laws (`best_first.guess`). So a draft that is sure grows a chain
+and one that is not sure grows a bush, as in Xiong et al. (2024),
+https://arxiv.org/abs/2410.11744. Siblings are drawn without replacement. The result is
+exact because a place is chosen before its token is known, by laws and tokens that stay
+in the tree. A tree of the best among drawn tokens would follow another law than its
+nodes carry. Axes: B rows, G nodes, R = G + 1 rows of the target's call, K children, V
+vocabulary.
 """
 
 from collections.abc import Sequence
@@ -25,12 +26,18 @@ from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
 
 class Growth(NamedTuple):
-    """A tree, and where it may grow; rows are those of the target's call. tokens,
-    parent [B, G]. depth [B, R]; sees [B, R, R]: which rows are on each one's path.
-    reach [B, R]: how likely the place of a row's next child is come to, -1 where none
-    may be. nth [B, R]: which child that is. children [B, R, K]: of each row, as they
-    are drawn; kept, hoped [B, R, K]: how likely each is accepted where those before it
-    were not, when its token is known and before."""
+    """A tree and the places where it may grow; rows are those of the target's call.
+
+    tokens, parent: [B, G].
+    depth: [B, R].
+    sees: [B, R, R], which rows are on each row's path.
+    reach: [B, R], the probability that the place of a row's next child is reached, -1
+      where there may be none.
+    nth: [B, R], the rank of that child.
+    children: [B, R, K], each row's children in the order drawn.
+    kept, hoped: [B, R, K], the probability that each is accepted where those before it
+      were not, once its token is known and before that.
+    """
 
     tokens: Array
     parent: Array
@@ -49,10 +56,19 @@ def build(
     floors: Sequence[float],
     longest: int | None = None,
 ) -> Drafter:
-    """A drafter of at most so many nodes, by as many calls of the model. floors: of
-    each of the K children that a node may have, see `best_first.guess`. longest: tokens
-    of a path at most. Raises ValueError for no nodes, floors that are no probabilities,
-    or more nodes than the model's caches take back."""
+    """Returns a drafter of at most `nodes` nodes, by as many calls of the model.
+
+    Args:
+      model: the draft model.
+      nodes: the size of the tree.
+      floors: one for each of the K children that a node may have, see
+        `best_first.guess`.
+      longest: the most tokens of a path.
+
+    Raises:
+      ValueError: for no nodes, floors that are not probabilities, or more nodes than
+        the model's caches can take back.
+    """
     if nodes < 1 or not floors or not all(0 <= x <= 1 for x in floors):
         raise ValueError(
             f"{nodes} nodes, acceptances {tuple(floors)}: name at least one node, and"
@@ -69,64 +85,89 @@ def build(
             return probs.standardize(logits, request.sampling)
 
         def grow(growth: Growth, law: Law, node: Array | int) -> Growth:
-            """With node `node`, where the law after row `node` is known now."""
+            """Adds node `node`, now that the law after row `node` is known."""
             slot = jnp.asarray(node)[None]
             children = tree.children(key, law, slot, len(floors))[:, 0]
-            known = open_at(growth, node, law, children, floors)
-            return added(known, node, longest)
+            growth = add_children(
+                growth, node, law=law, children=children, floors=floors
+            )
+            return add_node(growth, node, longest)
 
         def further(carried: tuple, node: Array) -> tuple:
             growth, cache = carried
             token = jax.lax.dynamic_slice_in_dim(growth.tokens, node - 1, 1, axis=1)
-            start, paths = state.length + node - 1, fed(growth, node - 1)
+            start, paths = state.length + node - 1, node_branches(growth, node - 1)
             features, cache = model.apply(params, token, start, cache, paths)
             law = law_after(features[:, 0])
             return (grow(growth, law, node), cache), probs.per_row(law)
 
         features, cache = catch_up(model, params, state, 1 + longest)
         law = law_after(features)
-        growth = grow(begun(len(features), nodes, len(floors)), law, 0)
+        growth = grow(initial_growth(len(features), nodes, len(floors)), law, 0)
         carried, later = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
         growth, cache = carried
         rows = jnp.arange(len(features))[:, None]
         after = probs.take_fn(growth.parent + 1, rows)
 
         def of_nodes(first: Array, later: Array) -> Array:
-            """What was known after each row, [B, 1] and [G - 1, B, 1], of each node
-            after its parent: [B, G]."""
+            """Returns, for each node, what is known after its parent: [B, G].
+
+            first [B, 1] and later [G - 1, B, 1] are known after each row.
+            """
             known = jnp.concatenate([first[None], later])[:, :, 0]
             return after(jnp.moveaxis(known, 0, 1))
 
         laws = jax.tree.map(of_nodes, probs.per_row(law), later)
-        num = tree.within(model, state, nodes, longest)
+        num = tree.node_budget(model, state, nodes, longest)
         laws = probs.with_shared(laws, law.logits)
         return Draft(growth.tokens, num, laws, growth.parent), cache
 
-    limits = model.vocab, model.shapes, model.slots
-    return Drafter(after_prompt(model), draft, nodes, *limits, "without", longest)
+    return Drafter(
+        after_prompt(model),
+        draft,
+        nodes,
+        vocab=model.vocab,
+        shapes=model.shapes,
+        slots=model.slots,
+        siblings="without",
+        depth=longest,
+    )
 
 
-def begun(batch: int, nodes: int, most: int) -> Growth:
-    """Row 0 alone, whose law is not known yet."""
+def initial_growth(batch: int, nodes: int, most: int) -> Growth:
+    """Returns the growth with row 0 only, whose law is not known yet."""
     shape, each = (batch, nodes), (batch, nodes + 1, most)
     parent = jnp.full(shape, trees.ROOT, jnp.int32)
     first = jnp.arange(nodes + 1) == 0
     sees = jnp.broadcast_to(jnp.eye(nodes + 1, dtype=bool), (batch, *[nodes + 1] * 2))
     zero = jnp.zeros(each[:2], jnp.int32)
     reach = jnp.broadcast_to(jnp.where(first, 1.0, -1.0), zero.shape)
-    ids, chance = jnp.zeros(each, jnp.int32), jnp.zeros(each)
-    tokens = jnp.zeros(shape, jnp.int32)
-    return Growth(tokens, parent, zero, sees, reach, zero, ids, chance, chance)
+    return Growth(
+        tokens=jnp.zeros(shape, jnp.int32),
+        parent=parent,
+        depth=zero,
+        sees=sees,
+        reach=reach,
+        nth=zero,
+        children=jnp.zeros(each, jnp.int32),
+        kept=jnp.zeros(each),
+        hoped=jnp.zeros(each),
+    )
 
 
-def open_at(
-    growth: Growth, row: Array | int, law: Law, children: Array, floors: Sequence[float]
+def add_children(
+    growth: Growth,
+    row: Array | int,
+    *,
+    law: Law,
+    children: Array,
+    floors: Sequence[float],
 ) -> Growth:
-    """With the law [B, 1] after a row, and the children [B, K] that it may have."""
+    """Records the law [B, 1] after a row, and the children [B, K] that it may have."""
     z = probs.expand_logits(law.logits)[:, 0]
     q = jax.nn.softmax(jnp.where(jnp.isnan(z), -jnp.inf, z), axis=-1)
     of_child = jnp.take_along_axis(q, children, axis=1)
-    # Before it is known, a child's share is that of what is left, in the mean.
+    # Before a child is known its share is the mean share of what is left.
     left = 1 - (jnp.cumsum(of_child, axis=1) - of_child)
     squares = jnp.cumsum(of_child**2, axis=1) - of_child**2
     squares = jnp.sum(q**2, axis=1, keepdims=True) - squares
@@ -138,8 +179,8 @@ def open_at(
     )
 
 
-def added(growth: Growth, node: Array | int, longest: int) -> Growth:
-    """With node `node` at the place that is likeliest to be come to and accepted."""
+def add_node(growth: Growth, node: Array | int, longest: int) -> Growth:
+    """Adds node `node` at the place that is most likely to be reached and accepted."""
     rows, most = jnp.arange(len(growth.nth)), growth.children.shape[-1]
     nth = jnp.minimum(growth.nth, most - 1)[..., None]
     hoped = jnp.take_along_axis(growth.hoped, nth, axis=2)[..., 0]
@@ -160,9 +201,13 @@ def added(growth: Growth, node: Array | int, longest: int) -> Growth:
     )
 
 
-def fed(growth: Growth, node: Array) -> Branches:
-    """How node `node` follows those before it. Its tree is told as one of G tokens for
-    any node: the last of the text, which are a chain, and the nodes up to it."""
+def node_branches(growth: Growth, node: Array) -> Branches:
+    """Returns how node `node` follows those before it, as the last token of a tree of
+    G.
+
+    The tree has the same size for every node: it consists of the last tokens of the
+    text, which are a chain, and the nodes up to this one.
+    """
     size = growth.tokens.shape[1]
     text, index = size - 1 - node, jnp.arange(size)
     row = jnp.maximum(index - text, 0) + 1

@@ -1,14 +1,14 @@
-"""The target guesses ahead of itself, in the call that verifies (Lookahead decoding).
+"""Lookahead decoding: the target guesses ahead in the same call that verifies.
 
 Fu et al. (2024), https://arxiv.org/abs/2402.02057. A window of W columns of N - 1
-tokens is the text ahead as earlier steps guessed it, Jacobi iteration by iteration. The
-target's call on it gives each column one more token and so an n-gram; n-grams are
-remembered in a pool, and those that begin with the last committed token are drafted.
-Window and candidates are one tree of certain tokens: row 0 of the window is a chain, in
-which column j hangs below its j-th token (Figure 3). So a guess that is right is kept,
-too, and the text is the target's whatever is guessed. No model, no weights.
-Axes: B rows, G nodes, N tokens of an n-gram, W columns, C candidates, P n-grams
-remembered, L buffer.
+tokens holds the text ahead, as guessed by earlier steps in Jacobi iterations. The
+target's call on it gives each column one more token, and so an n-gram. The n-grams are
+stored in a pool, and those that begin with the last committed token are drafted. Window
+and candidates form one tree of certain tokens: row 0 of the window is a chain, and
+column j hangs below its j-th token (Figure 3). A guess that is right is therefore kept
+too, and the text is the target's, whatever is guessed. There is no draft model and
+there are no weights. Axes: B rows, G nodes, N tokens of an n-gram, W columns, C
+candidates, P n-grams in the pool, L buffer.
 """
 
 from typing import NamedTuple
@@ -21,21 +21,31 @@ from jax import Array
 from specjax import trees
 from specjax.types import Draft, Drafter, Kept, Prompt, Request, State
 
-NONE = -1  # in the place of a token, where no n-gram is
+NONE = -1  # stands for a token where there is no n-gram
 
 
-class Ahead(NamedTuple):
-    """window: [B, N - 1, W], row i of which stands i tokens later. pool: [B, P, N], the
-    latest first."""
+class Guesses(NamedTuple):
+    """The guesses that are carried between steps.
+
+    window: [B, N - 1, W]; row i stands i tokens later.
+    pool: [B, P, N], the latest n-gram first.
+    """
 
     window: Array
     pool: Array
 
 
 def build(gamma: int, tokens: int = 4, pool: int = 512) -> Drafter:
-    """A drafter of trees of at most `gamma` nodes, half of them the window's. tokens:
-    N, of an n-gram. pool: P. Raises ValueError for a gamma below 1, an n-gram below 2
-    tokens or a pool below gamma."""
+    """Returns a drafter of trees of at most `gamma` nodes, half of them the window's.
+
+    Args:
+      gamma: the most nodes.
+      tokens: N, the length of an n-gram.
+      pool: P, the n-grams to remember.
+
+    Raises:
+      ValueError: for gamma below 1, n-grams below 2 tokens or a pool below gamma.
+    """
     if gamma < 1 or tokens < 2 or pool < gamma:
         raise ValueError(
             "lookahead takes gamma of at least 1, n-grams of 2 tokens or more and a"
@@ -47,46 +57,45 @@ def build(gamma: int, tokens: int = 4, pool: int = 512) -> Drafter:
     parent = parents(long, columns, candidates)
     size, depth = len(parent), int(trees.depths(parent).max())
 
-    def init(params: None, prompt: Prompt, slots: int) -> Ahead:
+    def init(params: None, prompt: Prompt, slots: int) -> Guesses:
         del params, slots
         text, length = prompt.tokens, prompt.length[:, None]
         index = jnp.arange(long * columns) % length
         window = jnp.take_along_axis(text, index, axis=1)
-        grams = latest(text, prompt.length, long + 1, pool)
-        return Ahead(window.reshape(-1, long, columns), grams)
+        grams = latest_ngrams(text, prompt.length, long + 1, pool)
+        return Guesses(window.reshape(-1, long, columns), grams)
 
     def draft(key: Array, params: None, request: Request, state: State) -> tuple:
         del key, params, request
         window, known = state.draft_cache
-        # As many as may have ended in what the last step committed.
-        own = latest(state.tokens, state.length, long + 1, depth + 1)
-        known = remembered(known, own)
+        # As many n-grams as the last step may have completed.
+        own = latest_ngrams(state.tokens, state.length, long + 1, depth + 1)
+        known = remember(known, own)
         last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)
-        found, count = begun_with(known, last, candidates)
+        found, count = find_beginning(known, last, candidates)
         flat = (x.reshape(len(x), -1) for x in (window, found))
         drafted = jnp.concatenate([*flat], axis=1)
         num = long * (columns + count)
         nodes = jnp.minimum(num, state.budget)
-        above = merged(drafted, parent)
-        return Draft(drafted, nodes, None, above), Ahead(window, known)
+        above = merge_siblings(drafted, parent)
+        return Draft(drafted, nodes, None, above), Guesses(window, known)
 
-    def observe(params: None, cache: Ahead, kept: Kept) -> Ahead:
+    def observe(params: None, cache: Guesses, kept: Kept) -> Guesses:
         del params
         first = 1 + (long - 1) * columns  # the row of the call on the window's last row
         logits = kept.law.logits[:, first : first + columns]
         new = jnp.argmax(logits, axis=-1).astype(jnp.int32)[:, None]
         whole = jnp.concatenate([cache.window, new], axis=1)
-        pool = remembered(cache.pool, whole.swapaxes(1, 2))
-        # One token on is one row on, each further one a column.
+        pool = remember(cache.pool, whole.swapaxes(1, 2))
+        # The first committed token moves on by one row, each further one by a column.
         on = (jnp.arange(columns) + kept.count[:, None]) % columns
-        return Ahead(jnp.take_along_axis(whole[:, 1:], on[:, None], axis=2), pool)
+        return Guesses(jnp.take_along_axis(whole[:, 1:], on[:, None], axis=2), pool)
 
-    limits = dict(siblings="certain", depth=depth, observe=observe)
-    return Drafter(init, draft, size, **limits)
+    return Drafter(init, draft, size, siblings="certain", depth=depth, observe=observe)
 
 
 def parents(long: int, columns: int, candidates: int) -> np.ndarray:
-    """The window row by row, then the candidates, of `long` tokens each."""
+    """Returns the parents of the window's rows, then of candidates of `long` tokens."""
     window = [*range(-1, columns - 1), *range((long - 1) * columns)]
     first = long * columns
     starts = np.arange(candidates)[:, None] * long + first - 1
@@ -95,9 +104,11 @@ def parents(long: int, columns: int, candidates: int) -> np.ndarray:
     return np.concatenate([window, chains.reshape(-1)]).astype(np.int32)
 
 
-def merged(tokens: Array, parent: np.ndarray) -> Array:
-    """The parents [B, G] by which nodes of the same path have the same children, those
-    of the first: a verifier follows no other of equal siblings."""
+def merge_siblings(tokens: Array, parent: np.ndarray) -> Array:
+    """Returns parents [B, G] such that equal siblings share the first one's children.
+
+    A verifier follows only the first of equal siblings.
+    """
     depth = trees.depths(parent)
     alike = (tokens[:, :, None] == tokens[:, None]) & (depth[:, None] == depth)
     same = jnp.ones_like(alike)
@@ -113,18 +124,23 @@ def merged(tokens: Array, parent: np.ndarray) -> Array:
     return jnp.where(parent < 0, trees.ROOT, first[:, np.maximum(parent, 0)])
 
 
-def latest(text: Array, length: Array, size: int, count: int) -> Array:
-    """The last `count` n-grams of each row of text [B, L], the latest first, [B, count,
-    size]; `NONE` where a row has fewer."""
+def latest_ngrams(text: Array, length: Array, size: int, count: int) -> Array:
+    """Returns the last `count` n-grams of text [B, L], the latest first: [B, count,
+    size].
+
+    An n-gram that a row does not have is `NONE`.
+    """
     begin = length[:, None] - size - jnp.arange(count)
     index = begin[..., None] + jnp.arange(size)
     grams = jax.vmap(lambda row, at: row[jnp.maximum(at, 0)])(text, index)
     return jnp.where(begin[..., None] >= 0, grams, NONE)
 
 
-def remembered(pool: Array, grams: Array) -> Array:
-    """The pool [B, P, N] with n-grams [B, C, N] before it, each once, at its first
-    place; what has no room is forgotten."""
+def remember(pool: Array, grams: Array) -> Array:
+    """Returns the pool [B, P, N] with n-grams [B, C, N] put before it.
+
+    Each n-gram stays once, at its first place; those without room are dropped.
+    """
     whole = jnp.concatenate([grams, pool], axis=1)
     count = grams.shape[1]
     same = (whole[:, :, None] == grams[:, None]).all(-1)  # [B, C + P, C]
@@ -135,11 +151,14 @@ def remembered(pool: Array, grams: Array) -> Array:
     return jnp.take_along_axis(whole, order[..., None], axis=1)[:, : pool.shape[1]]
 
 
-def begun_with(pool: Array, last: Array, count: int) -> tuple[Array, Array]:
-    """What follows a row's last token [B, 1] in the latest n-grams that begin with it,
-    [B, count, N - 1], and how many there are [B]."""
+def find_beginning(pool: Array, last: Array, count: int) -> tuple[Array, Array]:
+    """Returns what follows a row's last token [B, 1] in the latest n-grams that begin
+    with it.
+
+    The result is [B, count, N - 1] and the number of such n-grams [B].
+    """
     match = pool[..., 0] == last
     order = jnp.argsort(~match, axis=1, stable=True)[:, :count]
     found = jnp.take_along_axis(pool, order[..., None], axis=1)[..., 1:]
-    found = jnp.maximum(found, 0)  # of those that are none, any
+    found = jnp.maximum(found, 0)  # entries beyond the count are any ids
     return found, jnp.minimum(match.sum(1, dtype=jnp.int32), count)

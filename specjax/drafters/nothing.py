@@ -1,10 +1,9 @@
-"""Drafts no token: the step is then plain autoregression.
+"""A drafter of no tokens: the step is then plain autoregression.
 
 With `build(gamma)` the target is still called on gamma + 1 tokens, of which one counts:
-the baseline of a speculative run's own shape. A call rounds by its number of rows, so
-that this text, and not that of calls of one row, is what a greedy run must repeat to
-the last token (`specjax microscope`).
-Axes: B rows, G = gamma.
+a baseline with the shape of a speculative run. A call rounds differently for each
+number of rows, so this text, and not that of calls on one row, is what a greedy run
+must repeat to the last token (`specjax microscope`). Axes: B rows, G = gamma.
 """
 
 import jax.numpy as jnp
@@ -13,14 +12,16 @@ from specjax.types import Draft, Drafter
 
 
 def no_cache(params, prompt, slots) -> tuple:
-    """The `init` of every drafter that keeps nothing."""
+    """Returns the empty cache; the `init` of every drafter that stores nothing."""
     del params, prompt, slots
     return ()
 
 
 def build(gamma: int) -> Drafter:
-    """A drafter of `gamma` slots, `num` 0 of them real; 0 slots are `nothing`'s. Raises
-    ValueError if gamma < 0."""
+    """Returns a drafter of `gamma` slots of which none is real; 0 slots for `nothing`.
+
+    Raises ValueError if gamma < 0.
+    """
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
 

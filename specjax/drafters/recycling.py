@@ -1,10 +1,10 @@
-"""Drafts what the target last held likely after each id: its own outputs, used again.
+"""Token recycling: drafts what the target last found probable after each id.
 
-Token recycling (Luo et al. 2024, https://arxiv.org/abs/2408.08696): a table of the K
-likeliest successors of each id, as the target last saw them in this text, be it after
-tokens that were rejected; a tree of them is drafted, whose shape is given, or a chain
-of the likeliest. Successors in the prompt begin it. A table holds V K int32 for each
-row of the batch: 49,152 ids and K = 8 are 1.5 MiB. The draft is certain (law None).
+Luo et al. (2024), https://arxiv.org/abs/2408.08696. A table holds the K most probable
+successors of each id, as the target last computed them in this text, even after tokens
+that were rejected. The draft is a tree of them with a given shape, or a chain of the
+most probable. The table starts with the successors in the prompt. It takes V K int32
+per row of the batch: 49,152 ids and K = 8 are 1.5 MiB. The draft is certain (law None).
 Axes: B rows, T tokens in a call, G nodes, K successors, V vocabulary.
 """
 
@@ -22,9 +22,11 @@ NONE = -1  # no successor was seen
 
 
 def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafter:
-    """Drafts `gamma` tokens: a chain, or a tree of nodes with these parents, see
-    `specjax.trees`. Raises ValueError if gamma < 1, for what is no tree, or not of so
-    many nodes."""
+    """Returns a drafter of `gamma` tokens: a chain, or a tree with the given parents.
+
+    parent: see `specjax.trees`. Raises ValueError if gamma < 1, or unless `parent` is a
+    tree of gamma nodes.
+    """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1; got {gamma}")
     above = tuple(range(-1, gamma - 1)) if parent is None else tuple(parent)
@@ -41,7 +43,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
         live = jnp.arange(tokens.shape[1]) < prompt.length[:, None] - 1
         table = jnp.full((batch, vocab, most), NONE, jnp.int32)
         first = jnp.full((*tokens.shape, most), NONE, jnp.int32).at[..., 0].set(after)
-        return replaced(table, tokens, first, live)
+        return update_table(table, tokens, first, live)
 
     def draft(
         key: Array, params, request: Request, state: State
@@ -55,7 +57,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
             nodes.append(jnp.where(before < 0, NONE, after))
         tokens = jnp.stack(nodes[1:], axis=1)
         known, num = tokens >= 0, jnp.minimum(state.budget, gamma)
-        tokens = jnp.maximum(tokens, 0)  # of a tree, where nothing is known, any id
+        tokens = jnp.maximum(tokens, 0)  # unknown nodes of a tree may be any id
         if parent is None:
             num = jnp.minimum(num, jnp.sum(jnp.cumprod(known, axis=1), axis=1))
             return Draft(tokens, num.astype(jnp.int32), None), table
@@ -66,7 +68,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
         del params
         likely = jax.lax.top_k(kept.law.logits, most)[1].astype(jnp.int32)
         live = jnp.arange(kept.tokens.shape[1]) <= kept.num[:, None]
-        return replaced(table, kept.tokens, likely, live)
+        return update_table(table, kept.tokens, likely, live)
 
     limits = dict(vocab=vocab, observe=observe)
     if parent is not None:
@@ -74,9 +76,12 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
     return Drafter(init, draft, gamma, **limits)
 
 
-def replaced(table: Array, ids: Array, after: Array, live: Array) -> Array:
-    """The table [B, V, K] with `after` [B, T, K] for the ids [B, T] that are `live`; of
-    an id that is there twice, the later."""
+def update_table(table: Array, ids: Array, after: Array, live: Array) -> Array:
+    """Returns the table [B, V, K] with `after` [B, T, K] for the ids [B, T] that are
+    `live`.
+
+    Of an id that occurs twice, the later counts.
+    """
     index = jnp.arange(ids.shape[1])
     later = (ids[:, :, None] == ids[:, None, :]) & live[:, None, :]
     last = live & ~(later & (index > index[:, None])).any(-1)

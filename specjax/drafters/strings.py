@@ -1,13 +1,14 @@
-"""A draft with another tokenizer: it writes in its own ids, and its text is read anew.
+"""A draft with another tokenizer writes in its own ids, and its text is tokenized
+again.
 
-String-level exact match (SLEM) of Timor et al. (ICML 2025),
-https://arxiv.org/abs/2502.05202: what the draft wrote becomes text, the target's
-tokenizer cuts it, behind the last tokens that were kept, and the target keeps what it
-says itself. Here the draft says its likeliest id, at any temperature, so that a draft
-is certain (law None) and a function of the text: whatever a tokenizer makes of it,
-decoding is exact. Tokenizers are on the host, which is asked once a step. The text
-that was kept is read as `drafters.intersection` reads it.
-Axes: B rows, G = gamma, N tokens that a draft follows.
+This is string-level exact match (SLEM) of Timor et al. (ICML 2025),
+https://arxiv.org/abs/2502.05202. What the draft wrote becomes text, the target's
+tokenizer cuts it, together with the last tokens that were kept, and the target keeps
+what it would write itself. The draft takes its most probable id at any temperature, so
+a draft is certain (law None) and a function of the text. Decoding is therefore exact,
+whatever the tokenizers return. Tokenizers run on the host, which is called once per
+step. The kept text is read like in `drafters.intersection`. Axes: B rows, G = gamma, N
+tokens that a draft follows.
 """
 
 from collections.abc import Callable
@@ -19,36 +20,48 @@ from jax import Array
 
 from specjax import chunks
 from specjax.drafters.autoregressive import after_prompt, catch_up
-from specjax.drafters.intersection import Told, held, told
+from specjax.drafters.intersection import (
+    TargetVocabCache,
+    in_target_vocab,
+    limit_to_room,
+)
 from specjax.drafters.ngram import last_tokens
 from specjax.types import Draft, Drafter, Model, Request, State
 
-BEHIND = 8  # tokens before a draft that are cut with it, as they may change how
+BEHIND = 8  # tokens before a draft that are tokenized with it, as they may change it
 
 
 def build(
     model: Model, gamma: int, vocab: int, stretch: int, respelled: Callable
 ) -> Drafter:
-    """A drafter of at most `gamma` tokens of a target with `vocab` ids, by as many of
-    the ids of `model`, with the parameters of `Spelling.params`. stretch: see
-    `intersection.told`. respelled: (behind [B, N], said [B, G]) -> (tokens [B, G],
-    num [B]), on the host, as `tokenizers.respelled` has it. Raises ValueError if
-    gamma < 1, or more than the model's caches take back."""
+    """Returns a drafter of at most `gamma` tokens, by as many ids of the draft `model`.
+
+    Args:
+      model: the draft, with the parameters of `Spelling.params`.
+      gamma: the most tokens of a draft.
+      vocab: the number of the target's ids.
+      stretch: see `intersection.in_target_vocab`.
+      respelled: (behind [B, N], said [B, G]) -> (tokens [B, G], num [B]), on the host,
+        see `tokenizers.respelled`.
+
+    Raises:
+      ValueError: if gamma < 1, or is more than the model's caches can take back.
+    """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for strings; got {gamma}")
-    reader = told(model, vocab, stretch)
+    reader = in_target_vocab(model, vocab, stretch)
     chunks.check_room(reader, gamma, "draft")
 
     def draft(
         key: Array, params: Any, request: Request, state: State
-    ) -> tuple[Draft, Told]:
+    ) -> tuple[Draft, TargetVocabCache]:
         del key, request
 
         def likeliest(features: Array) -> Array:
             logits = model.readout(params["model"], features)
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 
-        # What was kept of the last draft was never read in the draft's own ids.
+        # The kept part of the last draft has not been read in the draft's own ids.
         features, cache = catch_up(reader, params, state, gamma + 1)
         end = jnp.take_along_axis(cache.ends, state.length[:, None], axis=1)[:, 0]
 
@@ -65,7 +78,7 @@ def build(
         shapes = [jax.ShapeDtypeStruct(x.shape, jnp.int32) for x in (said, end)]
         tokens, num = jax.pure_callback(respelled, tuple(shapes), behind, said)
         num = jnp.minimum(num, state.budget)
-        return Draft(tokens, num, None), Told(own, cache.ends)
+        return Draft(tokens, num, None), TargetVocabCache(own, cache.ends)
 
     drafter = Drafter(after_prompt(reader), draft, gamma, vocab)
-    return held(drafter, model, stretch)
+    return limit_to_room(drafter, model, stretch)

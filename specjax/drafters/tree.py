@@ -1,10 +1,10 @@
-"""A smaller model drafts a tree: a call of M_q for each of its levels.
+"""A smaller model drafts a tree, with one call of M_q for each level.
 
-The children of a node are drawn without replacement: the ids whose log q + g are the
-largest, for Gumbel variables g, are so in that order (Kool et al. 2019,
+The children of a node are drawn without replacement: they are the ids with the largest
+log q + g for Gumbel variables g, in that order (Kool et al. 2019,
 https://arxiv.org/abs/1903.06059). Where the law keeps fewer ids than there are children
-to draw, as at temperature 0, the others are those of the next largest logits.
-Axes: B rows, T nodes of a call, M nodes fed so far, G nodes, V vocabulary.
+to draw, as at temperature 0, the ids with the next largest logits follow. Axes: B rows,
+T nodes of a call, M nodes fed so far, G nodes, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,15 @@ WITH, WITHOUT = "with", "without"
 
 
 class Level(NamedTuple):
-    """The nodes at one depth. above [n]: of each, its parent's place among the rows
-    that have laws, `rank` [n] of them it is the child, of at most `most`. nodes [n],
-    laws: which nodes these are, and whose the rows are, of the whole tree. fed [T]:
-    which of them have children. tree: how those follow what was fed, of one row."""
+    """The nodes at one depth.
+
+    above: [n], the index of each node's parent among the rows that have laws.
+    rank: [n], which child of that parent it is, of at most `most`.
+    nodes, laws: the indices in the whole tree of these nodes, and of the rows with
+      laws.
+    fed: [T], which of these nodes have children.
+    tree: how those follow what was fed before, for one row of the batch.
+    """
 
     above: np.ndarray
     rank: np.ndarray
@@ -38,15 +43,18 @@ class Level(NamedTuple):
 
 
 def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Drafter:
-    """A drafter of the tree whose nodes have these parents, see `specjax.trees`, level
-    by level. siblings: drawn "without" replacement or "with" it. Raises ValueError for
-    what is no tree or not in that order, or more nodes than the model's caches take
-    back."""
+    """Returns a drafter of the tree with these parents in level order, see
+    `specjax.trees`.
+
+    siblings: drawn "without" replacement or "with" it. Raises ValueError for parents
+    that are no tree or not in level order, or more nodes than the model's caches can
+    take back.
+    """
     trees.check(parent)
     if siblings not in (WITH, WITHOUT):
         raise ValueError(f"siblings are drawn 'with' or 'without'; got {siblings!r}")
     chunks.check_room(model, len(parent), "draft")
-    levels, size = levels_of(parent), len(parent)
+    levels, size = build_levels(parent), len(parent)
     above = jnp.array(parent, jnp.int32)
 
     def draft(key: Array, params, request: Request, state: State) -> tuple:
@@ -71,17 +79,25 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
                 features, cache = model.apply(params, block, start, cache, tree)
                 fed += level.fed.size
         joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *laws)
-        num = within(model, state, size, len(levels))
+        num = node_budget(model, state, size, len(levels))
         tokens = jnp.concatenate(tokens, axis=1)
         joined = probs.with_shared(joined, law.logits)
         return Draft(tokens, num, joined, jnp.broadcast_to(above, tokens.shape)), cache
 
-    limits = model.vocab, model.shapes, model.slots
-    return Drafter(after_prompt(model), draft, size, *limits, siblings, len(levels))
+    return Drafter(
+        after_prompt(model),
+        draft,
+        size,
+        vocab=model.vocab,
+        shapes=model.shapes,
+        slots=model.slots,
+        siblings=siblings,
+        depth=len(levels),
+    )
 
 
 def slots(level: Level, siblings: str) -> np.ndarray:
-    """Returns the slots that name the noise of a level's draws: no two of a tree agree.
+    """Returns the slots that name the noise of a level's draws; all in a tree differ.
 
     Drawn with replacement each node is a draw, whose slot is the node; without it each
     law is, whose slot is the row of the target's call that it follows.
@@ -95,30 +111,36 @@ def independent(key: Array, law: Law, slots: np.ndarray) -> Array:
 
 
 def children(key: Array, law: Law, slots: np.ndarray, most: int) -> Array:
-    """Draws `most` ids without replacement from each of the laws [B, T], by the noise
-    of its slot [T]: [B, T, most] ids in the order drawn."""
+    """Draws `most` ids without replacement from each of the laws [B, T].
+
+    The noise is that of its slot [T]. The result is [B, T, most] ids in the order
+    drawn.
+    """
     noise = keys.gumbels(key, slots, probs.vocab_size(law.logits))
     return probs.sample_distinct(law, noise, most)
 
 
-def within(model: Model, state: State, nodes: int, longest: int) -> Array:
-    """How many of a tree's nodes to draft, [B]: its row's budget, and none where paths
-    of `longest` tokens do not fit the positions that the model knows."""
+def node_budget(model: Model, state: State, nodes: int, longest: int) -> Array:
+    """Returns how many of a tree's nodes to draft, [B].
+
+    It is the row's budget, but 0 where paths of `longest` tokens exceed the positions
+    that the model knows.
+    """
     num = jnp.minimum(state.budget, nodes)
     if model.slots is None:
         return num
     return jnp.where(state.length + longest - 1 <= model.slots, num, 0)
 
 
-def levels_of(parent: Sequence[int]) -> list[Level]:
-    """The levels of a tree. Raises ValueError where its nodes are not in order."""
+def build_levels(parent: Sequence[int]) -> list[Level]:
+    """Returns the levels of a tree; raises ValueError unless nodes are in order."""
     depth = trees.depths(parent)
     if (np.diff(depth) < 0).any():
-        raise ValueError(f"{tuple(parent)} is not in levels: name shorter paths first")
-    paths: list[set[int]] = []  # of each node: itself and those above it
+        raise ValueError(f"{tuple(parent)} is not in levels: put shorter paths first")
+    paths: list[set[int]] = []  # for each node: itself and its ancestors
     for node, above in enumerate(parent):
         paths.append({node} | (set() if above == trees.ROOT else paths[above]))
-    levels, laws, fed = [], [trees.ROOT], []  # laws: whose rows there are
+    levels, laws, fed = [], [trees.ROOT], []  # laws: the nodes with rows of laws
     for each in range(1, depth.max() + 1):
         nodes = np.flatnonzero(depth == each)
         above = [parent[node] for node in nodes]
@@ -127,10 +149,20 @@ def levels_of(parent: Sequence[int]) -> list[Level]:
         own = [int(nodes[i]) for i in inner]
         fed += own
         place = np.array([laws.index(one) for one in above])
-        sizes = place, np.array(rank), max(rank) + 1, nodes, np.array(laws)
+
         sees = np.array([[node in paths[one] for node in fed] for one in own], bool)
         stands = np.array([len(paths[node]) - 1 for node in fed], np.int32)
         tree = Branches(stands[None], sees.reshape(1, len(own), len(fed)))
-        levels.append(Level(*sizes, np.array(inner, int), tree))
+        levels.append(
+            Level(
+                above=place,
+                rank=np.array(rank),
+                most=max(rank) + 1,
+                nodes=nodes,
+                laws=np.array(laws),
+                fed=np.array(inner, int),
+                tree=tree,
+            )
+        )
         laws = own
     return levels

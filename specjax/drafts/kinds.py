@@ -175,7 +175,9 @@ def _tree(
     if grown:
         return grows.build(model(), gamma, grown, longest)
     if best:
-        return best_first.build(model(), gamma, best, longest or gamma, floors)
+        return best_first.build(
+            model(), gamma, width=best, longest=longest or gamma, floors=floors
+        )
     if accept:
         shape = likeliest.build(accept, longest)
     else:

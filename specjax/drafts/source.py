@@ -154,7 +154,7 @@ def common(target: Pretrained, draft: Pretrained) -> Side:
 
 
 def _common(config: Any, vocab: int, stretch: int) -> Model:
-    return intersection.told(checkpoints.build(config), vocab, stretch)
+    return intersection.in_target_vocab(checkpoints.build(config), vocab, stretch)
 
 
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
@@ -168,9 +168,9 @@ def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
     return intersection.spelling(
         list(map(reads.spelled, range(vocab))),
         list(map(writes.spelled, range(draft.model.vocab))),
-        same,
-        list(map(reads.token, range(vocab))),
-        head,
+        same=same,
+        names=list(map(reads.token, range(vocab))),
+        head=head,
     )
 
 
@@ -200,7 +200,9 @@ class Held(NamedTuple):
         drafter = self.make(gamma, draw)
         if not gamma:
             return drafter
-        return intersection.held(drafter, checkpoints.build(self.config), self.stretch)
+        return intersection.limit_to_room(
+            drafter, checkpoints.build(self.config), self.stretch
+        )
 
 
 def of_some_ids(draft: Side) -> Remade:

@@ -309,7 +309,7 @@ def of_shapes(most: int) -> tuple[int, int]:
     many of them two draws have one slot, by arithmetic, however siblings are drawn."""
     shared, every = 0, list(shapes(most))
     for parent in every:
-        levels = tree.levels_of(parent)
+        levels = tree.build_levels(parent)
         for siblings in (tree.WITH, tree.WITHOUT):
             slots = [slot for x in levels for slot in tree.slots(x, siblings).tolist()]
             draws = len(parent) if siblings == tree.WITH else len(set(parent))

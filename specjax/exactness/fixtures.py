@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import policies, probs
-from specjax.drafters.intersection import Spelling, told
+from specjax.drafters.intersection import Spelling, in_target_vocab
 from specjax.models import gpt
 from specjax.types import Law, Model, Policy, Prompt, Reduced, Sampling, Table, Verifier
 
@@ -156,7 +156,7 @@ def _common_law(logits: jax.Array, settings: Sampling) -> Law:
     none = np.zeros(vocab, int)
     known = Spelling(ids, own, none[:, None], none + 1, none[:0]).params(None)
     model = Model(None, None, lambda params, features: features, vocab + 1)
-    said = told(model, vocab, 1).readout(known, logits)
+    said = in_target_vocab(model, vocab, 1).readout(known, logits)
     return probs.standardize(said, settings)
 
 

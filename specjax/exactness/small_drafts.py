@@ -54,17 +54,18 @@ def spelled(size: int) -> intersection.Spelling:
     word = [i.to_bytes(2) for i in range(size)]
     after = word[1:] + word[:1]
     read = [after[i] if i % 3 else word[i] + after[i] for i in range(size)]
-    return intersection.spelling(read, word, {}, [None] * size, head=[1])
+    names = [None] * size
+    return intersection.spelling(read, word, same={}, names=names, head=[1])
 
 
 def of_other_ids(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     """Returns a drafter of the ids that both have, by `spelled`."""
     drafter = autoregressive.build(in_ids_of_target(model), gamma, draw)
-    return intersection.held(drafter, model, STRETCH)
+    return intersection.limit_to_room(drafter, model, STRETCH)
 
 
 def in_ids_of_target(model: Model) -> Model:
-    return intersection.told(model, model.vocab, STRETCH)
+    return intersection.in_target_vocab(model, model.vocab, STRETCH)
 
 
 def by_strings(model: Model, gamma: int, respelled: Callable | None = None) -> Drafter:

@@ -188,7 +188,9 @@ def test_a_store_is_searched_for_the_longest_match():
     expected = [[5], [4], [], [], [1, 1, 3], [8, 4, 1]]
     assert drafted(drafter, state_of(texts), store)[0] == expected
     unknown = datastore.last_tokens(jnp.array([6]), jnp.int32(1))
-    _, num, matched = jax.jit(datastore.stored, static_argnums=2)(store, unknown, 3)
+    _, num, matched = jax.jit(datastore.find_continuation, static_argnums=2)(
+        store, unknown, 3
+    )
     assert (int(num), int(matched)) == (0, 0)
 
 
@@ -203,10 +205,13 @@ def test_bisection_finds_what_a_search_of_every_place_does():
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 3, n).tolist() for n in (40, 1, 25)]
     store = datastore.index(texts)
-    flat, found = np.asarray(store.tokens), jax.jit(datastore.stored, static_argnums=2)
+    flat, found = (
+        np.asarray(store.tokens),
+        jax.jit(datastore.find_continuation, static_argnums=2),
+    )
     few = datastore.index([[1, 2, 3, 4]])
     for edge, before in ((np.iinfo(np.int32).max, 5), (-3, 0)):  # after all, before all
-        assert datastore.bisected(few, jnp.full(16, edge)) == before
+        assert datastore.count_before(few, jnp.full(16, edge)) == before
     for _ in range(50):
         text = rng.integers(0, 3, 20)
         end = datastore.last_tokens(jnp.array(text), jnp.int32(20))

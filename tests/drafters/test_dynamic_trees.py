@@ -52,7 +52,9 @@ def kept(shares: list) -> list:
 @pytest.mark.parametrize("floors", [(), FLOORS])
 def test_the_best_of_what_a_beam_extends(floors):
     """With no floor the probability of a path alone."""
-    drafter = best_first.build(WORLD.draft, NODES, 2, LONGEST, floors)
+    drafter = best_first.build(
+        WORLD.draft, NODES, width=2, longest=LONGEST, floors=floors
+    )
     for tokens, parents, text in rows_of(drafted(drafter)):
         beam, every = [((), 1.0)], []
         for _ in range(LONGEST):
@@ -74,7 +76,7 @@ def test_the_best_of_what_a_beam_extends(floors):
 
 
 def by_likeliest(model):
-    return best_first.build(model, NODES, 2, LONGEST)
+    return best_first.build(model, NODES, width=2, longest=LONGEST)
 
 
 def by_hand(model):
@@ -143,6 +145,6 @@ def test_a_copy_lies_beside_the_chain_where_there_is_one():
 
 
 def test_there_are_no_more_nodes_than_a_tree_has_places():
-    assert best_first.build(WORLD.draft, 9, 2, 2).gamma == 6
+    assert best_first.build(WORLD.draft, 9, width=2, longest=2).gamma == 6
     assert grown.build(WORLD.draft, 9, (0.5, 0.5), 2).gamma == 6
     assert grown.build(WORLD.draft, 9, (0.5,), 2).gamma == 2

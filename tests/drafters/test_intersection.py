@@ -29,8 +29,8 @@ PARENT = (-1, -1, 0, 0, 2)
 
 def branching(world, gamma: int):
     """A tree, by the same draft."""
-    model = intersection.told(world.draft, vocab(world), 2)
-    return intersection.held(tree.build(model, PARENT), world.draft, 2)
+    model = intersection.in_target_vocab(world.draft, vocab(world), 2)
+    return intersection.limit_to_room(tree.build(model, PARENT), world.draft, 2)
 
 
 def drafts(make, world, rule=None) -> list[Drafted]:
@@ -94,11 +94,11 @@ def test_a_draft_has_room_for_its_stretch_and_its_own_slots():
 
     def draft(*asked):
         num = jnp.full(rows.size, gamma)
-        return Draft(None, num, None), intersection.Told(None, ends)
+        return Draft(None, num, None), intersection.TargetVocabCache(None, ends)
 
     for slots, num in ((None, [4, 0]), (9, [0, 0]), (11, [4, 0])):
         model = SHORT.draft._replace(slots=slots)
-        held = intersection.held(Drafter(None, draft, gamma), model, 2)
+        held = intersection.limit_to_room(Drafter(None, draft, gamma), model, 2)
         assert held.draft(None, None, None, state)[0].num.tolist() == num
 
 
@@ -106,7 +106,7 @@ def test_tokens_are_cut_at_the_longest_pieces():
     draft = [None, b"a", b"b", b"ab", b"c", b"abc", b"a"]  # the second "a" is the piece
     target = [None, b"ab", b"abab", b"x", b"bxc", b"a", None, b"a" * 10, None]
     names = ["<s>", *[None] * 5, "<ab>", None, None]
-    known = intersection.spelling(target, draft, {0: 0}, names, [4])
+    known = intersection.spelling(target, draft, same={0: 0}, names=names, head=[4])
     read = [row[:n].tolist() for row, n in zip(known.pieces, known.count, strict=True)]
     assert read == [[0], [3], [3, 3], [0], [2, 4], [6], [3], [6] * 8, [0]]
     assert known.ids.tolist() == [0, 1, 5] and known.own.tolist() == [0, 3, 6]

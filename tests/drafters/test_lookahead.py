@@ -74,16 +74,16 @@ def test_a_columns_next_token_is_the_targets_after_its_path():
 def test_equal_paths_are_one():
     parent = np.array([-1, 0, -1, 2, -1, 4, 5])
     tokens = jnp.array([[7, 8, 7, 9, 7, 9, 1], [7, 8, 6, 8, 6, 8, 8]])
-    above = lookahead.merged(tokens, parent)
+    above = lookahead.merge_siblings(tokens, parent)
     assert above.tolist() == [[-1, 0, -1, 0, -1, 0, 3], [-1, 0, -1, 2, -1, 2, 3]]
 
 
 def test_the_pool_keeps_each_once_and_the_latest():
     pool = jnp.array([[[1, 2], [3, 4], [5, 6], [-1, -1]]])
     grams = jnp.array([[[3, 4], [7, 8], [3, 4]]])
-    after = lookahead.remembered(pool, grams)
+    after = lookahead.remember(pool, grams)
     assert after.tolist() == [[[3, 4], [7, 8], [1, 2], [5, 6]]]
-    assert lookahead.latest(pool[..., 0], jnp.array([3]), 2, 3).tolist() == [
+    assert lookahead.latest_ngrams(pool[..., 0], jnp.array([3]), 2, 3).tolist() == [
         [[3, 5], [1, 3], [-1, -1]]
     ]
 
@@ -93,8 +93,8 @@ def test_of_a_large_pool_the_latest_come_first():
     grams = np.stack([np.full(200, 3), np.arange(200)], axis=1)
     grams[::2, 0] = 5
     last = jnp.array([[3]])
-    found, count = lookahead.begun_with(jnp.array(grams)[None], last, 4)
+    found, count = lookahead.find_beginning(jnp.array(grams)[None], last, 4)
     assert found[0, :, 0].tolist() == [1, 3, 5, 7] and count.tolist() == [4]
     held = np.where(grams[:, :1] == 5, lookahead.NONE, grams)
-    after = lookahead.remembered(jnp.array(held)[None], jnp.array([[[8, 9]]]))[0]
+    after = lookahead.remember(jnp.array(held)[None], jnp.array([[[8, 9]]]))[0]
     assert after[:4].tolist() == [[8, 9], [3, 1], [3, 3], [3, 5]]

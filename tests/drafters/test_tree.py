@@ -136,7 +136,7 @@ def test_a_budget_and_positions_cut_a_tree():
 
 
 def test_levels_name_rows_and_ranks():
-    first, second, third = tree.levels_of(PARENT)
+    first, second, third = tree.build_levels(PARENT)
     assert first.rank.tolist() == [0, 1, 2] and first.fed.tolist() == [0, 1]
     assert second.above.tolist() == [0, 0, 1] and second.fed.tolist() == [0]
     assert third.above.tolist() == [0, 0] and not third.fed.size
@@ -149,7 +149,7 @@ def test_levels_name_rows_and_ranks():
 def test_no_two_draws_of_a_tree_have_the_same_slot(siblings):
     """Where levels narrow and widen: by the tree's rows, not by what was fed so far."""
     for parent in [PARENT, (-1, -1, 0, 0, 2, 4), (-1, -1, 0, 0, 1, 1, 2), (-1, -1, 1)]:
-        levels = tree.levels_of(parent)
+        levels = tree.build_levels(parent)
         slots = [slot for x in levels for slot in tree.slots(x, siblings).tolist()]
         draws = len(parent) if siblings == "with" else len(set(parent))
         assert len(slots) == len(set(slots)) == draws

@@ -120,7 +120,7 @@ def recycled(world: World, gamma: int) -> Drafter:
 
 
 def of_rank(model: Model, gamma: int) -> Drafter:
-    return best_first.build(model, 2 * gamma, 2, gamma + 1)
+    return best_first.build(model, 2 * gamma, width=2, longest=gamma + 1)
 
 
 CASES = (
