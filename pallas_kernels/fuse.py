@@ -56,7 +56,7 @@ class Fused(NamedTuple):
 
     law: (logits [B, ..., V], Sampling) -> Law, for `Verifier.law`.
     verify: for `Verifier.verify`.
-    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for `rollout.drawn_by`.
+    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for `rollout.draw_with`.
     """
 
     law: Callable

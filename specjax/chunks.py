@@ -1,8 +1,8 @@
-"""Long prompts in bounded memory: a call on many tokens is worked off in portions.
+"""Long prompts in bounded memory: a call on many tokens is split into portions.
 
-Attention holds a score for each pair of a call's tokens and the slots they see, so that
-a prompt of T tokens at once needs T^2 of them; in portions of P it needs P T.
-Axes: B rows, T tokens in one call, P tokens of a portion, D features.
+Attention holds a score for each pair of a call's tokens and the slots that they see: a
+prompt of T tokens in one call needs T^2 of them, in portions of P only P T. Axes: B
+rows, T tokens in one call, P tokens of a portion, D features.
 """
 
 import jax
@@ -11,16 +11,19 @@ from jax import Array
 
 from specjax.types import Branches, Model, Prompt
 
-TOKENS = 512  # of a portion, unless another number is asked for
+TOKENS = 512  # the default number of tokens of a portion
 
 
 def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
-    """The cache after a right-padded prompt, of which at most so many tokens of a row
-    are read at once. What a pad wrote is stale: written over before it is read. But a
-    cache that keeps only what is still seen has room for the pads of one portion, so
-    that there a row is left as it is by the portions that begin after its end. The last
-    token is read by a step anyway: of a prompt of no other, as an encoder-decoder's
-    start token, nothing is read here."""
+    """Returns the cache after a right-padded prompt, read in portions of `tokens` per
+    row.
+
+    What a pad writes is stale: it is overwritten before it is read. A cache that stores
+    only what is still seen, however, has room for the pads of one portion only; there a
+    row is left unchanged by the portions that begin after its end. The last token is
+    read by a step anyway, so a prompt of one token, such as an encoder-decoder's start
+    token, is not read here.
+    """
     if prompt.tokens.shape[1] == 1:
         return cache
     tokens = min(tokens, model.portion or tokens)
@@ -28,22 +31,24 @@ def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
     def apply(params, part: Array, at: Array, cache, branches=None):
         features, after = model.apply(params, part, at, cache)
 
-        def kept(new: Array, old: Array) -> Array:
+        def keep_finished(new: Array, old: Array) -> Array:
             going = (at < prompt.length).reshape(-1, *[1] * (new.ndim - 1))
             return jnp.where(going, new, old)
 
-        return features, jax.tree.map(kept, after, cache)
+        return features, jax.tree.map(keep_finished, after, cache)
 
     reader = model if model.portion is None else model._replace(apply=apply)
     zero = jnp.zeros_like(prompt.length)
-    return in_chunks(reader, tokens).apply(params, prompt.tokens, zero, cache)[1]
+    return read_in_portions(reader, tokens).apply(params, prompt.tokens, zero, cache)[1]
 
 
 def check_room(model: Model, gamma: int, side: str) -> None:
-    """Refuses drafts that a cache of the last tokens could not take back. A step writes
-    gamma + 1 tokens, of which the next may take back all but one; a ring has room for
-    `Model.portion` of those beside what is still seen. Raises ValueError, in one
-    line, which names the fix."""
+    """Raises ValueError for drafts that a cache of the last tokens could not take back.
+
+    A step writes gamma + 1 tokens, of which the next may take back all but one. A ring
+    buffer has room for `Model.portion` of those besides what is still seen. The message
+    is one line and names the remedy.
+    """
     if model.portion is not None and gamma + 1 > model.portion:
         raise ValueError(
             f"gamma = {gamma} writes {gamma + 1} tokens a step and the {side}'s layers"
@@ -52,11 +57,13 @@ def check_room(model: Model, gamma: int, side: str) -> None:
         )
 
 
-def in_chunks(model: Model, tokens: int = TOKENS) -> Model:
-    """The same model, which reads at most so many tokens of a row at once. Calls of no
-    more than that, such as steps, are as they were. A call without a cache is too: its
-    tokens see each other alone. Raises ValueError for portions of less than one token;
-    in a call, a tree of more than one portion."""
+def read_in_portions(model: Model, tokens: int = TOKENS) -> Model:
+    """Returns the same model, which reads at most `tokens` tokens of a row at once.
+
+    Calls on no more than that, such as steps, are unchanged. So is a call without a
+    cache, whose tokens see only each other. Raises ValueError for portions of less than
+    one token; a call raises it for a tree of more than one portion.
+    """
     if tokens < 1:
         raise ValueError(f"portions of {tokens} tokens: take 1 or more")
 
@@ -83,7 +90,7 @@ def in_chunks(model: Model, tokens: int = TOKENS) -> Model:
         features = features.swapaxes(0, 1).reshape(len(text), whole, -1)
         if not rest.size:
             return features, cache
-        # Never filled up with pads: those could lie beyond the cache's last slot.
+        # The rest is not padded: pads could lie beyond the cache's last slot.
         after, cache = model.apply(params, rest, at, cache)
         return jnp.concatenate([features, after], axis=1), cache
 
@@ -91,7 +98,7 @@ def in_chunks(model: Model, tokens: int = TOKENS) -> Model:
 
 
 def divide(text: Array, tokens: int) -> tuple[Array, Array]:
-    """Whole portions [T // P, B, P] of a text [B, T], and the rest of it."""
+    """Returns the whole portions [T // P, B, P] of a text [B, T], and the rest."""
     whole = text.shape[1] // tokens * tokens
     parts = text[:, :whole].reshape(len(text), -1, tokens).swapaxes(0, 1)
     return parts, text[:, whole:]

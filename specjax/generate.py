@@ -15,7 +15,7 @@ from jax import Array
 from specjax import chunks, finite
 from specjax.inputs import check
 from specjax.runtime import hosts
-from specjax.step import Decoder, build_step, finished
+from specjax.step import Decoder, build_step, has_ended
 from specjax.types import Info, Model, Params, Prompt, Request, State
 
 
@@ -32,8 +32,14 @@ class Counts(NamedTuple):
 
 
 class Output(NamedTuple):
-    """tokens [B, L]: prompt, then output, then 0; length [B]; counts [B]. logprob [B]:
-    the sum of `Info.logprob` over the output, None where it was not asked for."""
+    """The texts of a run.
+
+    tokens: [B, L], prompt, then output, then 0.
+    length: [B].
+    counts: [B].
+    logprob: [B], the sum of `Info.logprob` over the output, None unless it was
+      measured.
+    """
 
     tokens: Array
     length: Array
@@ -44,9 +50,10 @@ class Output(NamedTuple):
 def build(decoder: Decoder, slots: int) -> Callable[[Params, Prompt, Request], Output]:
     """Returns `generate(params, prompt, request) -> Output`, with a buffer of `slots`.
 
-    One compilation a shape. Raises ValueError for bad input before any compute, see
-    `check`; and FloatingPointError, naming row and step, for logits that are no law,
-    see `specjax.finite`. `build_loop` under a caller's own jit does neither.
+    It compiles once per shape. It raises ValueError for bad input before any compute,
+    see `check`, and FloatingPointError, with row and step, for logits that are not
+    finite, see `specjax.finite`. `build_loop`, for use under a caller's own jit, does
+    neither.
     """
     guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     loop = jax.jit(build_loop(guarded, slots))
@@ -61,14 +68,14 @@ def build(decoder: Decoder, slots: int) -> Callable[[Params, Prompt, Request], O
 
 
 def autoregressive(target: Model, slots: int) -> Callable:
-    """The baseline: the same loop, model and cache with gamma = 0."""
+    """Returns the baseline: the same loop, model and cache with gamma = 0."""
     return build(Decoder(target), slots)
 
 
 def build_loop(
     decoder: Decoder, slots: int
 ) -> Callable[[Params, Prompt, Request], Output]:
-    """`generate` without its checks: pure, to be called under a caller's own jit."""
+    """Returns `generate` without its checks: pure, to be called under another jit."""
     finish = build_rest(decoder)
 
     def loop(params: Params, prompt: Prompt, request: Request) -> Output:
@@ -78,7 +85,7 @@ def build_loop(
 
 
 def build_rest(decoder: Decoder) -> Callable[[Params, Request, State], Output]:
-    """What `build_loop` does after `prefill`: steps until every row has ended."""
+    """Returns the steps of `build_loop` after `prefill`, until every row has ended."""
 
     def add(total: tuple[Array, Array | None], info: Info):
         counts, logprob = total
@@ -117,7 +124,7 @@ def build_fold(
 
     def fold(params: Params, request: Request, state: State, total: Any):
         def running(carry):
-            return ~jnp.all(finished(request, carry[0]))
+            return ~jnp.all(has_ended(request, carry[0]))
 
         def body(carry):
             state, total = carry
@@ -172,7 +179,7 @@ def compile_programs(
     """Returns the same programs, compiled for these shapes; JAX keeps both."""
     begin = programs.prefill.lower(params, prompt).compile()
     state, step = jax.eval_shape(programs.prefill, params, prompt), programs.step
-    if not jax.sharding.get_abstract_mesh().empty:  # a step leaves it where it was
+    if not jax.sharding.get_abstract_mesh().empty:  # a step keeps the state's sharding
         where = begin.output_shardings
         state = jax.tree.map(lambda x, at: x.update(sharding=at), state, where)
         step = jax.jit(step, donate_argnums=2, out_shardings=(where, None))
@@ -208,10 +215,10 @@ def build_stream(
 ) -> Callable[[Params, Prompt, Request], Iterator[tuple[State, Info]]]:
     """Returns `stream(params, prompt, request)`, for display and traces.
 
-    It yields the state and what was measured after every step: the same texts as
-    `build`, with one host synchronisation a step. A state's buffers are given up at the
-    next step: copy what is to be kept. Raises FloatingPointError, naming row and step,
-    for logits that are no law; see `specjax.finite`.
+    It yields the state and the measurements after every step: the same texts as
+    `build`, with one host synchronization per step. The next step takes over a state's
+    buffers, so copy what is needed later. Raises FloatingPointError, with row and step,
+    for logits that are not finite; see `specjax.finite`.
     """
     guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     programs = build_programs(guarded, slots)
@@ -220,7 +227,9 @@ def build_stream(
         check(decoder, slots, params, prompt, request)
 
         def unfinished(state: State) -> tuple[State, Request] | None:
-            return None if bool(jnp.all(finished(request, state))) else (state, request)
+            return (
+                None if bool(jnp.all(has_ended(request, state))) else (state, request)
+            )
 
         initial = programs.prefill(params, prompt)
         for state, info in run_steps(
@@ -233,16 +242,19 @@ def build_stream(
 
 
 def check_finite(tokens: Array, start: Array, length: Array) -> None:
-    """Raises FloatingPointError for rows [B, L] that a guarded verifier could not go on
-    with between `start` and `length` [B]."""
+    """Raises FloatingPointError for rows [B, L] that a guarded verifier could not
+    continue.
+
+    Only tokens between `start` and `length` [B] are checked.
+    """
     rows = zip(*hosts.read((tokens, start, length)), strict=True)
     finite.check(ids[begin:end] for ids, begin, end in rows)
 
 
 def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> State:
-    """The state before the first step: every prompt token is in the caches.
+    """Returns the state before the first step, with every prompt token in the caches.
 
-    Rows are right-padded, and read in portions where they are long.
+    Rows are right-padded; long ones are read in portions.
     """
     batch, length = prompt.tokens.shape
     cache = decoder.target.init(params.target, prompt, slots)
@@ -252,12 +264,21 @@ def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> Sta
     budget, policy = jnp.full(batch, decoder.drafter.gamma, jnp.int32), None
     if decoder.policy is not None:
         budget, policy = decoder.policy.init(batch, decoder.drafter.gamma)
-    caches = cache, draft_cache
-    return State(tokens, prompt.length, *caches, budget, prompt.inputs, policy)
+    return State(
+        tokens=tokens,
+        length=prompt.length,
+        target_cache=cache,
+        draft_cache=draft_cache,
+        budget=budget,
+        context=prompt.inputs,
+        policy=policy,
+    )
 
 
 def count(info: Info) -> Array:
-    """What a step adds to `Counts`, in its order: [4, B] int32. One array, as sums
-    apart are a kernel each on a GPU."""
+    """Returns what a step adds to `Counts`, in its order: [4, B] int32.
+
+    It is one array, because separate sums are a kernel each on a GPU.
+    """
     more = Counts(info.emitted > 0, info.drafted, info.tested, info.accepted)
     return jnp.stack([each.astype(jnp.int32) for each in more])

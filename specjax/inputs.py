@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from specjax import keys, probs
 from specjax.runtime import hosts, jax_flags
-from specjax.step import Decoder, within_draft
+from specjax.step import Decoder, hook_and_widths
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 
 
@@ -102,7 +102,7 @@ def make_request(
       eos: the id that ends a text, or several such ids; -1 or empty for none.
     """
     batch = prompt.length.shape[0]
-    each = keys.safe(key) if key.ndim else keys.split(key, batch)
+    each = keys.make_safe(key) if key.ndim else keys.split(key, batch)
     limit = prompt.length + jnp.asarray(new_tokens, jnp.int32)
     ids = [eos] if isinstance(eos, int | np.integer) else list(eos) or [-1]
     if len(ids) == 1:
@@ -153,7 +153,7 @@ def check(
     """
     jax_flags.check()
     target, drafter = decoder.target, decoder.drafter
-    within_draft(drafter, decoder.policy)
+    hook_and_widths(drafter, decoder.policy)
     if drafter.vocab is not None and drafter.vocab != target.vocab:
         raise ValueError(
             f"the drafter has a vocabulary of {drafter.vocab}, the target one of"

@@ -1,9 +1,9 @@
-"""Randomness by name: fold_in(request key, iteration, purpose, slot).
+"""Random numbers by name: fold_in(request key, iteration, purpose, slot).
 
-An iteration is named by the length that the row had at its start. Neither the batch
-nor a row's place in it enters, so a row's text does not depend on its mates; nor does
-the absolute position, which would bias verifiers that look ahead in a block: after a
-rejection the next iteration would meet the very coins that the last one was decided by.
+The name of an iteration is the length that the row had at its start. Neither the batch
+nor a row's place in it enters, so a row's text does not depend on the other rows. Nor
+does the absolute position, which would bias verifiers that look ahead in a block: after
+a rejection the next iteration would use the very numbers that decided the last one.
 Only `gumbel` is named by position, for `verifiers.gumbel`, whose verdict on a token
 depends on nothing after it.
 """
@@ -18,43 +18,45 @@ from jax import Array
 from jax.typing import ArrayLike
 
 DRAFT, ACCEPT, SAMPLE, GUMBEL = range(4)
-SEEDS = 2**32  # a seed is below it
+SEEDS = 2**32  # seeds are below this
 
 # A key draws the same bits whatever `jax_threefry_partitionable` is elsewhere.
 _same_bits = jax.threefry_partitionable(True)
 
-# Drawn from under `vmap`, keys of rbg and unsafe_rbg all give what the first one does.
+# Under `vmap`, all keys of rbg and unsafe_rbg draw the bits of the first one.
 SAFE = "threefry2x32"
 
 
 def root_key(seed: ArrayLike, sample: ArrayLike = 0) -> Array:
-    """Returns the keys that seeds name, of an implementation that is safe under vmap.
+    """Returns the keys of seeds, of an implementation that is safe under vmap.
 
     Every key of this project is made here, so that no setting of JAX changes it:
     neither `jax_default_prng_impl` nor `jax_random_seed_offset` nor `jax_enable_x64`.
 
     Args:
-      seed: a whole number in 0..2**32 - 1, or an array of such [...], not checked.
-      sample: another key of the same seed for each of 0..2**32 - 1, or an array [...].
-        It is the upper half of the key's 64 bits, of which a seed is the lower, so
-        that it is no other seed's key; by 0 it is what `jax.random.key(seed)` gives.
+      seed: a whole number in 0..2**32 - 1, or an array of such [...], which is not
+        checked.
+      sample: gives another key of the same seed for each of 0..2**32 - 1, or an array
+        [...]. It is the upper half of the key's 64 bits, and the seed the lower half,
+        so that no other seed has this key; for 0 it is the key of
+        `jax.random.key(seed)`.
 
     Returns:
       Typed keys [...].
 
     Raises:
-      ValueError: the seed is no such number.
+      ValueError: if the seed is not such a number.
     """
     if not isinstance(seed, Array | np.ndarray):
         seed = check_seed(seed)
-    # By NumPy where both are known, as each shape would be compiled by JAX.
+    # By NumPy where both are known, because JAX would compile each shape.
     xp = jnp if isinstance(seed, Array) or isinstance(sample, Array) else np
     halves = xp.broadcast_arrays(xp.uint32(sample), xp.uint32(seed))
     return jax.random.wrap_key_data(xp.stack(halves, axis=-1), impl=SAFE)
 
 
 def check_seed(seed: int) -> int:
-    """Returns the seed as an int. Raises ValueError for what is no seed."""
+    """Returns the seed as an int. Raises ValueError if it is not a valid seed."""
     try:
         whole = operator.index(seed)
     except TypeError:
@@ -65,10 +67,10 @@ def check_seed(seed: int) -> int:
     return whole
 
 
-def safe(key: Array) -> Array:
+def make_safe(key: Array) -> Array:
     """Returns typed keys of any implementation as keys that are safe under vmap.
 
-    A key of rbg that was made of a seed holds that seed's key twice, and becomes it:
+    An rbg key made from a seed contains that seed's key twice, and becomes that key:
     texts do not depend on `jax_default_prng_impl`. Of any other key all bits count.
     """
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or is_safe(key):
@@ -90,22 +92,22 @@ def safe(key: Array) -> Array:
 
 
 def is_safe(key: Array) -> bool:
-    """Whether these are typed keys from which `vmap` draws a row by its own key."""
+    """Tells whether `vmap` draws each row from its own key, for these typed keys."""
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return typed and str(jax.random.key_impl(key)) == SAFE
 
 
 def split(key: Array, count: int) -> Array:
     """Returns `count` keys of one [count], whatever its implementation."""
-    return _same_bits(jax.random.split)(safe(key), count)
+    return _same_bits(jax.random.split)(make_safe(key), count)
 
 
 def check(key: Array) -> None:
-    """Raises ValueError for keys that `vmap` does not draw from row by row."""
+    """Raises ValueError for keys from which `vmap` does not draw row by row."""
     if not is_safe(key):
         raise ValueError(
-            f"keys must be typed keys of {SAFE}; got {key.dtype}: give make_request"
-            " jax.random.key(seed), or take keys.root_key(seed)"
+            f"keys must be typed keys of {SAFE}; got {key.dtype}: pass"
+            " jax.random.key(seed) to make_request, or use keys.root_key(seed)"
         )
 
 
@@ -115,50 +117,52 @@ def _fold(key: Array, data: Array) -> Array:
 
 
 def iteration(request_key: Array, length: Array) -> Array:
-    """[B] keys of the iteration that starts at `length` [B]."""
+    """Returns the keys [B] of the iteration that starts at `length` [B]."""
     return _fold(request_key, length)
 
 
 def purpose(key: Array, name: int) -> Array:
-    """[B] keys for one use within an iteration: DRAFT, ACCEPT or SAMPLE."""
+    """Returns the keys [B] of one use within an iteration: DRAFT, ACCEPT or SAMPLE."""
     return _fold(key, jnp.full(key.shape, name))
 
 
 def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array:
-    """`[B, *shape]` float32 uniforms in [0, 1) of one slot, the same for any gamma."""
+    """Draws float32 uniforms in [0, 1) of one slot: `[B, *shape]`, for any gamma."""
     return draw_uniform(_slot(key, slot), shape)
 
 
 def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
-    """Draws float32 uniforms in [0, 1) of the slots [N], of keys [B]: those that
-    `uniform` draws of each, [B, N, *shape]. Made at once: apart, each slot is kernels of
-    its own on a GPU."""
+    """Draws what `uniform` draws, of the slots [N], from keys [B]: [B, N, *shape].
+
+    It draws them together, because separate draws are separate kernels on a GPU.
+    """
     return draw_uniform(_slots(key, slots), shape)
 
 
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
-    """[B, V] float32 Gumbel variables of the token at `position` [B], 0 the first.
+    """Draws float32 Gumbel variables [B, V] of the token at `position` [B], counted
+    from 0.
 
-    The same for whoever asks, draft or target, in whichever iteration.
+    They are the same for draft and target, and in every iteration.
     """
     return draw_gumbel(purpose(iteration(request_key, position), GUMBEL), vocab)
 
 
 def gumbels(key: Array, slots: Array, vocab: int) -> Array:
-    """[B, N, V] float32 Gumbel variables of the slots [N], of keys [B]."""
+    """Draws float32 Gumbel variables of the slots [N], from keys [B]: [B, N, V]."""
     return draw_gumbel(_slots(key, slots), vocab)
 
 
-def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
-    """[B, N, 2] float32 uniforms in [0, 1), those of N names (purpose, slot).
+def uniforms_by_name(key: Array, names: Sequence[tuple[int, int]]) -> Array:
+    """Draws float32 uniforms in [0, 1) of N names (purpose, slot): [B, N, 2].
 
-    Made at once: apart, each purpose is kernels of its own on a GPU.
+    It draws them together, because separate purposes are separate kernels on a GPU.
     """
 
-    def of(name: int, slot: int) -> Array:
+    def keys_of(name: int, slot: int) -> Array:
         return _slot(purpose(key, name), slot)
 
-    each = jax.vmap(of)(*jnp.array(names, jnp.int32).T)
+    each = jax.vmap(keys_of)(*jnp.array(names, jnp.int32).T)
     return jnp.moveaxis(draw_uniform(each, (2,)), 0, 1)
 
 
@@ -167,20 +171,23 @@ def _slot(key: Array, slot: Array | int) -> Array:
 
 
 def _slots(key: Array, slots: Array) -> Array:
-    """[B, N] keys of the slots [N]. Not by `_slot` of each, moved: JAX's check that no
-    key is used twice takes a key that was moved for one that was used."""
+    """Returns the keys [B, N] of the slots [N].
+
+    Not `_slot` of each with axes moved: JAX's check that no key is used twice takes a
+    moved key for a used one.
+    """
     check(key)
     each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return jax.vmap(each, in_axes=(0, None))(key, jnp.asarray(slots))
 
 
-# All noise of a step is drawn by these two, from keys that nothing else is made of.
+# These two draw all noise of a step, from keys that nothing else uses.
 
 
 @_same_bits
 def draw_uniform(key: Array, shape: tuple[int, ...]) -> Array:
     """Draws float32 uniforms in [0, 1) from each of keys [...]: `[..., *shape]`."""
-    return _each(lambda one: jax.random.uniform(one, shape, jnp.float32), key)
+    return _map_keys(lambda one: jax.random.uniform(one, shape, jnp.float32), key)
 
 
 @_same_bits
@@ -188,10 +195,10 @@ def draw_gumbel(key: Array, vocab: int) -> Array:
     """Draws float32 Gumbel variables from each of keys [...]: [..., V]."""
     # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
     options = dict(dtype=jnp.float32, mode="high")
-    return _each(lambda one: jax.random.gumbel(one, (vocab,), **options), key)
+    return _map_keys(lambda one: jax.random.gumbel(one, (vocab,), **options), key)
 
 
-def _each(draw: Callable[[Array], Array], key: Array) -> Array:
+def _map_keys(draw: Callable[[Array], Array], key: Array) -> Array:
     for _ in range(key.ndim):
         draw = jax.vmap(draw)
     return draw(key)

@@ -1,7 +1,7 @@
 """One step of speculative decoding: draft, score in one call, verify, commit.
 
-Algorithm 1 of Leviathan et al. (2023), in its own symbols.
-Axes: B rows, G = gamma, L buffer, V vocabulary.
+It is Algorithm 1 of Leviathan et al. (2023), in its own symbols. Axes: B rows, G =
+gamma, L buffer, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,8 @@ from specjax.verifiers import token
 
 
 class Decoder(NamedTuple):
-    """What decodes together: two models, a rule, and who decides how much to draft.
+    """The parts that decode together: two models, a rule, and a policy of how much to
+    draft.
 
     logprobs: whether each step measures `Info.logprob`, which reads the target's logits
     [B, G + 1, V] once more.
@@ -52,36 +53,46 @@ def build_step(
     policy: Policy | None = None,
     logprobs: bool = False,
 ) -> Callable[[Params, Request, State], tuple[State, Info]]:
-    """Returns `spec_step(params, request, state) -> (state, info)`, pure.
+    """Returns `spec_step(params, request, state) -> (state, info)`, a pure function.
 
     The arguments are the fields of a `Decoder`. Raises ValueError for a drafter of more
-    tokens than the target's caches take back, or of trees that the verifier or the
-    target is not made for, or that no policy stops within a draft where this one does.
+    tokens than the target's caches can take back; for trees that the verifier or the
+    target does not support; and for a drafter that a policy cannot stop within a draft,
+    where this policy does so.
     """
-    chunks.check_room(target, drafter.gamma, "target")
+    gamma = drafter.gamma
+    chunks.check_room(target, gamma, "target")
     trees.check_parts(target, drafter, verifier)
-    hook, widths = within_draft(drafter, policy)
+    hook, widths = hook_and_widths(drafter, policy)
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)
         # x_1 .. x_gamma from M_q.
         draft_key = keys.purpose(key, keys.DRAFT)
-        drafting = whole(state, drafter.gamma) if policy is None else state
-        asked = draft_key, params.draft, request, drafting, *hook
-        size = state.length.shape[0], drafter.gamma
-        draft, draft_cache = contracts.draft_of(drafter.draft(*asked), *size)
+        batch = state.length.shape[0]
+        drafting = with_full_budget(state, gamma) if policy is None else state
+        draft, draft_cache = contracts.draft_of(
+            drafter.draft(draft_key, params.draft, request, drafting, *hook),
+            batch,
+            gamma,
+        )
         carry = draft.policy if hook else state.policy
         draft = draft._replace(policy=None)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
-        read = verifier.law or probs.standardize
-        arguments = target, params.target, request, state
-        law, target_cache = score_as_needed(*arguments, draft, read, widths)
-        at = request.key, state.length
-        noise = verifier.noise(*at, drafter.gamma, target.vocab)
+        law, target_cache = score_as_needed(
+            target,
+            params.target,
+            request,
+            state,
+            draft,
+            read=verifier.law or probs.standardize,
+            widths=widths,
+        )
+        noise = verifier.noise(request.key, state.length, gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
-        contracts.check_verdict(verdict, *size)
-        if draft.parent is not None:  # the kept path's slots, one after the other
-            path = trees.kept_nodes(verdict, drafter.depth or drafter.gamma)
+        contracts.check_verdict(verdict, batch, gamma)
+        if draft.parent is not None:  # moves the kept path to consecutive slots
+            path = trees.kept_nodes(verdict, drafter.depth or gamma)
             target_cache = target.keep(target_cache, state.length, path)
         if drafter.observe is not None:
             start = state.length - 1
@@ -94,42 +105,55 @@ def build_step(
         info = measure(request, state, draft, verdict, length)
         if logprobs:
             logits = trees.rows_on_path(law.logits, verdict)
-            sure = log_probabilities(logits, verdict.tokens, info.emitted)
-            info = info._replace(logprob=sure)
+            logprob = log_probabilities(logits, verdict.tokens, info.emitted)
+            info = info._replace(logprob=logprob)
         budget = state.budget
         if policy is not None:
             budget, carry = policy.update(budget, carry, info)
-            budget = jnp.minimum(budget, drafter.gamma)
-        caches = dict(target_cache=target_cache, draft_cache=draft_cache)
-        carried = dict(budget=budget, policy=carry)
-        return state._replace(tokens=tokens, length=length, **caches, **carried), info
+            budget = jnp.minimum(budget, gamma)
+        state = state._replace(
+            tokens=tokens,
+            length=length,
+            target_cache=target_cache,
+            draft_cache=draft_cache,
+            budget=budget,
+            policy=carry,
+        )
+        return state, info
 
     return spec_step
 
 
-def whole(state: State, gamma: int) -> State:
-    """The state of a step that drafts gamma tokens in every row, known to a compiler:
-    what no policy does is the same in every step."""
+def with_full_budget(state: State, gamma: int) -> State:
+    """Returns the state with a budget of gamma tokens in every row, as a constant.
+
+    Without a policy the budget is the same in every step, so a compiler may know it.
+    """
     return state._replace(budget=np.full(state.budget.shape, gamma, np.int32))
 
 
-def within_draft(drafter: Drafter, policy: Policy | None) -> tuple[tuple, tuple]:
-    """What `draft` is told of a policy that stops within drafts, and the widths of the
-    target's call that are below gamma. Raises ValueError as `build_step`."""
+def hook_and_widths(drafter: Drafter, policy: Policy | None) -> tuple[tuple, tuple]:
+    """Returns the policy's hook for `draft`, () or (go_on,), and the widths below
+    gamma.
+
+    The widths are those of the target's call. Raises ValueError like `build_step`.
+    """
     if policy is None:
-        return (), below(drafter.gamma, drafter.widths)
-    widths = below(drafter.gamma, drafter.widths + policy.widths)
+        return (), widths_below(drafter.gamma, drafter.widths)
+    widths = widths_below(drafter.gamma, drafter.widths + policy.widths)
     if policy.go_on is None or drafter.gamma == 0:
         return (), widths
     if not drafter.stops:
         raise ValueError(
-            "the policy stops within a draft, and this draft is made at once, as copies"
-            " and trees are: take the policy adaptive or cost_table, or a model's draft"
+            "the policy stops within a draft, but this drafter drafts all tokens at"
+            " once, as copies and trees do: use the policy adaptive or cost_table, or a"
+            " model's draft"
         )
     return (policy.go_on,), widths
 
 
-def below(gamma: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+def widths_below(gamma: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the widths below gamma in ascending order, each once."""
     return tuple(sorted({width for width in widths if width < gamma}))
 
 
@@ -139,13 +163,15 @@ def score(
     request: Request,
     state: State,
     drafted: Array,
+    *,
     read: Callable = probs.standardize,
     parent: Array | None = None,
 ):
-    """The target's law [B, G + 1] after the last committed and each drafted token.
+    """Returns the target's law [B, G + 1] after the last committed and each drafted
+    token.
 
-    read: (logits, Sampling) -> Law. parent: of drafts that are trees, as in `Draft`.
-    Returns (law, cache).
+    read: (logits, Sampling) -> Law. parent: for drafts that are trees, as in `Draft`.
+    The result is (law, cache).
     """
     start = state.length - 1
     last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
@@ -162,43 +188,55 @@ def score_as_needed(
     request: Request,
     state: State,
     draft: Draft,
+    *,
     read: Callable,
     widths: tuple[int, ...] = (),
 ):
-    """`score` of as many drafted tokens as the batch's longest draft needs, by the
-    least of `widths` that holds it, ascending and below gamma. The law of those beyond
-    is 0, and never read."""
+    """Returns `score` of as many drafted tokens as the batch's longest draft needs.
+
+    The call has the smallest of `widths` that is enough; they ascend and are below
+    gamma. The law after the other tokens is 0, and never read.
+    """
     gamma = draft.tokens.shape[1]
-    arguments = target, params, request, state
     if not widths or draft.parent is not None:
-        return score(*arguments, draft.tokens, read, draft.parent)
+        return score(
+            target,
+            params,
+            request,
+            state,
+            draft.tokens,
+            read=read,
+            parent=draft.parent,
+        )
 
-    def of(width: int) -> Callable:
+    def call_of_width(width: int) -> Callable:
         def call(drafted: Array):
-            law, cache = score(*arguments, drafted[:, :width], read)
+            law, cache = score(
+                target, params, request, state, drafted[:, :width], read=read
+            )
 
-            def whole(leaf: Array) -> Array:
+            def pad(leaf: Array) -> Array:
                 more = [(0, 0), (0, gamma - width), *[(0, 0)] * (leaf.ndim - 2)]
                 return jnp.pad(leaf, more)
 
-            return jax.tree.map(whole, law), cache
+            return jax.tree.map(pad, law), cache
 
         return call
 
     every = [*widths, gamma]
     least = jnp.searchsorted(jnp.array(every), jnp.max(draft.num))
-    return jax.lax.switch(least, list(map(of, every)), draft.tokens)
+    return jax.lax.switch(least, list(map(call_of_width, every)), draft.tokens)
 
 
-def finished(request: Request, state: State) -> Array:
-    """[B] bool: rows at their limit, or whose last generated token is an `eos`."""
+def has_ended(request: Request, state: State) -> Array:
+    """Returns which rows are at their limit, or ended with an `eos` last; [B] bool."""
     last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[:, 0]
     ended = is_end(last, request.eos) & (state.length > request.start)
     return ended | (state.length >= request.limit)
 
 
 def is_end(tokens: Array, eos: Array) -> Array:
-    """Which of the tokens [B] or [B, T] end their row: see `Request.eos`."""
+    """Returns which of the tokens [B] or [B, T] end their row: see `Request.eos`."""
     each = eos if tokens.ndim == 1 else eos[:, None]
     if eos.ndim == 1:
         return tokens == each
@@ -216,15 +254,18 @@ def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Arr
     to_end = jnp.where(ends.any(1), jnp.argmax(ends, axis=1) + 1, slots.size)
     emitted = jnp.minimum(verdict.num_accepted + 1, to_end)
     emitted = jnp.minimum(emitted, request.limit - state.length)
-    emitted = jnp.where(finished(request, state), 0, emitted)
+    emitted = jnp.where(has_ended(request, state), 0, emitted)
     emitted = emitted.astype(state.length.dtype)
     tokens = put(state.tokens, verdict.tokens, state.length)
     return tokens, state.length + emitted
 
 
 def put(rows: Array, new: Array, start: Array) -> Array:
-    """`rows` [B, L] with `new` [B, T] from slot `start` [B] of each on. Of several rows
-    a GPU's compiler makes three kernels, of a lone one a single kernel if told so."""
+    """Returns `rows` [B, L] with `new` [B, T] written from slot `start` [B] on.
+
+    A GPU's compiler makes three kernels of this for several rows, and a single one for
+    one row, but only in the form used here.
+    """
     if start.size == 1:
         return jax.lax.dynamic_update_slice(rows, new, (0, start[0]))
     return jax.vmap(jax.lax.dynamic_update_slice)(rows, new, start[:, None])
@@ -233,10 +274,10 @@ def put(rows: Array, new: Array, start: Array) -> Array:
 def measure(
     request: Request, state: State, draft: Draft, verdict: Verdict, length: Array
 ) -> Info:
-    """What the step did; a row that had ended counts for nothing."""
-    active, emitted = ~finished(request, state), length - state.length
+    """Returns what the step did; a row that had ended before counts for nothing."""
+    active, emitted = ~has_ended(request, state), length - state.length
     n, num = verdict.num_accepted, draft.num
-    depth = num  # of what was kept, with one more where it went on
+    depth = num  # the levels of the kept path, and one more where the draft went on
     drafted, chance = draft.tokens, verdict.accept_prob
     if draft.parent is not None:
         at = trees.last_node(verdict.path, n)
@@ -258,10 +299,13 @@ def measure(
 
 
 def log_probabilities(logits: Array, tokens: Array, count: Array) -> Array:
-    """log softmax of `logits` [B, T, V] at `tokens` [B, T]: [B, T] float32, 0 from
-    `count` [B] on."""
+    """Returns log softmax of `logits` [B, T, V] at `tokens` [B, T], 0 from `count` [B]
+    on.
+
+    The result is [B, T] float32.
+    """
     logits = logits.astype(jnp.float32)
-    at = jnp.maximum(tokens, 0)[..., None]  # below 0 where logits are no law
+    at = jnp.maximum(tokens, 0)[..., None]  # negative where logits are not finite
     each = jnp.take_along_axis(logits, at, axis=-1)[..., 0]
     each -= jax.nn.logsumexp(logits, axis=-1)
     return jnp.where(jnp.arange(tokens.shape[1]) < count[:, None], each, 0.0)

@@ -37,7 +37,7 @@ def test_a_call_in_portions_gives_the_same_logits_and_cache(case):
     start = ZERO + (SLOTS - T) * (np.arange(B) == 1).astype(np.int32)
     whole = case.call(TOKENS, start, case.fresh())
     for width in (2, T + 1) if case is GEMMA2 else (2,):
-        run = compiled(chunks.in_chunks(world.target, width))
+        run = compiled(chunks.read_in_portions(world.target, width))
         parts = run(world.target_weights, TOKENS, start, case.fresh())
         jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
 
@@ -80,7 +80,7 @@ def test_a_start_token_alone_is_left_to_the_first_step():
 def test_memory_grows_with_the_length_and_not_its_square():
     """Of what XLA allocates for temporaries, twice the prompt at most about doubles."""
     config = gpt.Config(50, 16, 32, 1, 8)
-    model = chunks.in_chunks(gpt.build(config), 64)
+    model = chunks.read_in_portions(gpt.build(config), 64)
 
     def temporary(model, length: int) -> int:
         params = model.shapes
@@ -100,4 +100,4 @@ def test_memory_grows_with_the_length_and_not_its_square():
 
 def test_portions_of_nothing_are_refused():
     with pytest.raises(ValueError, match="portions of 0 tokens: take 1 or more"):
-        chunks.in_chunks(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)
+        chunks.read_in_portions(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)

@@ -11,7 +11,7 @@ from specjax import generate, inputs
 from specjax.drafters import autoregressive
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_sampling
-from specjax.step import Decoder, build_step, finished
+from specjax.step import Decoder, build_step, has_ended
 from specjax.types import Params, Prompt, Request, State
 from tests.support import tiny
 from tests.support.drafted import whole
@@ -207,7 +207,7 @@ def stepper(case: Case):
 def run(case: Case, between) -> list[list[int]]:
     """Decodes with `between(state)` before every step."""
     (step, state), turns = stepper(case), tiny.bound()
-    while not np.all(finished(make_request(1.0), state)):
+    while not np.all(has_ended(make_request(1.0), state)):
         next(turns)
         state, _ = step(between(state))
     return texts(Output(state.tokens, state.length, ()))

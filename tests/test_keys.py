@@ -63,9 +63,9 @@ def test_rows_of_other_keys_draw_other_numbers(impl):
 
 def test_all_bits_of_a_key_count():
     data = jnp.array([[1, 2, 1, 2], [1, 2, 3, 4], [1, 2, 3, 5], [3, 4, 1, 2]])
-    made = keys.safe(jax.random.wrap_key_data(data.astype(jnp.uint32), impl="rbg"))
+    made = keys.make_safe(jax.random.wrap_key_data(data.astype(jnp.uint32), impl="rbg"))
     assert len({tuple(row) for row in jax.random.key_data(made).tolist()}) == 4
-    assert keys.safe(made) is made
+    assert keys.make_safe(made) is made
 
 
 def test_noise_is_the_same_whatever_jax_is_set_to():

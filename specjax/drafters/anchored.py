@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.drafters.copying import merits, source_of
+from specjax.drafters.copying import copy_source, match_lengths
 from specjax.types import Draft, Drafter, Prompt, Request, State
 
 LONGEST = 3  # the most tokens that are compared
@@ -56,7 +56,7 @@ def build(gamma: int) -> Drafter:
         new = index < length - seen
         count = jnp.sum(jnp.cumprod(same & new & (at + index < end)))
         at += count
-        merit = merits(text, length, source, end, LONGEST)
+        merit = match_lengths(text, length, source, end, LONGEST)
         near = (position >= at - BEHIND) & (position < at + AHEAD)
         good = merit >= jnp.where(near, 1, 2)  # farther away one token may be chance
         rank = (near * (LONGEST + 1) + merit) * 2 * source.size - jnp.abs(position - at)
@@ -71,7 +71,7 @@ def build(gamma: int) -> Drafter:
         key: Array, params: Array, request: Request, state: State
     ) -> tuple[Draft, Place]:
         del key, request
-        source, end = source_of(state)
+        source, end = copy_source(state)
         place: Place = state.draft_cache
         at = jax.vmap(resume)(
             state.tokens,

@@ -15,8 +15,10 @@ from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 
 
 def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
-    """A drafter of `gamma` tokens; see `drafters.rollout` for `draw`. Raises ValueError
-    if gamma < 0, or more than the model's caches take back."""
+    """Returns a drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
+
+    Raises ValueError if gamma < 0, or is more than the model's caches can take back.
+    """
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
     if gamma == 0:
@@ -24,19 +26,36 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     chunks.check_room(model, gamma, "draft")
 
     def draft(
-        key: Array, params, request: Request, state: State, *go_on: Callable
+        key: Array,
+        params,
+        request: Request,
+        state: State,
+        go_on: Callable | None = None,
     ) -> tuple[Draft, object]:
         features, cache = catch_up(model, params, state, 2)
-        begun = Proposal(model.readout(params, features), cache)
-        drawn, advance = draw(key, request, state, gamma), calling(model, params, state)
-        return rollout(drawn, state, gamma, begun, advance, model.slots, *go_on)
+        return rollout(
+            draw(key, request, state, gamma),
+            state,
+            gamma,
+            initial=Proposal(model.readout(params, features), cache),
+            advance=advance_fn(model, params, state),
+            positions=model.slots,
+            go_on=go_on,
+        )
 
-    limits = model.vocab, model.shapes, model.slots
-    return Drafter(after_prompt(model), draft, gamma, *limits, stops=True)
+    return Drafter(
+        init_fn(model),
+        draft,
+        gamma,
+        vocab=model.vocab,
+        shapes=model.shapes,
+        slots=model.slots,
+        stops=True,
+    )
 
 
-def calling(model: Model, params, state: State) -> Callable:
-    """What `rollout` advances by: (cache, token [B], slot) -> the next Proposal."""
+def advance_fn(model: Model, params, state: State) -> Callable:
+    """Returns `rollout`'s `advance`: (cache, token [B], slot) -> the next Proposal."""
 
     def advance(cache, token: Array, slot: Array | int) -> Proposal:
         block, start = token[:, None], state.length + slot
@@ -46,9 +65,11 @@ def calling(model: Model, params, state: State) -> Callable:
     return advance
 
 
-def after_prompt(model: Model, more: int = 0) -> Callable:
-    """The `init` of who drafts by a model: its cache, with so many more slots, after
-    the prompt."""
+def init_fn(model: Model, more: int = 0) -> Callable:
+    """Returns the `init` of a drafter by a model: its cache after the prompt.
+
+    more: additional slots of the cache.
+    """
 
     def init(params, prompt: Prompt, slots: int):
         cache = model.init(params, prompt, slots + more)
@@ -59,10 +80,12 @@ def after_prompt(model: Model, more: int = 0) -> Callable:
 
 def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, object]:
     """Feeds the last `count` committed tokens; returns the last one's features [B, E].
-    After a full acceptance the drafter has not been fed its own last token: two fill
-    that slot with no call and no case of its own. After a tree, as many as a step may
-    commit and one: a node's slot in the draft's cache is not that of its place in the
-    text."""
+
+    After a full acceptance the drafter has not been fed its own last token; feeding two
+    tokens fills that slot without an additional call or a special case. After a tree,
+    feed as many as a step may commit and one more, because a node's slot in the draft's
+    cache is not its place in the text.
+    """
     start = jnp.maximum(state.length - count, 0)
     index = start[:, None] + jnp.arange(count)
     block = jnp.take_along_axis(state.tokens, index, axis=1)

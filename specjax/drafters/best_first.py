@@ -18,7 +18,7 @@ from jax import Array
 
 from specjax import chunks, probs, trees
 from specjax.drafters import tree
-from specjax.drafters.autoregressive import after_prompt, catch_up
+from specjax.drafters.autoregressive import catch_up, init_fn
 from specjax.types import Branches, Draft, Drafter, Model, Request, State
 
 
@@ -95,7 +95,7 @@ def build(
         return Draft(tokens, num, None, parent), cache
 
     return Drafter(
-        after_prompt(model, fed),
+        init_fn(model, fed),
         draft,
         size,
         vocab=model.vocab,

@@ -20,7 +20,7 @@ from jax import Array
 
 from specjax import chunks, probs, trees
 from specjax.drafters import tree
-from specjax.drafters.autoregressive import after_prompt, catch_up
+from specjax.drafters.autoregressive import catch_up, init_fn
 from specjax.drafters.best_first import guess, shares
 from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
@@ -123,7 +123,7 @@ def build(
         return Draft(growth.tokens, num, laws, growth.parent), cache
 
     return Drafter(
-        after_prompt(model),
+        init_fn(model),
         draft,
         nodes,
         vocab=model.vocab,

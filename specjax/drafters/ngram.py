@@ -1,11 +1,11 @@
-"""Counts draft: unigram, bigram and longer contexts, at a cost of almost nothing.
+"""Drafts from counts: unigram, bigram and longer contexts, at almost no cost.
 
-Section 3.6 of Leviathan et al. (2023), who leave the smoothing open. Ours: unigrams
-with `add` counts added to each id; longer contexts by Jelinek-Mercer interpolation,
+Section 3.6 of Leviathan et al. (2023), which leaves the smoothing open. Here unigrams
+have `add` counts added to each id. Longer contexts use Jelinek-Mercer interpolation,
 q(x | h) = w C(h, x) / C(h) + (1 - w) q(x | h without its first token), of which the
-`places` most probable ids are kept and the rest follow the unigram. A context that was
-never seen falls back to its longest seen suffix.
-Axes: B rows, T tokens, R contexts, K tokens of context, M places, V vocabulary.
+`places` most probable ids are stored, and the others follow the unigram. A context that
+was never seen falls back to its longest seen suffix. Axes: B rows, T tokens, R
+contexts, K tokens of context, M places, V vocabulary.
 """
 
 from collections import Counter, defaultdict
@@ -23,9 +23,13 @@ from specjax.types import Draft, Drafter, Model, Request, State, Table
 
 
 class NGram(NamedTuple):
-    """Row 0 of `table` is the unigram law; the others belong to `contexts`. contexts:
-    [R, K] int32, left-padded with -1. codes: [R - 1] uint32, those of rows 1 .. R - 1,
-    ascending, to find a context by bisection."""
+    """The tables of an n-gram model.
+
+    table: row 0 is the unigram law; the others belong to `contexts`.
+    contexts: [R, K] int32, left-padded with -1.
+    codes: [R - 1] uint32, the hashes of rows 1 .. R - 1, ascending, to find a context
+      by bisection.
+    """
 
     table: Table
     contexts: Array
@@ -35,14 +39,20 @@ class NGram(NamedTuple):
 def build(
     vocab: int, gamma: int, order: int = 2, draw: Callable = independent
 ) -> Drafter:
-    """Drafts `gamma` >= 1 tokens, each from the `order` - 1 before it; 1 is unigram.
-    draw: see `drafters.rollout`. Its parameters are an `NGram` of at least that order.
-    Raises ValueError otherwise."""
+    """Returns a drafter of `gamma` tokens, each from the `order` - 1 tokens before it.
+
+    Order 1 is unigram. The parameters are an `NGram` of at least this order. draw: see
+    `drafters.rollout`. Raises ValueError unless gamma and order are at least 1.
+    """
     if gamma < 1 or order < 1:
         raise ValueError(f"gamma and order must be at least 1; got {gamma} and {order}")
 
     def draft(
-        key: Array, params: NGram, request: Request, state: State, *go_on: Callable
+        key: Array,
+        params: NGram,
+        request: Request,
+        state: State,
+        go_on: Callable | None = None,
     ) -> tuple[Draft, tuple]:
         def propose(context: Array) -> Proposal:
             row = find(params, context)
@@ -53,16 +63,25 @@ def build(
             del slot
             return propose(jnp.concatenate([context, token[:, None]], axis=1)[:, 1:])
 
-        begun = propose(last_tokens(state.tokens, state.length, order - 1))
-        drawn = draw(key, request, state, gamma)
-        return rollout(drawn, state, gamma, begun, advance, None, *go_on)[0], ()
+        draft, _ = rollout(
+            draw(key, request, state, gamma),
+            state,
+            gamma,
+            initial=propose(last_tokens(state.tokens, state.length, order - 1)),
+            advance=advance,
+            go_on=go_on,
+        )
+        return draft, ()
 
     return Drafter(no_cache, draft, gamma, vocab, stops=True)
 
 
 def bigram(vocab: int) -> Model:
-    """Counts of pairs as a model whose features are the token itself, for drafters of
-    trees. Its parameters are an `NGram`."""
+    """Returns bigram counts as a model, whose features are the token, for drafters of
+    trees.
+
+    Its parameters are an `NGram`.
+    """
 
     def apply(params, tokens: Array, start: Array, cache, branches=None) -> tuple:
         del params, start, branches
@@ -75,14 +94,15 @@ def bigram(vocab: int) -> Model:
 
 
 def last_tokens(tokens: Array, length: Array, count: int) -> Array:
-    """The `count` tokens before `length` [B] in tokens [B, L], -1 before the start."""
+    """Returns the `count` tokens before `length` [B] in tokens [B, L]; -1 before the
+    start."""
     index = length[:, None] - count + jnp.arange(count)
     context = jnp.take_along_axis(tokens, jnp.maximum(index, 0), axis=1)
     return jnp.where(index >= 0, context, -1)
 
 
-def contexts_of(tokens: Array, order: int) -> Array:
-    """Of tokens [B, T], what each next token is drafted from: [B, T, order - 1]."""
+def draft_contexts(tokens: Array, order: int) -> Array:
+    """Returns each next token's context in tokens [B, T]: [B, T, order - 1]."""
     padded = jnp.pad(tokens, ((0, 0), (order - 1, 0)), constant_values=-1)
     width = tokens.shape[1]
     shifted = [padded[:, i + 1 : i + 1 + width] for i in range(order - 1)]
@@ -91,7 +111,10 @@ def contexts_of(tokens: Array, order: int) -> Array:
 
 
 def find(params: NGram, context: Array) -> Array:
-    """The row of the longest known suffix of `context` [..., k] -> [...] int32."""
+    """Returns the row of the longest known suffix of `context` [..., k], [...].
+
+    The rows are int32.
+    """
     known = params.contexts.shape[1]
     row = jnp.zeros(context.shape[:-1], jnp.int32)
     for size in range(1, min(known, context.shape[-1]) + 1):
@@ -106,7 +129,7 @@ def find(params: NGram, context: Array) -> Array:
 
 
 def code(context):
-    """A 32-bit hash (FNV-1a over words) of contexts [..., K] -> [...] uint32."""
+    """Returns a 32-bit hash (FNV-1a over words) of contexts [..., K]: [...] uint32."""
     module = jnp if isinstance(context, Array) else np
     value = module.full(context.shape[:-1], 2166136261, module.uint32)
     for i in range(context.shape[-1]):
@@ -119,14 +142,17 @@ def fit(
     documents: Iterable[Sequence[int]],
     vocab: int,
     order: int = 2,
+    *,
     weight: float = 0.8,
     add: float = 0.1,
     places: int = 64,
 ) -> NGram:
-    """Counts the documents (token lists that begin with the start token). weight: w of
-    the module's formula, best chosen by held-out likelihood."""
+    """Returns the counts of documents: token lists that begin with the start token.
+
+    weight: w of the module's formula, best chosen by held-out likelihood.
+    """
     documents = [list(document) for document in documents]
-    followers = [defaultdict(Counter) for _ in range(order)]  # by length of context
+    followers = [defaultdict(Counter) for _ in range(order)]  # by context length
     for document in documents:
         for at in range(1, len(document)):
             for size in range(min(order - 1, at) + 1):
@@ -139,11 +165,15 @@ def fit(
     for size in range(1, order):
         for context, counts in followers[size].items():
             below = rows[context[1:]]
-            rows[context] = _interpolate(counts, below, base, weight, places)
+            rows[context] = _interpolate(
+                counts, below, base=base, weight=weight, places=places
+            )
     return _pack(rows, np.log(base), order - 1, places)
 
 
-def _interpolate(counts: Counter, lower: tuple[dict, float], base, weight, places):
+def _interpolate(
+    counts: Counter, lower: tuple[dict, float], *, base, weight: float, places: int
+):
     known, factor = lower
     total = sum(counts.values())
     mixed = {}
@@ -155,7 +185,7 @@ def _interpolate(counts: Counter, lower: tuple[dict, float], base, weight, place
 
 
 def _pack(rows: dict, log_base: np.ndarray, known: int, places: int) -> NGram:
-    """Sorts the contexts by hash; two of one hash keep the first only."""
+    """Sorts the contexts by hash; of two with the same hash only the first is kept."""
     padded = np.full((len(rows), known), -1, np.int32)
     for i, context in enumerate(rows):
         padded[i, known - len(context) :] = context

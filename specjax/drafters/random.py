@@ -1,4 +1,4 @@
-"""Draws tokens uniformly: the floor of every comparison (Section 3.6).
+"""Draws tokens uniformly: the lower bound of every comparison (Section 3.6).
 
 Axes: B rows, V vocabulary.
 """
@@ -14,13 +14,19 @@ from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
 def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
-    """q(x) = 1 / V at any temperature; see `drafters.rollout` for `draw`. Raises
-    ValueError if gamma < 1."""
+    """Returns a drafter with q(x) = 1 / V at any temperature.
+
+    See `drafters.rollout` for `draw`. Raises ValueError if gamma < 1.
+    """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
 
     def draft(
-        key: Array, params, request: Request, state: State, *go_on: Callable
+        key: Array,
+        params,
+        request: Request,
+        state: State,
+        go_on: Callable | None = None,
     ) -> tuple[Draft, tuple]:
         del params
         row = jnp.zeros_like(state.length)
@@ -28,8 +34,15 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
         none = jnp.zeros((1, 0))
         table = Table(jnp.zeros(vocab), jnp.zeros(1), none.astype(jnp.int32), none)
         same = Proposal(logits, (), table, row)
-        hot = request._replace(sampling=Sampling(jnp.ones(row.size)))
-        drawn = draw(key, hot, state, gamma)
-        return rollout(drawn, state, gamma, same, lambda *_: same, None, *go_on)[0], ()
+        at_one = request._replace(sampling=Sampling(jnp.ones(row.size)))
+        draft, _ = rollout(
+            draw(key, at_one, state, gamma),
+            state,
+            gamma,
+            initial=same,
+            advance=lambda *_: same,
+            go_on=go_on,
+        )
+        return draft, ()
 
     return Drafter(no_cache, draft, gamma, vocab, stops=True)

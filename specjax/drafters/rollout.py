@@ -1,8 +1,8 @@
-"""The loop that drafters of one token at a time share: a law, a token, the next law.
+"""The loop shared by drafters of one token at a time: a law, a token, the next law.
 
-How a token is drawn is an argument, (key, request, state, gamma) -> (logits [B, V],
-slot) -> (token [B], its Law [B]): `independent`, or `coupled` for `verifiers.gumbel`;
-`for_rule` says which a verifier wants.
+How a token is drawn is an argument: `draw(key, request, state, gamma)` returns a
+function (logits [B, V], slot) -> (token [B], its Law [B]). It is `independent`, or
+`coupled` for `verifiers.gumbel`; `for_rule` returns the one that a verifier wants.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -20,8 +20,12 @@ from specjax.types import Draft, Law, Reduced, Request, State, Table, Verifier
 
 
 class Proposal(NamedTuple):
-    """`logits` [B, V] to draw the next token by and what `advance` needs to go on.
-    table, row [B]: where those logits are kept, if they are rows that many share."""
+    """The next token's logits, and what is needed to continue after it.
+
+    logits: [B, V], or `Reduced`.
+    carry: what `advance` needs.
+    table, row: where the logits are stored, [B], if they are rows that many share.
+    """
 
     logits: Array | Reduced
     carry: Any
@@ -29,9 +33,12 @@ class Proposal(NamedTuple):
     row: Array | None = None
 
 
-def drawn_by(function: Callable) -> Callable:
-    """Draws by (logits [B, V], Sampling, u [B, 2]) -> (token [B], Law [B]), with the
-    uniforms of this iteration's DRAFT key, which nothing else uses."""
+def draw_with(function: Callable) -> Callable:
+    """Returns a `draw` by a function (logits [B, V], Sampling, u [B, 2]) -> (token,
+    Law).
+
+    The uniforms are those of this iteration's DRAFT key, which nothing else uses.
+    """
 
     def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del state
@@ -45,11 +52,12 @@ def drawn_by(function: Callable) -> Callable:
     return begin
 
 
-independent = drawn_by(probs.draw)
+independent = draw_with(probs.draw)
 
 
 def coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
-    """The race that `verifiers.gumbel` runs for the same place of the text."""
+    """Draws by the Gumbel noise that `verifiers.gumbel` uses at the same place of the
+    text."""
     del key, gamma
 
     def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
@@ -62,6 +70,7 @@ def coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
 
 
 def for_rule(verifier: Verifier) -> Callable:
+    """Returns the `draw` that a verifier wants."""
     return coupled if verifier.coupled else independent
 
 
@@ -69,101 +78,115 @@ def rollout(
     draw: Callable,
     state: State,
     gamma: int,
-    begun: Proposal,
+    *,
+    initial: Proposal,
     advance: Callable,
     positions: int | None = None,
     go_on: Callable | None = None,
 ) -> tuple[Draft, Any]:
-    """Draws up to `state.budget` of `gamma` tokens. draw: (logits [B, V], slot) ->
-    (token [B], Law [B]). begun: the proposal for slot 0. advance: (carry, token [B],
-    slot) -> the Proposal for the slot after it. positions: how many the drafter knows,
-    None for any: what would follow a token beyond them is not drafted, so that the
-    target goes on alone where a text is longer. go_on: see `types.Policy`; a row that
-    it stops keeps the token it was told of. Stops at the batch's longest draft, or
-    after as many as `known` says; the shape stays G. Returns the draft and the last
-    carry."""
+    """Draws up to `state.budget` of `gamma` tokens.
+
+    It stops at the batch's longest draft, or after `known_count` tokens; the shape
+    stays G.
+
+    Args:
+      draw: (logits [B, V], slot) -> (token [B], Law [B]).
+      state: before the step.
+      gamma: G.
+      initial: the proposal for slot 0.
+      advance: (carry, token [B], slot) -> the Proposal for the next slot.
+      positions: how many positions the drafter knows, None for any number. What would
+        follow a token beyond them is not drafted, so the target goes on alone where a
+        text is longer.
+      go_on: see `types.Policy`; a row that it stops keeps the token it was called with.
+
+    Returns:
+      The draft and the last carry.
+    """
     batch = state.length.shape[0]
-    count = None if go_on else known(state, gamma, positions)
+    count = None if go_on else known_count(state, gamma, positions)
     num = jnp.minimum(state.budget, gamma)
     if positions is not None:
         num = jnp.clip(positions + 1 - state.length, 0, num)
 
-    def of(proposal: Proposal, slot) -> tuple[Array, Law]:
+    def draw_token(proposal: Proposal, slot) -> tuple[Array, Law]:
         token, law = draw(proposal.logits, slot)
-        if proposal.table is not None:  # a table is not copied: its row is named
+        if proposal.table is not None:  # refers to the table's row: no copy
             law = law._replace(logits=proposal.table, row=proposal.row)
         return token, law
 
-    def own(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
+    def own_arrays(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
         return drawn[0], probs.per_row(drawn[1])
 
-    def packed(drawn: tuple[Array, Law]) -> dict[str, Array]:
-        return _packed(jax.tree.leaves(own(drawn)))
+    def pack(drawn: tuple[Array, Law]) -> dict[str, Array]:
+        return _pack(jax.tree.leaves(own_arrays(drawn)))
 
-    def record(buffers, held: tuple, proposal: Proposal, slot):
-        drawn = of(proposal, slot)
+    def record(buffers, policy: tuple, proposal: Proposal, slot):
+        token, law = draw_token(proposal, slot)
         put = lambda buffer, value: buffer.at[:, slot].set(value)  # noqa: E731
-        buffers = jax.tree.map(put, buffers, packed(drawn))
-        return buffers, told(held, *drawn, slot)
+        buffers = jax.tree.map(put, buffers, pack((token, law)))
+        return buffers, update_policy(policy, token, law, slot)
 
-    def told(held: tuple, token: Array, law: Law, slot) -> tuple:
-        """(num, the policy's carry), as they are once it knows of a slot."""
+    def update_policy(policy: tuple, token: Array, law: Law, slot) -> tuple:
+        """Returns (num, the policy's carry) after a slot; () without a hook."""
         if go_on is None:
-            return held
-        num, before = held
+            return policy
+        num, before = policy
         after, going = go_on(before, law, token, slot)
         drafting = slot < num
         num = jnp.where(drafting & ~going, slot + 1, num)
         return num, jax.tree.map(partial(_where, drafting), after, before)
 
-    held = () if go_on is None else (num, state.policy)
-    most, first = jnp.max(num), jax.eval_shape(lambda: of(begun, 0))
-    shapes = jax.eval_shape(own, first)
+    policy = () if go_on is None else (num, state.policy)
+    most, first = jnp.max(num), jax.eval_shape(lambda: draw_token(initial, 0))
+    shapes = jax.eval_shape(own_arrays, first)
 
-    def longest(held: tuple) -> Array:
-        return jnp.max(held[0]) if held else most
+    def longest(policy: tuple) -> Array:
+        return jnp.max(policy[0]) if policy else most
 
     def further(slot, drafted: tuple) -> tuple:
-        buffers, held, carry = drafted
-        # Read where it was recorded: carried besides, it is a kernel more on a GPU.
+        buffers, policy, carry = drafted
+        # Read from the record: to carry it as well costs a GPU one more kernel.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
-        proposal = advance(carry, _unpacked(last, shapes)[0], slot - 1)
-        return *record(buffers, held, proposal, slot), proposal.carry
+        proposal = advance(carry, _unpack(last, shapes)[0], slot - 1)
+        return *record(buffers, policy, proposal, slot), proposal.carry
 
     def while_longest(carried: tuple) -> tuple:
         _, slot, *drafted = carried
         drafted, after = further(slot, drafted), slot + 1
-        # Whether to go on is a kernel more, where it is not computed with the slot.
+        # Computed with the slot, since a GPU would otherwise need one more kernel.
         return after < longest(drafted[1]), after, *drafted
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
-        jax.eval_shape(packed, first),
+        jax.eval_shape(pack, first),
     )
-    drafted = *record(empty, held, begun, slot=0), begun.carry
+    drafted = *record(empty, policy, initial, slot=0), initial.carry
     if gamma > 1 and count is None:
         carried = longest(drafted[1]) > 1, jnp.int32(1), *drafted
         carried = jax.lax.while_loop(lambda it: it[0], while_longest, carried)
         drafted = carried[2:]
     elif gamma > 1:
-        # A `fori_loop`, but that it copies its count: a kernel more on a GPU.
+        # Not a `fori_loop`, which copies its count: one more kernel on a GPU.
         turn = lambda it: (it[0] + 1, further(*it))  # noqa: E731
         carried = jnp.int32(1), drafted
         drafted = jax.lax.while_loop(lambda it: it[0] < count, turn, carried)[1]
-    buffers, held, carry = drafted
-    tokens, law = _unpacked(buffers, shapes)
+    buffers, policy, carry = drafted
+    tokens, law = _unpack(buffers, shapes)
     kind = type(first[1].logits)
-    rows = (each for each in (begun.table, begun.logits) if isinstance(each, kind))
+    rows = (each for each in (initial.table, initial.logits) if isinstance(each, kind))
     law = probs.with_shared(law, next(rows, None))
-    num, policy = held or (num, None)
+    num, policy = policy or (num, None)
     return Draft(tokens, num, law, policy=policy), carry
 
 
-def known(state: State, gamma: int, positions: int | None) -> int | None:
-    """How many tokens are drafted, where the compiler may know: a loop whose end only
-    the device knows makes a GPU's host wait once a token. None where the budget is the
-    device's own, or where a text may outgrow the positions; one that fills them has its
-    last drafts cut, and no fewer are drawn."""
+def known_count(state: State, gamma: int, positions: int | None) -> int | None:
+    """Returns how many tokens are drafted, if the compiler may know it, else None.
+
+    A loop whose end only the device knows makes a GPU's host wait once per token. It is
+    None where the budget is on the device, or where a text may outgrow the positions. A
+    text that just fills them has its last drafts cut, and no fewer are drawn.
+    """
     outgrown = positions is not None and (
         state.tokens.shape[1] > positions + gamma + 1  # slots to spare, see `State`
     )
@@ -173,13 +196,16 @@ def known(state: State, gamma: int, positions: int | None) -> int | None:
 
 
 def _where(rows: Array, x: Array, y: Array) -> Array:
-    """x in these rows [B], y in the others."""
+    """Returns x in these rows [B], y in the others."""
     return jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 
 
-def _packed(leaves: list[Array]) -> dict[str, Array]:
-    """Numbers a row [B] in one array [B, n] of bits for each width: a draft is recorded
-    by as many writes as there are arrays, and on a GPU each is a kernel."""
+def _pack(leaves: list[Array]) -> dict[str, Array]:
+    """Packs numbers per row [B] into one array [B, n] of bits for each width.
+
+    A draft is recorded by as many writes as there are arrays, and on a GPU each is a
+    kernel.
+    """
     packed = {f"leaf {i}": x for i, x in enumerate(leaves) if x.ndim > 1}
     bits = [_bits(x) for x in leaves if x.ndim == 1]
     for dtype in {x.dtype: None for x in bits}:
@@ -187,8 +213,8 @@ def _packed(leaves: list[Array]) -> dict[str, Array]:
     return packed
 
 
-def _unpacked(packed: dict[str, Array], shapes: Any) -> Any:
-    """The tree of `shapes`, whose leaves are [B, ...], from records [B, ..., n]."""
+def _unpack(packed: dict[str, Array], shapes: Any) -> Any:
+    """Returns the tree of `shapes`, with leaves [B, ...], from records [B, ..., n]."""
     leaves, tree = jax.tree.flatten(shapes)
     place, unpacked = dict.fromkeys(packed, 0), []
     for i, leaf in enumerate(leaves):

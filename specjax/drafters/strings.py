@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import chunks
-from specjax.drafters.autoregressive import after_prompt, catch_up
+from specjax.drafters.autoregressive import catch_up, init_fn
 from specjax.drafters.intersection import (
     TargetVocabCache,
     in_target_vocab,
@@ -80,5 +80,5 @@ def build(
         num = jnp.minimum(num, state.budget)
         return Draft(tokens, num, None), TargetVocabCache(own, cache.ends)
 
-    drafter = Drafter(after_prompt(reader), draft, gamma, vocab)
+    drafter = Drafter(init_fn(reader), draft, gamma, vocab)
     return limit_to_room(drafter, model, stretch)

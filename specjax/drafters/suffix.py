@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.drafters.copying import merits, source_of
+from specjax.drafters.copying import copy_source, match_lengths
 from specjax.drafters.nothing import no_cache
 from specjax.topologies import paths as path_topology
 from specjax.types import Draft, Drafter, Request, State
@@ -63,14 +63,14 @@ def find_matches(
     """
 
     def find(text: Array, length: Array, source: Array, end: Array):
-        merit = merits(text, length, source, end, longest)
+        merit = match_lengths(text, length, source, end, longest)
         best = jnp.max(merit)
         among = (merit == best) & (best > 0)
         at = jnp.where(among, jnp.arange(source.size), -1)
         at = jax.lax.top_k(at, min(OCCURRENCES, source.size))[0]  # the latest first
         return *branch(source, end, at, paths, depth), best
 
-    return jax.vmap(find)(state.tokens, state.length, *source_of(state))
+    return jax.vmap(find)(state.tokens, state.length, *copy_source(state))
 
 
 def branch(source: Array, end: Array, at: Array, paths: int, depth: int) -> tuple:

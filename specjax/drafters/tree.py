@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from specjax import chunks, keys, probs, trees
-from specjax.drafters.autoregressive import after_prompt, catch_up
+from specjax.drafters.autoregressive import catch_up, init_fn
 from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
 WITH, WITHOUT = "with", "without"
@@ -85,7 +85,7 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
         return Draft(tokens, num, joined, jnp.broadcast_to(above, tokens.shape)), cache
 
     return Drafter(
-        after_prompt(model),
+        init_fn(model),
         draft,
         size,
         vocab=model.vocab,

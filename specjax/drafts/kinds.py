@@ -91,10 +91,10 @@ def copying_else(
 def _copying_else(
     gamma: int, draw: Callable, other: Callable[..., Drafter], least: int, short: int
 ) -> Drafter:
-    drafter = other(gamma, copying.first(draw, gamma, least))
+    drafter = other(gamma, copying.copy_first(draw, gamma, least))
     if not 0 < short < gamma:
         return drafter
-    return copying.short_else(drafter, least, short)
+    return copying.shorten_without_copy(drafter, least, short)
 
 
 def derived(other: Side, name: str, make: Callable[..., Drafter], regime: str) -> Side:

@@ -217,7 +217,7 @@ def of_model(name: str, model: Model, params) -> Side:
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
         start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
         cache = model.init(params, prompt, prompt.tokens.shape[1])
-        reader = chunks.in_chunks(model)
+        reader = chunks.read_in_portions(model)
         features, _ = reader.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 
@@ -295,7 +295,7 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Side:
         raise ValueError(f"these counts have orders 1 to {known}; got {order}")
 
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
-        row = ngrams.find(params, ngrams.contexts_of(prompt.tokens, order))
+        row = ngrams.find(params, ngrams.draft_contexts(prompt.tokens, order))
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")

@@ -187,8 +187,14 @@ def _rolled(policy: Policy) -> Callable:
         zero = jnp.zeros_like(budget)
         state = State(zero[:, None], zero + 1, None, None, budget, policy=carry)
         same = Proposal(zero, ())
-        sizes = state, drafts.shape[1], same, lambda *_: same
-        draft, _ = rollout(draw, *sizes, go_on=policy.go_on)
+        draft, _ = rollout(
+            draw,
+            state,
+            drafts.shape[1],
+            initial=same,
+            advance=lambda *_: same,
+            go_on=policy.go_on,
+        )
         return draft.num, draft.policy
 
     return run

@@ -142,7 +142,7 @@ def explain(
     places = 1 + max(len(text.ids) for text in texts)
     sizes, model = (width(asked) + places, places), target.model
     one_by_one = build_read(model, sizes, rows=1)
-    at_once = jax.jit(partial(in_one_call, chunks.in_chunks(model), sizes))
+    at_once = jax.jit(partial(in_one_call, chunks.read_in_portions(model), sizes))
     for row, text in enumerate(texts):
         prompt, begins = take(asked, [row]), range(len(text.ids) + 1)
         whole, _ = pad([[*asked.tokens[row], *text.ids]], sizes[0])

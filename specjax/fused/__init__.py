@@ -151,7 +151,7 @@ def wire(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
     reasons = dict.fromkeys(choice.why for choice in (verify, drawn, baseline))
     record |= {"why": "; ".join(reasons)}
     coupled = fused.draw is None
-    draw = rollout.for_rule(verifier) if coupled else rollout.drawn_by(fused.draw)
+    draw = rollout.for_rule(verifier) if coupled else rollout.draw_with(fused.draw)
     kernels = Kernels(fused.verifier, draw, alone.verifier, record)
     programs = tuple((each.name, each.tiles) for each in (verify, drawn, baseline))
     return Wired(kernels, fused.draw, programs)

@@ -38,7 +38,7 @@ def kernels(name: str, verifier: Verifier, sizes, *, device=None) -> Kernels:
             part = fused.wire_checked(name, verifier, own, device=device)
     record, draw = part.kernels.record, rollout.for_rule(verifier)
     if whole.draw is not None and (model == 1 or not draft_is_split(model)):
-        draw = rollout.drawn_by(draw_by_rows(whole.draw))
+        draw = rollout.draw_with(draw_by_rows(whole.draw))
         record = record | {"draw": whole.kernels.record["draw"]}
     elif model > 1:
         record = record | {"draw": fused.REFERENCE}

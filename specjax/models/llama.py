@@ -316,4 +316,4 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
     model = lowering.model(model)
     if not config.local:
         return model
-    return chunks.in_chunks(model, portion)._replace(portion=portion)
+    return chunks.read_in_portions(model, portion)._replace(portion=portion)

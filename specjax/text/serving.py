@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from specjax import finite, generate, inputs
-from specjax.step import Decoder, build_step, finished
+from specjax.step import Decoder, build_step, has_ended
 from specjax.types import Info, Params, Prompt, Request, State
 
 Batch = tuple[State, Request]
@@ -87,7 +87,7 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
 
     def go_on(params: Params, request: Request, state: State):
         state, info = step(params, request, state)
-        return state, info, finished(request, state)
+        return state, info, has_ended(request, state)
 
     def check(params: Params, prompt: Prompt, request: Request) -> None:
         inputs.check(decoder, slots, params, prompt, request)

@@ -1,10 +1,12 @@
-"""Sample and compare: draws from the target at every slot, keeps what agrees.
+"""Sample and compare: draws from the target at every slot, and keeps the draft that
+agrees.
 
-Exact for any draft at all, whatever it was drawn from, because every token that is
-emitted is the target's own sample: on a mismatch that one, never another draw. A
-sampled draft is kept with probability sum_x p(x) q(x), which is at most
-sum_x min(p(x), q(x)); a certain one with p(x), as by Algorithm 1. Of a tree it keeps
-the path that agrees, however the tree was made.
+It is exact for any draft, whatever it was drawn from, because every emitted token is
+the target's own sample: on a mismatch it is that sample, never another draw. A sampled
+draft is kept with probability sum_x p(x) q(x), which is at most sum_x min(p(x), q(x));
+a certain one with probability p(x), as by Algorithm 1. Of a tree it keeps the path that
+agrees, however the tree was built.
+
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -20,13 +22,13 @@ from specjax.verifiers import token
 
 
 class Noise(NamedTuple):
-    """`sample` [B, G + 1, 2]: uniforms in [0, 1), two for each slot's own draw."""
+    """Uniforms in [0, 1). sample: [B, G + 1, 2], two for the draw of each slot."""
 
     sample: Array
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
-    """The uniforms of the iteration that begins at `start`: request key [B]."""
+    """Returns the uniforms of the iteration that starts at `start`, of keys [B]."""
     del vocab
     key = keys.purpose(keys.iteration(key, start), keys.SAMPLE)
     return Noise(keys.uniforms(key, jnp.arange(gamma + 1), (2,)))
@@ -35,9 +37,10 @@ def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
 def verify(
     target: Law, draft: Draft, noise: Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Keeps x_i while y_i = x_i for y_i drawn from p_i, then adds the y of that slot.
+    """Keeps x_i while y_i = x_i for y_i drawn from p_i, then adds the y of the next
+    slot.
 
-    accept_prob is p_i(x_i); residual is all on the token that was added.
+    accept_prob is p_i(x_i); residual has all its weight on the added token.
     """
     p = probs.dense(target)
     batch, rows, vocab = p.shape
@@ -46,7 +49,7 @@ def verify(
 
 
 def keep(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
-    """The verdict for the target's own tokens `y` [B, G + 1]."""
+    """Returns the verdict for the target's own tokens `y` [B, G + 1]."""
     if draft.parent is not None:
         return keep_path(target, draft, y, keep_residual)
     gamma = draft.tokens.shape[1]
@@ -63,8 +66,10 @@ def keep(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
 
 
 def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
-    """The same of a tree: y_i of the row after node i - 1, and the path of nodes that
-    agree with it."""
+    """Returns the verdict for a tree, with y_i of the row after node i - 1.
+
+    Its path has the nodes that agree with y.
+    """
     parent, (batch, size) = draft.parent, draft.tokens.shape
     rows, index = jnp.arange(batch), jnp.arange(size, dtype=jnp.int32)
     wanted = jnp.take_along_axis(y, parent + 1, axis=1)
@@ -78,10 +83,10 @@ def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdi
         return at, trees.next_child(parent, same, at, at), n, path
 
     root = jnp.full(batch, trees.ROOT, jnp.int32)
-    begun = root, trees.next_child(parent, same, root, root), 0 * root
-    begun = *begun, jnp.broadcast_to(index, (batch, size))
+    first = trees.next_child(parent, same, root, root)
+    initial = (root, first, 0 * root, jnp.broadcast_to(index, (batch, size)))
     going = lambda carried: (carried[1] < size).any()  # noqa: E731
-    at, _, n, path = jax.lax.while_loop(going, descend, begun)
+    at, _, n, path = jax.lax.while_loop(going, descend, initial)
     extra = y[rows, at + 1]
     each = rows[:, None], parent + 1
     before = jax.tree.map(lambda leaf: leaf[each], probs.per_row(target))

@@ -31,7 +31,7 @@ def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
     [B]."""
     del vocab
     coins = [(keys.ACCEPT, slot) for slot in range(gamma)]
-    u = keys.several(keys.iteration(key, start), [*coins, (keys.SAMPLE, 0)])
+    u = keys.uniforms_by_name(keys.iteration(key, start), [*coins, (keys.SAMPLE, 0)])
     return Noise(u[:, :gamma, 0], u[:, gamma])
 
 

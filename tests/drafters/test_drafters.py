@@ -32,7 +32,7 @@ WEIGHT, ADD = 0.8, 0.5
 
 
 def fitted(order: int, places: int = 4) -> ngram.NGram:
-    return ngram.fit(TEXTS, 4, order, WEIGHT, ADD, places)
+    return ngram.fit(TEXTS, 4, order, weight=WEIGHT, add=ADD, places=places)
 
 
 @jax.jit
@@ -120,7 +120,9 @@ def test_where_nothing_is_copied_a_draft_is_short():
     def draft(key, params, request, state):
         return Draft(jnp.zeros((3, 5), jnp.int32), state.budget, None), ()
 
-    drafter = copying.short_else(Drafter(no_cache, draft, 5), least=2, short=2)
+    drafter = copying.shorten_without_copy(
+        Drafter(no_cache, draft, 5), least=2, short=2
+    )
     texts = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6], [5, 6, 7, 8, 5, 6]]
     state = state_of(texts, budget=np.array([9, 9, 1]))
     assert [len(row) for row in drafted(drafter, state)[0]] == [4, 2, 1]
@@ -130,7 +132,7 @@ def test_where_nothing_is_copied_a_draft_is_short():
 def test_what_is_copied_has_a_law_that_is_sure_of_it():
     """And the rest is the model's, by its own law."""
     model, gamma = tiny.transformers(), 3
-    drawn = copying.first(independent, gamma, 2)
+    drawn = copying.copy_first(independent, gamma, 2)
     drafter = autoregressive.build(model.draft, gamma, drawn)
     text = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6]]  # the second matches one token
     params = Params(model.target_weights, model.draft_weights)
@@ -261,9 +263,9 @@ def test_a_rollout_keeps_to_each_rows_budget():
         def advance(count, token, slot):
             return rollout.Proposal(jnp.zeros((2, 8)), count + 1)
 
-        begun = rollout.Proposal(jnp.zeros((2, 8)), jnp.int32(0))
-        asked = draw, state._replace(budget=budget), 4, begun, advance
-        return rollout.rollout(*asked)[1]
+        initial = rollout.Proposal(jnp.zeros((2, 8)), jnp.int32(0))
+        limited = state._replace(budget=budget)
+        return rollout.rollout(draw, limited, 4, initial=initial, advance=advance)[1]
 
     for budget in (0, 1, 3, 4, 9):
         assert calls(jnp.array([0, budget])) == max(min(budget, 4) - 1, 0)
@@ -290,7 +292,7 @@ def test_a_compiler_knows_how_much_is_drafted_unless_something_may_stop_it():
     chain = autoregressive.build(model, gamma)
     assert trips(chain) == gamma - 1
     assert trips(chain, policies.find("adaptive")) is None
-    assert trips(copying.short_else(chain, least=2, short=2)) is None
+    assert trips(copying.shorten_without_copy(chain, least=2, short=2)) is None
     # As many positions as texts have, in 32 slots of which gamma + 1 are to spare.
     for slots, known in ((32 - gamma - 1, gamma - 1), (32 - gamma - 2, None)):
         limited = model._replace(slots=slots)

@@ -311,6 +311,6 @@ def test_a_tree_without_a_cache_sees_itself_alone(case):
 
 @each_module
 def test_a_tree_of_more_than_a_portion_is_refused(case):
-    model = chunks.in_chunks(case.world().target, 3)
+    model = chunks.read_in_portions(case.world().target, 3)
     with pytest.raises(ValueError, match="a tree of 4 tokens is one call: draft at"):
         model.apply(case.world().target_weights, NODES, ZERO, case.fresh(), TREE)

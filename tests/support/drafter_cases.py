@@ -112,7 +112,7 @@ def by_model(world: World, gamma: int) -> Drafter:
 
 
 def copies_first(model: Model, gamma: int) -> Drafter:
-    return autoregressive.build(model, gamma, copying.first(independent, gamma, 1))
+    return autoregressive.build(model, gamma, copying.copy_first(independent, gamma, 1))
 
 
 def recycled(world: World, gamma: int) -> Drafter:
@@ -151,7 +151,7 @@ CASES = (
     ),
     Case(
         "copying_short",
-        lambda world, gamma: copying.short_else(
+        lambda world, gamma: copying.shorten_without_copy(
             copies_first(world.draft, gamma), least=1, short=1
         ),
         of_draft,

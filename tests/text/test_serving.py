@@ -8,7 +8,7 @@ import pytest
 
 from specjax import generate, inputs
 from specjax.inputs import make_prompt, make_sampling
-from specjax.step import Decoder, finished
+from specjax.step import Decoder, has_ended
 from specjax.text import serving
 from specjax.text.serving import Arrival
 from specjax.types import Params, Prompt, Request
@@ -115,7 +115,7 @@ def test_nothing_is_compiled_for_a_request():
     served(server, "llama-adaptive")
     programs = server.begin, server.admit, server.step
     state, request = server.begin(params, *arrivals(False)[0][:2])
-    assert finished(request, state).tolist() == [True] * ROWS
+    assert has_ended(request, state).tolist() == [True] * ROWS
     sizes = [it._cache_size() for it in programs]
     two = arrivals(False)[:1] + arrivals(False) * 3
     assert len([*serving.serve(server, params, two)]) == 22

@@ -25,7 +25,14 @@ from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import families, gpt, t5
-from specjax.step import Decoder, build_step, commit, measure, score, whole
+from specjax.step import (
+    Decoder,
+    build_step,
+    commit,
+    measure,
+    score,
+    with_full_budget,
+)
 from specjax.types import Params, Prompt, Request, State
 
 LAYER = re.compile(r"/layers_\d+/")
@@ -202,7 +209,7 @@ def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
     first."""
 
     def run(cache, params, request, state):
-        state = whole(state._replace(draft_cache=cache), setting.gamma)
+        state = with_full_budget(state._replace(draft_cache=cache), setting.gamma)
         return inputs.decoder.drafter.draft(request.key, params, request, state)
 
     cache, rest = inputs.state.draft_cache, inputs.state._replace(draft_cache=None)
@@ -229,8 +236,10 @@ def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
 
     def laws(params, request, state):
         draft = decoder.drafter.draft(request.key, params.draft, request, state)[0]
-        side = decoder.target, params.target
-        return score(*side, request, state, draft.tokens, read)[0], draft
+        law, _ = score(
+            decoder.target, params.target, request, state, draft.tokens, read=read
+        )
+        return law, draft
 
     def run(tokens, totals, law, draft, request, state):
         state = state._replace(tokens=tokens)
