@@ -1,4 +1,4 @@
-"""From logits to the distribution that is sampled from: Section 2.2 as one law.
+"""The distribution that tokens are sampled from, as a law of logits (Section 2.2).
 
 Temperature, top-k, top-p, min-p and argmax, in that order, keep a prefix of the ids
 ordered by (logit descending, id ascending). A `Law` is the raw logits and the end of

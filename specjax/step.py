@@ -1,4 +1,4 @@
-"""One step of speculative decoding: draft, score in one call, verify, commit.
+"""A step of speculative decoding: draft, score in one call, verify, commit.
 
 It is Algorithm 1 of Leviathan et al. (2023), in its own symbols. Axes: B rows, G =
 gamma, L buffer, V vocabulary.

@@ -34,6 +34,18 @@ class Place(NamedTuple):
     seen: Array
 
 
+class Row(NamedTuple):
+    """A row's text and source with their lengths, word beginnings and place."""
+
+    text: Array
+    length: Array
+    source: Array
+    end: Array
+    begins: Array
+    at: Array
+    seen: Array
+
+
 def build(gamma: int) -> Drafter:
     """Returns a drafter of up to `gamma` tokens from its position in the source.
 
@@ -47,21 +59,23 @@ def build(gamma: int) -> Drafter:
         del params, slots
         return Place(jnp.zeros_like(prompt.length), prompt.length)
 
-    def resume(text, length, source, end, begins, at, seen) -> Array:
-        """Returns one row's new position, given what was written since it was `at` a
-        position."""
+    def resume(row: Row) -> Array:
+        """Returns a row's position after the tokens that were written since `seen`."""
+        source, end, at = row.source, row.end, row.at
         index, position = jnp.arange(gamma + 1), jnp.arange(source.size)
         where = jnp.minimum(at + index, source.size - 1)
-        same = source[where] == text[jnp.minimum(seen + index, text.size - 1)]
-        new = index < length - seen
+        same = (
+            source[where] == row.text[jnp.minimum(row.seen + index, row.text.size - 1)]
+        )
+        new = index < row.length - row.seen
         count = jnp.sum(jnp.cumprod(same & new & (at + index < end)))
         at += count
-        merit = match_lengths(text, length, source, end, LONGEST)
+        merit = match_lengths(row.text, row.length, source, end, LONGEST)
         near = (position >= at - BEHIND) & (position < at + AHEAD)
         good = merit >= jnp.where(near, 1, 2)  # farther away one token may be chance
         rank = (near * (LONGEST + 1) + merit) * 2 * source.size - jnp.abs(position - at)
         best = jnp.argmax(jnp.where(good, rank, -source.size))
-        word = jnp.argmax(begins & (position > at))  # 0 where there is none
+        word = jnp.argmax(row.begins & (position > at))  # 0 where there is none
         word = jnp.where(word > at, word, end)
         further = jnp.where(good.any(), best, word)
         follows = (count > 0) & (count == jnp.sum(new))
@@ -74,13 +88,15 @@ def build(gamma: int) -> Drafter:
         source, end = copy_source(state)
         place: Place = state.draft_cache
         at = jax.vmap(resume)(
-            state.tokens,
-            state.length,
-            source,
-            end,
-            params[source],
-            place.at,
-            place.seen,
+            Row(
+                text=state.tokens,
+                length=state.length,
+                source=source,
+                end=end,
+                begins=params[source],
+                at=place.at,
+                seen=place.seen,
+            )
         )
         padded = jnp.pad(source, ((0, 0), (0, gamma)))
         take = jax.vmap(lambda row, at: jax.lax.dynamic_slice(row, (at,), (gamma,)))

@@ -109,7 +109,7 @@ def build(
         rows = jnp.arange(len(features))[:, None]
         after = probs.take_fn(growth.parent + 1, rows)
 
-        def of_nodes(first: Array, later: Array) -> Array:
+        def after_parents(first: Array, later: Array) -> Array:
             """Returns, for each node, what is known after its parent: [B, G].
 
             first [B, 1] and later [G - 1, B, 1] are known after each row.
@@ -117,7 +117,7 @@ def build(
             known = jnp.concatenate([first[None], later])[:, :, 0]
             return after(jnp.moveaxis(known, 0, 1))
 
-        laws = jax.tree.map(of_nodes, probs.per_row(law), later)
+        laws = jax.tree.map(after_parents, probs.per_row(law), later)
         num = tree.node_budget(model, state, nodes, longest)
         laws = probs.with_shared(laws, law.logits)
         return Draft(growth.tokens, num, laws, growth.parent), cache
