@@ -132,8 +132,7 @@ def residual_weight(p: Array, q: Array, rule: FusedRule) -> Array:
 def invert(
     weights: Array, places: Array, u: Array, *, size: int, axis: int | None = None
 ) -> Array:
-    """Returns the first place of positive weight whose cumulative weight exceeds u *
-    total.
+    """Returns the first place with positive weight and cumulative weight > u * total.
 
     If rounding lets none exceed it, the last place of positive weight. By bisection,
     because kernels have no scan. axis: the axis of places 0 .. size - 1, which is kept;

@@ -1,5 +1,4 @@
-"""The static side of a fused verification: shapes, tiles, and what is read of each
-side.
+"""The static side of a fused verification: shapes, tiles, and what each side reads.
 
 Axes: B rows, G = gamma, V vocabulary.
 """

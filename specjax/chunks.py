@@ -15,8 +15,7 @@ TOKENS = 512  # the default number of tokens of a portion
 
 
 def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
-    """Returns the cache after a right-padded prompt, read in portions of `tokens` per
-    row.
+    """Returns the cache after a right-padded prompt, read in portions of `tokens`.
 
     What a pad writes is stale: it is overwritten before it is read. A cache that stores
     only what is still seen, however, has room for the pads of one portion only; there a

@@ -23,12 +23,12 @@ SIDES = {TARGET: "target", DRAFT: "draft"}
 
 
 def guard(verifier: Verifier) -> Verifier:
-    """Returns the same verifier, which writes `TARGET` or `DRAFT` where logits are not
-    finite.
+    """Returns the same verifier, but it marks the rows whose logits are not finite.
 
-    On finite logits its verdict is unchanged. On others it keeps at most the tokens
-    drafted before them, and then adds the id of the side with these logits. verifier:
-    any; it is wrapped last, after its kernels were chosen.
+    It writes `TARGET` or `DRAFT` there. On finite logits its verdict is unchanged. On
+    others it keeps at most the tokens drafted before them, and then adds the id of the
+    side with these logits. verifier: any; it is wrapped last, after its kernels were
+    chosen.
     """
 
     def verify(target, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
@@ -58,8 +58,7 @@ def guard(verifier: Verifier) -> Verifier:
 
 
 def guard_kernels(kernels: Kernels) -> Kernels:
-    """Returns `kernels` with both verifiers guarded, that of steps and that of the
-    baseline."""
+    """Returns `kernels` with both verifiers guarded: of steps and of the baseline."""
     both = {name: guard(getattr(kernels, name)) for name in ("verifier", "alone")}
     return kernels._replace(**both)
 
@@ -82,8 +81,10 @@ def check(texts: Iterable[np.ndarray]) -> None:
 
 
 def error(row: int, token: int, side: str) -> FloatingPointError:
-    """Returns the error that `check` raises. row, token: from 0. side: "target" or
-    "draft"."""
+    """Returns the error that `check` raises.
+
+    row, token: counted from 0. side: "target" or "draft".
+    """
     return FloatingPointError(
         f"row {row}, the step that writes token {token} of its text: the {side}'s"
         " logits are all NaN or -inf, or contain +inf: its weights are damaged or too"

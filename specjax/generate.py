@@ -242,8 +242,7 @@ def build_stream(
 
 
 def check_finite(tokens: Array, start: Array, length: Array) -> None:
-    """Raises FloatingPointError for rows [B, L] that a guarded verifier could not
-    continue.
+    """Raises FloatingPointError for rows [B, L] with the mark of a guarded verifier.
 
     Only tokens between `start` and `length` [B] are checked.
     """

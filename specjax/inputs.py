@@ -66,10 +66,9 @@ def bucket(width: int, most: int | None = None) -> int:
 
 
 def pad_to_bucket(prompt: Prompt, most: int | None = None) -> Prompt:
-    """Returns the same prompt, padded to the `bucket` of its width, of at most `most`
-    tokens.
+    """Returns the same prompt, padded to the `bucket` of its width.
 
-    The tokens that an encoder reads are padded likewise.
+    It has at most `most` tokens. The tokens that an encoder reads are padded likewise.
     """
 
     def padded(tokens: Array, width: int) -> Array:
@@ -171,8 +170,7 @@ def check(
 
 
 def check_shapes(side: str, weights, shapes) -> None:
-    """Raises ValueError unless every parameter that the model reads is there, in its
-    shape."""
+    """Raises ValueError unless the model's parameters are all there, in their shapes."""
     if shapes is None:
         return
     # Anything with a shape is a parameter, such as an `Int8`.
@@ -265,8 +263,7 @@ def check_inputs(target: Model, prompt: Prompt) -> None:
 
 
 def check_features(target: Model, prompt: Prompt) -> None:
-    """Raises ValueError unless features, or encoder states, have the shape the model
-    takes."""
+    """Raises ValueError unless features, or encoder states, have the model's shape."""
     kinds = {type(kind): kind for kind in target.reads}
     kind, batch = kinds.get(type(prompt.inputs)), prompt.tokens.shape[0]
     if kind is None:

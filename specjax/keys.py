@@ -140,10 +140,10 @@ def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
 
 
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
-    """Draws float32 Gumbel variables [B, V] of the token at `position` [B], counted
-    from 0.
+    """Draws float32 Gumbel variables [B, V] of the token at `position` [B].
 
-    They are the same for draft and target, and in every iteration.
+    Positions count from 0. The variables are the same for draft and target, and in
+    every iteration.
     """
     return draw_gumbel(purpose(iteration(request_key, position), GUMBEL), vocab)
 

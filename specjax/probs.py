@@ -20,8 +20,7 @@ from specjax.types import BLOCK, Law, Reduced, Sampling, Table
 
 
 def standardize(logits: Array | Reduced, sampling: Sampling) -> Law:
-    """Returns the law of `logits` [B, ..., V] under each row's settings [B] (Section
-    2.2).
+    """Returns the law of `logits` [B, ..., V] under each row's settings (Section 2.2).
 
     An id whose logit is -inf or NaN is never drawn; each row needs a finite logit.
     """
@@ -211,8 +210,7 @@ def take_fn(index: Array, rows: Array | None = None) -> Callable[[Array], Array]
 
 
 def put_fn(index: Array, rows: Array) -> Callable[[Array, Array], Array]:
-    """Returns a function that puts [B, ...] into [B, T, ...] at `index` [B] of `rows`
-    [B].
+    """Returns a function that puts [B, ...] into [B, T, ...] at `index` of `rows`, [B].
 
     An index beyond T puts nothing.
     """
@@ -269,8 +267,7 @@ def draw(logits: Array | Reduced, sampling: Sampling, u: Array) -> tuple[Array, 
 
 
 def race(law: Law, gumbel: Array) -> Array:
-    """Returns argmax(log p + g), which follows the law if g [..., V] are Gumbel
-    variables.
+    """Returns argmax(log p + g), which follows the law for Gumbel variables g [..., V].
 
     Two laws with the same g agree with probability at least beta / (2 - beta) and at
     most beta. The result is [...] int32, the first of equals. An id outside the law
@@ -328,11 +325,11 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
 
 
 def pick(weights: Array, u: Array) -> Array:
-    """Draws by inverse CDF in two steps: a block of BLOCK ids by u[:, 0], an id by u[:,
-    1].
+    """Draws by inverse CDF in two steps: a block of BLOCK ids, then an id in it.
 
-    weights [B, V] at least 0, with any sum above 0; u [B, 2] in [0, 1). The result is
-    [B] int32. An id of weight 0 is never returned, whatever the rounding.
+    The block is drawn by u[:, 0] and the id by u[:, 1]. weights [B, V] are at least 0,
+    with any sum above 0; u [B, 2] is in [0, 1). The result is [B] int32. An id of
+    weight 0 is never returned, whatever the rounding.
     """
     vocab = weights.shape[-1]
     width = min(vocab, BLOCK)  # a single block needs no padding

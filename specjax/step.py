@@ -32,8 +32,7 @@ from specjax.verifiers import token
 
 
 class Decoder(NamedTuple):
-    """The parts that decode together: two models, a rule, and a policy of how much to
-    draft.
+    """The parts that decode together: two models, a rule, and a drafting policy.
 
     logprobs: whether each step measures `Info.logprob`, which reads the target's logits
     [B, G + 1, V] once more.
@@ -133,8 +132,7 @@ def with_full_budget(state: State, gamma: int) -> State:
 
 
 def hook_and_widths(drafter: Drafter, policy: Policy | None) -> tuple[tuple, tuple]:
-    """Returns the policy's hook for `draft`, () or (go_on,), and the widths below
-    gamma.
+    """Returns the policy's hook for `draft`, () or (go_on,), and widths below gamma.
 
     The widths are those of the target's call. Raises ValueError like `build_step`.
     """
@@ -167,8 +165,7 @@ def score(
     read: Callable = probs.standardize,
     parent: Array | None = None,
 ):
-    """Returns the target's law [B, G + 1] after the last committed and each drafted
-    token.
+    """Returns the target's law [B, G + 1] after the last committed and drafted tokens.
 
     read: (logits, Sampling) -> Law. parent: for drafts that are trees, as in `Draft`.
     The result is (law, cache).
@@ -299,10 +296,9 @@ def measure(
 
 
 def log_probabilities(logits: Array, tokens: Array, count: Array) -> Array:
-    """Returns log softmax of `logits` [B, T, V] at `tokens` [B, T], 0 from `count` [B]
-    on.
+    """Returns log softmax of `logits` [B, T, V] at `tokens` [B, T], 0 from `count` on.
 
-    The result is [B, T] float32.
+    count is [B]; the result is [B, T] float32.
     """
     logits = logits.astype(jnp.float32)
     at = jnp.maximum(tokens, 0)[..., None]  # negative where logits are not finite

@@ -27,8 +27,10 @@ def parents(draft: Draft) -> Array:
 
 
 def branches(parent: Array) -> Branches:
-    """Returns the `Branches` of a call on the last committed token and all nodes, [B, G
-    + 1]."""
+    """Returns the `Branches` of a call on the last committed token and the nodes.
+
+    They are those of G + 1 tokens.
+    """
     rows = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # parent rows; row 0 follows itself
     size = rows.shape[1]
     sees = jax.nn.one_hot(rows, size, dtype=jnp.int32) + jnp.eye(size, dtype=jnp.int32)

@@ -36,8 +36,10 @@ class Row(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of a prefix: its smallest logit, and how many equal to it are kept; [R]
-    each."""
+    """The end of a prefix: its smallest logit, and how many of its equals are kept.
+
+    Both are [R].
+    """
 
     logit: Array
     number: Array
@@ -157,10 +159,10 @@ def _largest(logits: Array, count: int) -> Array:
 def _end_by_bisection(
     row: Row, ended: Array, most: Array, size: Array, top_p: Array | None
 ) -> End:
-    """Returns the end by top-k, `size` [R] ids, then by top-p, at the logit `most` or
-    below.
+    """Returns the end by top-k, then by top-p, at the logit `most` or below it.
 
-    Rows that have `ended` [R] return anything, and cost no iteration of the search.
+    `size` [R] is the number of ids of top-k. Rows that have `ended` [R] return
+    anything, and cost no iteration of the search.
     """
     key, dtype = _order_key(row.logits), row.logits.dtype
     every = size == row.logits.shape[-1]

@@ -134,8 +134,7 @@ def shares(q: Array) -> Array:
 
 
 def guess(share: Array, floors: Sequence[float]) -> Array:
-    """Returns the estimated acceptance of each of K siblings, given that those before
-    failed.
+    """Returns the estimated acceptance of each of K siblings if those before fail.
 
     A draft that is sure is mostly right. How often it is right where it is not sure
     must be measured (`measure.siblings`).

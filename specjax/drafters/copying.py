@@ -27,8 +27,7 @@ from specjax.types import (
 
 
 def build(gamma: int, longest: int = 3, least: int = 1) -> Drafter:
-    """Returns a drafter of up to `gamma` tokens after the latest match of the last
-    tokens.
+    """Returns a drafter of up to `gamma` tokens that follow a match of the last ones.
 
     A match has `longest` tokens, or fewer down to `least`; without one nothing is
     drafted. The source is `state.context` (tokens [B, S] and length [B], an encoder's
@@ -53,8 +52,7 @@ def build(gamma: int, longest: int = 3, least: int = 1) -> Drafter:
 
 
 def copy_first(draw: Callable, gamma: int, least: int) -> Callable:
-    """Returns a `draw` that copies after a match of the last `least` tokens, else
-    `draw`.
+    """Returns a `draw` that copies after a match of the last `least` tokens.
 
     Copied tokens have a law that is certain of them. See `drafters.rollout`. Raises
     ValueError for `least` below 1.
@@ -79,8 +77,7 @@ def copy_first(draw: Callable, gamma: int, least: int) -> Callable:
 
 
 def shorten_without_copy(drafter: Drafter, least: int, short: int) -> Drafter:
-    """Returns a drafter by `copy_first` that drafts `short` tokens where it copies
-    nothing.
+    """Returns a drafter that drafts only `short` tokens where it copies nothing.
 
     Where it copies, it drafts only as much as there is to copy. Copies are often long,
     and elsewhere each drafted token costs a row of the target's call. The length
@@ -125,8 +122,7 @@ def copy_source(state: State) -> tuple[Array, Array]:
 
 
 def match_lengths(text: Array, length: Array, source: Array, end: Array, longest: int):
-    """Returns, for each position in `source` [S], how many tokens before it match the
-    text.
+    """Returns how many tokens before each position in `source` [S] match the text.
 
     It works on one row. The tokens are compared with the end of the text, at most
     `longest`; 0 at positions where nothing follows.

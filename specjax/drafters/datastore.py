@@ -92,8 +92,7 @@ def last_tokens(text: Array, length: Array) -> Array:
 def find_continuation(
     store: Store, end: Array, gamma: int
 ) -> tuple[Array, Array, Array]:
-    """Returns what followed the longest match of `end` [C]: tokens [G], count, match
-    length.
+    """Returns the tokens [G] after the longest match of `end` [C], count, and length.
 
     It works on one row.
     """

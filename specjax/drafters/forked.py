@@ -19,8 +19,7 @@ from specjax.types import Draft, Drafter, Model, Request, State
 
 
 def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
-    """Returns a drafter of a chain of `nodes - copied` tokens and a copy of at most
-    `copied`.
+    """Returns a drafter of a chain of `nodes - copied` tokens and a copy of the rest.
 
     longest: see `copying.build`. Raises ValueError for no copy or one longer than the
     chain, and like `tree.build`.

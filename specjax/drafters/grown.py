@@ -202,8 +202,7 @@ def add_node(growth: Growth, node: Array | int, longest: int) -> Growth:
 
 
 def node_branches(growth: Growth, node: Array) -> Branches:
-    """Returns how node `node` follows those before it, as the last token of a tree of
-    G.
+    """Returns how node `node` follows those before it, as the last of a tree of G.
 
     The tree has the same size for every node: it consists of the last tokens of the
     text, which are a chain, and the nodes up to this one.

@@ -117,8 +117,7 @@ class TargetVocabCache(NamedTuple):
 
 
 def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
-    """Returns a model over the `vocab` ids of a target that reads and proposes by a
-    draft.
+    """Returns a model over the `vocab` ids of a target that works by a draft.
 
     Its parameters are `Spelling.params`. stretch: it has room for so many ids of the
     draft per slot of the target; a text that needs more is read wrongly, see

@@ -125,8 +125,7 @@ def merge_siblings(tokens: Array, parent: np.ndarray) -> Array:
 
 
 def latest_ngrams(text: Array, length: Array, size: int, count: int) -> Array:
-    """Returns the last `count` n-grams of text [B, L], the latest first: [B, count,
-    size].
+    """Returns the last `count` n-grams of text [B, L], latest first: [B, count, size].
 
     An n-gram that a row does not have is `NONE`.
     """
@@ -152,8 +151,7 @@ def remember(pool: Array, grams: Array) -> Array:
 
 
 def find_beginning(pool: Array, last: Array, count: int) -> tuple[Array, Array]:
-    """Returns what follows a row's last token [B, 1] in the latest n-grams that begin
-    with it.
+    """Returns what follows a row's last token [B, 1] in the n-grams that begin with it.
 
     The result is [B, count, N - 1] and the number of such n-grams [B].
     """

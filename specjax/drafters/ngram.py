@@ -77,8 +77,7 @@ def build(
 
 
 def bigram(vocab: int) -> Model:
-    """Returns bigram counts as a model, whose features are the token, for drafters of
-    trees.
+    """Returns bigram counts as a model with tokens as features, for drafters of trees.
 
     Its parameters are an `NGram`.
     """
@@ -94,8 +93,7 @@ def bigram(vocab: int) -> Model:
 
 
 def last_tokens(tokens: Array, length: Array, count: int) -> Array:
-    """Returns the `count` tokens before `length` [B] in tokens [B, L]; -1 before the
-    start."""
+    """Returns the `count` tokens before `length` [B] in tokens [B, L], else -1."""
     index = length[:, None] - count + jnp.arange(count)
     context = jnp.take_along_axis(tokens, jnp.maximum(index, 0), axis=1)
     return jnp.where(index >= 0, context, -1)

@@ -77,8 +77,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
 
 
 def update_table(table: Array, ids: Array, after: Array, live: Array) -> Array:
-    """Returns the table [B, V, K] with `after` [B, T, K] for the ids [B, T] that are
-    `live`.
+    """Returns the table [B, V, K] with `after` [B, T, K] for the `live` ids [B, T].
 
     Of an id that occurs twice, the later counts.
     """

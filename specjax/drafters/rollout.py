@@ -34,10 +34,10 @@ class Proposal(NamedTuple):
 
 
 def draw_with(function: Callable) -> Callable:
-    """Returns a `draw` by a function (logits [B, V], Sampling, u [B, 2]) -> (token,
-    Law).
+    """Returns a `draw` that applies a function (logits, Sampling, u) -> (token, Law).
 
-    The uniforms are those of this iteration's DRAFT key, which nothing else uses.
+    The function takes logits [B, V] and u [B, 2] and returns token [B] and law [B]. The
+    uniforms are those of this iteration's DRAFT key, which nothing else uses.
     """
 
     def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
@@ -56,8 +56,7 @@ independent = draw_with(probs.draw)
 
 
 def coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
-    """Draws by the Gumbel noise that `verifiers.gumbel` uses at the same place of the
-    text."""
+    """Draws by the Gumbel noise that `verifiers.gumbel` uses at the same place."""
     del key, gamma
 
     def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:

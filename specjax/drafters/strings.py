@@ -1,5 +1,4 @@
-"""A draft with another tokenizer writes in its own ids, and its text is tokenized
-again.
+"""A draft with another tokenizer writes in its own ids; its text is tokenized again.
 
 This is string-level exact match (SLEM) of Timor et al. (ICML 2025),
 https://arxiv.org/abs/2502.05202. What the draft wrote becomes text, the target's

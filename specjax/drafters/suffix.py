@@ -22,13 +22,12 @@ OCCURRENCES = 32  # M, the latest: more add little, and they are compared in pai
 
 
 def build(gamma: int, longest: int = 4, paths: int = 1) -> Drafter:
-    """Returns a drafter of up to `gamma` tokens after matches of the last `longest`
-    tokens.
+    """Returns a drafter of up to `gamma` tokens that follow matches of the last ones.
 
-    Shorter matches are used if there is none of that length, and nothing is drafted
-    without any. The source is the one of `drafters.copying`. paths: with two or more it
-    drafts a tree of gamma nodes, one path from each of the most frequent next tokens.
-    Raises ValueError if a number is below 1.
+    A match has `longest` tokens, or fewer if there is none of that length; without any
+    nothing is drafted. The source is the one of `drafters.copying`. paths: with two or
+    more it drafts a tree of gamma nodes, one path from each of the most frequent next
+    tokens. Raises ValueError if a number is below 1.
     """
     if min(gamma, longest, paths) < 1:
         raise ValueError(
@@ -55,8 +54,7 @@ def build(gamma: int, longest: int = 4, paths: int = 1) -> Drafter:
 def find_matches(
     state: State, depth: int, longest: int, paths: int = 1
 ) -> tuple[Array, Array, Array]:
-    """Returns tokens [B, depth paths], their number [B], and the tokens that matched
-    [B].
+    """Returns tokens [B, depth paths], their number [B], and the match lengths [B].
 
     Tokens at one depth are adjacent. Where some paths are shorter than others, entries
     without a token are arbitrary.

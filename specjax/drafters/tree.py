@@ -43,12 +43,11 @@ class Level(NamedTuple):
 
 
 def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Drafter:
-    """Returns a drafter of the tree with these parents in level order, see
-    `specjax.trees`.
+    """Returns a drafter of the tree with these parents, see `specjax.trees`.
 
-    siblings: drawn "without" replacement or "with" it. Raises ValueError for parents
-    that are no tree or not in level order, or more nodes than the model's caches can
-    take back.
+    Parents must be in level order. siblings: drawn "without" replacement or "with" it.
+    Raises ValueError for parents that are no tree or not in level order, or more nodes
+    than the model's caches can take back.
     """
     trees.check(parent)
     if siblings not in (WITH, WITHOUT):

@@ -1,5 +1,4 @@
-"""The choice of the functions that read logits in a decoder: kernels, where they are
-safe.
+"""The choice of functions that read logits in a decoder: kernels, where they are safe.
 
 This is the one place that chooses them, by device and shape, for commands,
 `generate_text` and experiments. It is also the only module of the library that imports
@@ -179,8 +178,7 @@ def with_record(wired: Wired, **more: str) -> Wired:
 
 
 def find_fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
-    """Returns what is wrong with steps that draft, or with baseline steps; None if
-    nothing."""
+    """Returns what is wrong with drafting or baseline steps; None if nothing is."""
     if wired.draw is not None:
         plain = Functions(verifier, probs.draw)
         fused = Functions(wired.kernels.verifier, wired.draw)
@@ -203,8 +201,7 @@ def print_once(text: str) -> None:
 
 
 def versions() -> str:
-    """Returns the versions of everything that builds a kernel, and a digest of its
-    sources."""
+    """Returns the versions of what builds kernels, and a digest of their sources."""
     import pallas_kernels
 
     sources, whole = Path(pallas_kernels.__file__).parent, hashlib.sha256()

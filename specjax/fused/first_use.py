@@ -1,5 +1,4 @@
-"""The results of comparing kernels with the reference on first use, stored for later
-runs.
+"""The stored results of comparing kernels with the reference on their first use.
 
 A JSON file in the user's cache folder holds, by kind of device, versions and shape,
 whether the kernels gave the reference's tokens or what was wrong. Where the file cannot
@@ -54,8 +53,10 @@ def read() -> dict[str, str]:
 
 
 def store(key: str, value: str | None) -> None:
-    """Writes one entry, or removes it if `value` is None. Does nothing in a read-only
-    folder."""
+    """Writes one entry, or removes it if `value` is None.
+
+    Does nothing if the folder cannot be written.
+    """
     stored = read() | {key: value}
     stored = {name: entry for name, entry in stored.items() if entry is not None}
     text = json.dumps(stored, indent=1, sort_keys=True) + "\n"

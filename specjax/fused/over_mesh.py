@@ -54,8 +54,7 @@ def kernels(name: str, verifier: Verifier, sizes, *, device=None) -> Kernels:
 
 
 def draft_is_split(model: int) -> bool:
-    """Tells whether a draft's ids are split over `model` devices, as `mesh.pair` places
-    it."""
+    """Tells whether `mesh.pair` splits a draft's ids over `model` devices."""
     return layout.value is None or layout.value.draft == model
 
 

@@ -38,8 +38,7 @@ def dot(x: Array, w: Dynamic, transposed: bool) -> Array:
 
 
 def bits(K: int) -> int:
-    """Returns the bits of the largest integer of a row, so that a sum of K products
-    fits 32.
+    """Returns the bits of a row's integers for which a sum of K products fits 32 bits.
 
     The integers are at most 2 to this power.
     """

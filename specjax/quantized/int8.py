@@ -1,5 +1,4 @@
-"""Eight-bit weights that stand in for an array of a model: q s, with a scale s per
-output.
+"""Eight-bit weights in place of an array of a model: q s, with a scale s per output.
 
 Axes: K features in, N features out.
 """
@@ -111,8 +110,7 @@ class Dynamic(Int8):
 
 
 def can_concatenate(matrices: Sequence[Array | Int8]) -> bool:
-    """Tells whether all matrices or none are eight-bit, so that `concatenate` can join
-    them."""
+    """Tells whether `concatenate` can join matrices: all or none must be eight-bit."""
     kinds = {type(it) if isinstance(it, Int8) else None for it in matrices}
     return len(kinds) == 1
 

@@ -17,8 +17,7 @@ TABLES = ("embedding", "positions")  # matrices whose outputs are rows
 
 
 def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns the arrays to store: large matrices as int8 with scales, others as
-    float32.
+    """Returns the arrays to store: large matrices as int8 with scales, else float32.
 
     The scales of a matrix, float32, are stored under its name and `SCALE`. They have
     its shape, but size 1 along the axis of inputs. Raises ValueError for weights that

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 
 
 def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
-    """Returns the mean number of tokens that one run of Algorithm 1 emits, 1 .. gamma +
-    1.
+    """Returns the mean tokens that a run of Algorithm 1 emits, in 1 .. gamma + 1.
 
     Accurate as alpha -> 1, where it is gamma + 1. Section 3.1, Eq. 1. Raises ValueError
     for alpha outside [0, 1] or gamma not a whole number >= 0.
@@ -97,8 +96,7 @@ def _optimal_gamma(alpha: float, c: float) -> int:
 
 
 def acceptance(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
-    """Returns beta, the probability that a token drawn from q is kept; its mean is
-    alpha.
+    """Returns beta, the probability that a token drawn from q is kept (mean: alpha).
 
     `p` and `q` are probabilities [..., V] of any dtype, rows summing to 1; the result
     is [...], in [0, 1]. Theorem 3.5, Corollary 3.6. Raises ValueError if the
@@ -160,8 +158,7 @@ def chen_r(tokens_per_call: ArrayLike, K: ArrayLike) -> float | np.ndarray:
 def chen_speedup(
     r: ArrayLike, K: ArrayLike, *, t_draft: ArrayLike, t_target: ArrayLike
 ) -> float | np.ndarray:
-    """Returns the speedup for the r of `chen_r` and the times of a draft and a target
-    run.
+    """Returns the speedup, given `chen_r` and the times of a draft and a target run.
 
     Both times are in the same unit, whichever it is. This is Theorem 3.8 of Leviathan
     et al. with c = t_draft / t_target and with counted tokens in place of Eq. 1, so no

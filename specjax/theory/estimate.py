@@ -49,8 +49,7 @@ def nan_to_none(x: float) -> float | None:
 
 
 def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
-    """Returns alpha as the mean of beta_t = sum_x min(p_t, q_t) over the target's own
-    text.
+    """Returns alpha as the mean of beta_t = sum_x min(p_t, q_t) over the target's text.
 
     `beta` [N], in [0, 1], is `closed_forms.acceptance(p, q)` at each position of text
     that the target generated; `sequence` [N] holds the id of the text that each

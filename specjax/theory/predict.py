@@ -42,8 +42,7 @@ class Cost(NamedTuple):
 
 
 def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
-    """Returns a_t, the probability that x_t came from the draft if one was tested
-    there.
+    """Returns a_t, the chance that x_t came from the draft, if one was tested there.
 
     `p_x` [N] and `q_x` [N] are p_t(x_t) and q_t(x_t), the probabilities of the text's
     own tokens under the sampling settings. A deterministic drafter has q_x = 1 where
@@ -70,8 +69,7 @@ def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
 
 
 def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
-    """Returns the expected number of target calls that emit this text, [K] for each
-    gamma.
+    """Returns the expected number of target calls that emit this text, [K] by gamma.
 
     `accept` [N] is `accept_probability` along the text, `gammas` [K] whole numbers >= 0
     in any order; gamma = 0 gives N. The last call may be cut by the end of the text.
@@ -94,8 +92,7 @@ def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
 
 
 def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
-    """Returns the distribution of the number of target calls that emit this text, [N +
-    1].
+    """Returns the distribution of the number of target calls for this text, [N + 1].
 
     Entry k is the probability of k calls; the mean is that of `expected_calls`.
     `accept` [N] is as there; `gamma` is one number. Raises ValueError like
@@ -116,8 +113,7 @@ def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
 
 
 def expected_steps(laws: Sequence[ArrayLike]) -> float:
-    """Returns the expected number of steps of a batch, which runs until its last row
-    ends.
+    """Returns the expected number of steps of a batch, until its last row ends.
 
     `laws` has the `calls_law` of each row; given the texts, rows are independent. Their
     lengths may differ. Raises ValueError if there is no row, or a law is not a

@@ -117,8 +117,7 @@ def index_of_best(row: dict) -> int:
 
 
 def overheads(row: dict) -> dict:
-    """Returns the time of a step beyond its drafts and target call, with standard
-    errors.
+    """Returns a step's time beyond its drafts and target call, with standard errors.
 
     It is measured on the steps of the other texts, in units of the target call at gamma
     = 0; the errors are over texts.
@@ -145,8 +144,7 @@ def step_costs(row: dict) -> np.ndarray:
 
 
 def predictions(row: dict) -> dict:
-    """Returns the speed that the other texts predict, None where there is no
-    prediction.
+    """Returns the speed that the other texts predict, None without a prediction.
 
     The interval reflects their acceptances, and not the error of the clock.
     """

@@ -1,5 +1,4 @@
-"""The rules that decide which drafted tokens are kept: one file and one `Verifier`
-each.
+"""The rules that decide which drafted tokens are kept: a file and a `Verifier` each.
 
 The file name is the rule's name in configurations and commands. A file defines either a
 `verifier`, whose output follows the target's distribution exactly, or a `LOSSY`, whose

@@ -105,8 +105,7 @@ def verify(
 
 
 def best_child_law(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
-    """Returns the rank of each id by p / q, and q' of the best of `count` ids drawn
-    from q.
+    """Returns the rank of each id by p / q, and q' of the best of `count` draws.
 
     Args:
       p: [B, V], target probabilities.

@@ -1,5 +1,4 @@
-"""The guarantee that a run reports: that of its rule, if every custom part is
-certified.
+"""The guarantee that a run reports: its rule's, if every custom part is certified.
 
 The rules, drafts and policies of this package are certified by its tests. A custom one,
 `module:name`, is certified once `specjax certify` has passed it, until its file

@@ -22,8 +22,7 @@ from specjax.verifiers import match
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Array:
-    """Returns g [B, G + 1, V] for positions start .. start + gamma, from request keys
-    [B]."""
+    """Returns g [B, G + 1, V] of positions start .. start + gamma, for request keys."""
     each = [keys.gumbel(key, start + slot, vocab) for slot in range(gamma + 1)]
     return jnp.stack(each, axis=1)
 
@@ -40,8 +39,7 @@ def verify(
 
 
 def acceptance(p: Array, q: Array) -> Array:
-    """Returns how often coupled draws of p and q agree: the sum in the module
-    docstring.
+    """Returns how often coupled draws of p and q agree: the module docstring's sum.
 
     p, q: [..., V]. The result is [...] in the precision of p. Ids with p = 0 or q = 0
     add nothing.

@@ -83,8 +83,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
 
 
 def within_lenience(p: Law, ids: Array, lenience: float) -> Array:
-    """Returns which `ids` [...] an argmax row of p [...] accepts by lenience; bool
-    [...].
+    """Returns which `ids` [...] an argmax row of p [...] accepts by lenience, [...].
 
     It is False in sampled rows. At l = 1 it is False even between equal logits, because
     argmax takes the first of them and l = 1 is strict.
@@ -94,8 +93,10 @@ def within_lenience(p: Law, ids: Array, lenience: float) -> Array:
 
 
 def relative_weights(p: Law) -> Law:
-    """Returns the law of p_raw(x) / max p_raw, which is not normalized: p without its
-    settings."""
+    """Returns the law of p_raw(x) / max p_raw, which is not normalized.
+
+    It is p without its settings.
+    """
     zero = jnp.zeros_like(p.lse)
     return p._replace(scale=zero + 1, tau=zero - jnp.inf, lse=zero)
 
@@ -109,8 +110,7 @@ def _scaled_law(lenience: float, draft: Draft, target: Law) -> Law:
 
 
 def _certain_law(tokens: Array, vocab: int) -> Law:
-    """Returns the law that has all its mass on `tokens` [B, G]: a table with a row for
-    each."""
+    """Returns the law with all mass on `tokens` [B, G]: a table with a row for each."""
     row = jnp.arange(tokens.size, dtype=jnp.int32).reshape(tokens.shape)
     zero = jnp.zeros(tokens.shape)
     flat = tokens.reshape(-1, 1)

@@ -1,5 +1,4 @@
-"""Sample and compare: draws from the target at every slot, and keeps the draft that
-agrees.
+"""Sample and compare: draws from the target at every slot, keeps a draft that agrees.
 
 It is exact for any draft, whatever it was drawn from, because every emitted token is
 the target's own sample: on a mismatch it is that sample, never another draw. A sampled
@@ -37,8 +36,7 @@ def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
 def verify(
     target: Law, draft: Draft, noise: Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Keeps x_i while y_i = x_i for y_i drawn from p_i, then adds the y of the next
-    slot.
+    """Keeps x_i while it equals y_i, drawn from p_i, then adds the y of the next slot.
 
     accept_prob is p_i(x_i); residual has all its weight on the added token.
     """

@@ -114,8 +114,7 @@ def initial_walk(target: Law, draft: Draft, next_child) -> Walk:
 
 
 def node_law(draft: Draft, node: Array, vocab: int) -> Array:
-    """Returns q [B, V], the law of a node if it had no siblings before it; 0 if it is
-    certain."""
+    """Returns q [B, V], the law of a node without siblings before it; 0 if certain."""
     size = draft.tokens.shape[1]
     if draft.law is None or not size:
         return jnp.zeros((node.shape[0], vocab))
@@ -123,8 +122,7 @@ def node_law(draft: Draft, node: Array, vocab: int) -> Array:
 
 
 def proposal(q: Array, x: Array) -> Array:
-    """Returns the law [B, V] that judges child x [B]: q, or all mass on x where q(x) =
-    0."""
+    """Returns the law [B, V] that judges child x [B]: q, or certainty if q(x) = 0."""
     certain = q[jnp.arange(x.size), x] <= 0
     sure = jax.nn.one_hot(x, q.shape[-1], dtype=q.dtype)
     return jnp.where(certain[:, None], sure, q)

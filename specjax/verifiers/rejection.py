@@ -18,8 +18,7 @@ from specjax.verifiers import block, token
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.token.verify`, with these acceptances and with p as
-    residual."""
+    """Decides like `verifiers.token.verify`, with these acceptances and residual p."""
     gamma = draft.tokens.shape[1]
     live = jnp.arange(gamma) < draft.num[:, None]
     p, q = probs.dense(target), block.draft_law(draft, target.logits.shape[-1])

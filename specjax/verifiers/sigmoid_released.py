@@ -43,8 +43,7 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
 
 
 def extra_weights(row: Law, p: Array, q: Array, whole: Array) -> Array:
-    """Returns weights [B, V] of the token after the kept drafts; see
-    `sigmoid.build_verify`."""
+    """Returns weights [B, V] of the token after the kept ones, for `build_verify`."""
     kept = sigmoid.support(row)
     z = jnp.where(kept, sigmoid.raw_logits(row) * row.scale[..., None], 0.0)
     left = jnp.fmax(p - q, 0.0)

@@ -131,10 +131,9 @@ def initial_walk(target: Law, draft: Draft, live: Array) -> Walk:
 
 
 def path_to(above: Array, row: Array) -> tuple[Array, Array]:
-    """Returns the nodes from the root to a row [B] of the call, [B, G], and their
-    number [B].
+    """Returns the nodes from the root to a row [B] of the call, and their number.
 
-    above: [B, G + 1], the parent row of each row.
+    The results are [B, G] and [B]. above: [B, G + 1], the parent row of each row.
     """
     batch, count = above.shape
     rows, size = jnp.arange(batch), count - 1
