@@ -170,7 +170,7 @@ def check(
 
 
 def check_shapes(side: str, weights, shapes) -> None:
-    """Raises ValueError unless the model's parameters are all there, in their shapes."""
+    """Raises ValueError unless all parameters are there, in the shapes of the model."""
     if shapes is None:
         return
     # Anything with a shape is a parameter, such as an `Int8`.
