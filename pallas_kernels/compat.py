@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-# Until JAX 0.11 `plgpu.load` must have the index apart from the reference.
+# Before JAX 0.11 `plgpu.load` takes the index as an argument of its own.
 _INDEX = inspect.signature(plgpu.load).parameters.get("idx")
 _APART = _INDEX is not None and _INDEX.default is inspect.Parameter.empty
 

@@ -14,7 +14,7 @@ from specjax.types import BLOCK, Draft, FusedRule, Law
 
 FIELDS = ("scale", "top", "tau", "tie", "lse")  # the scalars of a row's law
 KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
-PART = "part"  # a draft whose laws are of some ids, or rows that many share
+PART = "part"  # a draft whose laws cover some ids only, or are shared rows
 
 
 class Shape(NamedTuple):

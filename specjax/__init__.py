@@ -66,7 +66,7 @@ __all__ = [
     "verifiers",
 ]
 
-# What brings flax and the readers of files is imported when it is first asked for.
+# These need flax and the readers of files; they are imported on first use.
 LATER = {
     "Generated": "specjax.text",
     "Pretrained": "specjax.pretrained",

@@ -31,7 +31,9 @@ def branches(parent: Array) -> Branches:
 
     They are those of G + 1 tokens.
     """
-    rows = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # parent rows; row 0 follows itself
+    rows = jnp.pad(
+        parent + 1, ((0, 0), (1, 0))
+    )  # the parent row of each row; row 0 is its own
     size = rows.shape[1]
     sees = jax.nn.one_hot(rows, size, dtype=jnp.int32) + jnp.eye(size, dtype=jnp.int32)
     for _ in range(size.bit_length()):  # each turn doubles the length of the paths

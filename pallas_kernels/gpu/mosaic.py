@@ -46,7 +46,7 @@ def launcher(interpret=None) -> Callable:
             kernel_name=f"specjax_{name}",
             compiler_params=plgpu.CompilerParams(
                 approx_math=True,
-                # From JAX 0.11 on the default is another, which lacks broadcasts.
+                # The default of JAX 0.11 and later lacks broadcasts.
                 lowering_semantics=plgpu.LoweringSemantics.Lane,
             ),
             **options,

@@ -75,7 +75,7 @@ def build(gamma: int) -> Drafter:
         good = merit >= jnp.where(near, 1, 2)  # farther away one token may be chance
         rank = (near * (LONGEST + 1) + merit) * 2 * source.size - jnp.abs(position - at)
         best = jnp.argmax(jnp.where(good, rank, -source.size))
-        word = jnp.argmax(row.begins & (position > at))  # 0 where there is none
+        word = jnp.argmax(row.begins & (position > at))  # 0 if there is none
         word = jnp.where(word > at, word, end)
         further = jnp.where(good.any(), best, word)
         follows = (count > 0) & (count == jnp.sum(new))

@@ -21,8 +21,8 @@ from specjax.drafters import suffix
 from specjax.drafters.nothing import no_cache
 from specjax.types import Draft, Drafter, Request, State
 
-END = -1  # stands after each text: no id is the same
-LONGEST = 16  # C: tokens of a match
+END = -1  # follows each text; it is not an id
+LONGEST = 16  # C: the most tokens of a match
 
 
 class Store(NamedTuple):
@@ -46,7 +46,7 @@ def index(texts: Iterable[Sequence[int]]) -> Store:
     if not sum(text.size - 1 for text in ended):
         raise ValueError("a store needs a text of one token or more")
     tokens = np.concatenate(ended)
-    # Of each place, the rank of the one token before it, of two, of four, and so on.
+    # For each place, the rank of the one token before it, of the two, the four, ...
     before = np.concatenate([[END], tokens[:-1]])
     rank, reach = np.unique(before, return_inverse=True)[1].astype(np.int64), 1
     while reach < LONGEST:
@@ -99,13 +99,13 @@ def find_continuation(
     place, index = count_before(store, end), jnp.arange(LONGEST)
     beside = jnp.stack([place - 1, place])
     agree = jax.vmap(lambda at: context(store, at) == end)(beside)
-    # The longest match lies beside where the end itself would be sorted in.
+    # The longest match is next to where `end` itself would be inserted.
     matched = jnp.max(jnp.sum(jnp.cumprod(agree, axis=1), axis=1))
     cut = jnp.where(index < matched, end, END - 2)
     first = count_before(store, cut)
     cut = jnp.where(index < matched, end, jnp.iinfo(jnp.int32).max)
     last = count_before(store, cut)
-    # M of them, evenly: all where there are no more.
+    # M of them, evenly spaced; all of them if there are no more.
     spread = jnp.arange(suffix.OCCURRENCES)
     count = jnp.minimum(last - first, spread.size)
     at = first + spread * (last - first) // jnp.maximum(count, 1)
@@ -129,7 +129,7 @@ def count_before(store: Store, end: Array) -> Array:
         low, high = bounds
         middle = (low + high) // 2
         own = context(store, middle)
-        unlike = jnp.argmax(own != end)  # the first, 0 where there is none
+        unlike = jnp.argmax(own != end)  # the first difference, 0 if there is none
         below = own[unlike] < end[unlike]
         open_ = low < high
         low = jnp.where(open_ & below, middle + 1, low)

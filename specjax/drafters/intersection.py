@@ -162,7 +162,7 @@ def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
             # A row that is done writes after its end, and never over its own text.
             here = jnp.minimum(begin[:, 0] + jnp.minimum(at, total), last)
             out, own = model.apply(params["model"], block, here, own)
-            index = after - 1 - at  # of each token's last piece in this call
+            index = after - 1 - at  # the place of each token's last piece in this call
             last_piece = jnp.clip(index, 0, width - 1)[..., None]
             found = jnp.take_along_axis(out, last_piece, axis=1)
             inside = ((index >= 0) & (index < width))[..., None]

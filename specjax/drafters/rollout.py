@@ -187,7 +187,7 @@ def known_count(state: State, gamma: int, positions: int | None) -> int | None:
     text that just fills them has its last drafts cut, and no fewer are drawn.
     """
     outgrown = positions is not None and (
-        state.tokens.shape[1] > positions + gamma + 1  # slots to spare, see `State`
+        state.tokens.shape[1] > positions + gamma + 1  # the spare slots, see `State`
     )
     if outgrown or not isinstance(state.budget, np.ndarray):
         return None

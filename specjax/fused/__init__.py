@@ -89,7 +89,7 @@ def choose(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Kerne
         plain = reference(verifier, CPU if name == AUTO else "asked for")
         return plain._replace(record=plain.record | {"asked": name})
     if not getattr(verifier.verify, "__module__", "").startswith(OWN):
-        verifier = verifier._replace(rule=None)  # its rule is that of another `verify`
+        verifier = verifier._replace(rule=None)  # the rule describes another `verify`
     if jax.sharding.get_abstract_mesh().empty:
         return wire_checked(name, verifier, sizes, device=device).kernels
     from specjax.fused import over_mesh

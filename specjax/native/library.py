@@ -31,7 +31,7 @@ from specjax.runtime.processor import fingerprint
 SOURCE = Path(__file__).with_name("thin.cc")
 FUNCTIONS = "thin_float32", "thin_bfloat16"
 FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
-INT8_SOURCE = SOURCE.with_name("thin_int8.cc")  # which includes the other
+INT8_SOURCE = SOURCE.with_name("thin_int8.cc")  # it includes the other
 INT8_FUNCTIONS = "thin_int8", "thin_int8_transposed", "thin_int8_dynamic_transposed"
 ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
@@ -46,7 +46,7 @@ FLAGS += ("-fPIC", "-shared", "-w")
 REMEDY = "install a C++ compiler, such as g++, or: pip install ziglang"
 ELSEWHERE = "name another folder with SPECJAX_CACHE"
 TOO_LONG = 300  # seconds until a compilation is given up
-DIGITS = 16  # of a digest
+DIGITS = 16  # the digest's length in a name
 
 
 class Library(NamedTuple):
@@ -169,7 +169,7 @@ def compile_to(command: list[str], place: Path, source: Path) -> Path:
         return output.replace(content_path(place, output))
 
 
-@functools.cache  # XLA takes a name once
+@functools.cache  # XLA accepts a name only once
 def register(path: Path, functions: Sequence[str]) -> int:
     """Registers the library's functions with XLA; returns the most rows they take."""
     compiled = ctypes.cdll.LoadLibrary(str(path))

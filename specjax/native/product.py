@@ -35,7 +35,7 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
     """
     rows = math.prod(x.shape[:-1])
     few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
-    # Of a batch of matrices XLA's gradient on a CPU would take twice as long.
+    # Flat, because XLA's gradient of a batch of matrices takes twice as long on a CPU.
     flat = x.reshape(rows, x.shape[-1])
     if few:
         out = thin_p.bind(flat, w, transposed=transposed)

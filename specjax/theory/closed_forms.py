@@ -186,7 +186,7 @@ def implied_alpha(tokens_per_call: ArrayLike, gamma: ArrayLike) -> float | np.nd
         raise ValueError("gamma must be >= 1: without drafts alpha is not defined")
     tokens, gamma = np.broadcast_arrays(*_tokens(tokens_per_call, gamma))
     low, high = np.zeros(tokens.shape), np.ones(tokens.shape)
-    for _ in range(64):  # past the spacing of float64 at every alpha above 1e-3
+    for _ in range(64):  # below the spacing of float64 at every alpha above 1e-3
         middle = (low + high) / 2
         below = expected_tokens(middle, gamma) < tokens
         low, high = np.where(below, middle, low), np.where(below, high, middle)

@@ -62,7 +62,7 @@ def acceptance_by_rank(accept: Sequence[float]) -> list[float]:
     for each in accept:
         shares.append(untried * each)
         untried *= 1 - each
-    # A later sibling is never likelier than an earlier one, or it would come first.
+    # A later sibling is never more probable than an earlier one.
     return [min(shares[: i + 1]) for i in range(len(shares))]
 
 

@@ -43,7 +43,7 @@ def verify(
     parent, (batch, size) = draft.parent, draft.tokens.shape
     rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
     nodes = node_laws(target, draft, live)
-    # min(1, p(x) / (rho q(x))) of each node after its parent, and the coin it needs.
+    # min(1, p(x) / (rho q(x))) of each node after its parent, and its test.
     above = rows[:, None], parent + 1
     p_x = nodes.p[(*above, draft.tokens)]
     scaled = nodes.rho[above] * nodes.q[(*above, draft.tokens)]

@@ -60,7 +60,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
         """Decides like `verifiers.token.verify`, with lenience."""
         gamma = draft.tokens.shape[1]
         p = probs.first(target, gamma)
-        # Where an argmax row keeps x, its argmax stands in for x: it is sure to pass.
+        # Where an argmax row keeps x, its argmax replaces x, which is always accepted.
         near = within_lenience(p, draft.tokens, lenience)
         judged = draft._replace(tokens=jnp.where(near, p.tie, draft.tokens))
         scaled = residual == "scaled" and gamma > 0

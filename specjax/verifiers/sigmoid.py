@@ -91,7 +91,7 @@ def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
         live = jnp.arange(gamma) < draft.num[:, None]
         p_x = at(probs.first(target, gamma), draft.tokens)
         q_x = jnp.ones_like(p_x) if draft.law is None else at(draft.law, draft.tokens)
-        # Eq. 6; NaN is not above 0.
+        # Eq. 6; a comparison with NaN is false.
         positive = (p_x > 0) & (q_x > 0)
         ratio = jnp.minimum(1.0, p_x / jnp.where(positive, q_x, 1.0))
         ratio = jnp.where(positive & live, ratio, 0.0)

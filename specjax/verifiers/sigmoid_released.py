@@ -18,7 +18,7 @@ from specjax.verifiers import sigmoid, token
 
 GUARANTEE = "lossy: sigmoids and raw logits as in the authors' code, no bound"
 FLOOR = 1e-5  # the least weight of an id, whatever the vocabulary
-GUARD = 1e-6  # what the sum of a residual begins with
+GUARD = 1e-6  # is added to the sum of a residual
 
 
 def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:

@@ -51,10 +51,10 @@ def verify(
     n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 
     # p'(x) = norm(max(0, p_{n+1}(x) - q_{n+1}(x))). Taking q = 0 after the last drafted
-    # token makes the extra one a draw from p, with no case of its own.
+    # token makes the extra one a draw from p, without a special case.
     p = probs.dense(probs.take(target, n))
     weights = jnp.maximum(p - rejected_law(draft, n, p.shape[-1]), 0.0)
-    # Where p and q agree rounding can reject and leave no residual: then p is right.
+    # Rounding can reject where p and q agree, and leave no residual: then p is right.
     weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p)
     tokens = emit(draft, n, probs.pick(weights, noise.sample))
     ratio = jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))

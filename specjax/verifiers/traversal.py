@@ -56,7 +56,9 @@ def build(with_replacement: bool = False) -> Verifier:
             return block.verify(target, draft, noise, keep_residual)
         parent, (batch, size) = draft.parent, draft.tokens.shape
         rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
-        above = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # of the call's rows
+        above = jnp.pad(
+            parent + 1, ((0, 0), (1, 0))
+        )  # the parent row of each row of the call
         tokens = jnp.pad(draft.tokens, ((0, 0), (1, 0)))
 
         def next_child(row: Array, after: Array) -> Array:
@@ -143,7 +145,7 @@ def path_to(above: Array, row: Array) -> tuple[Array, Array]:
         row = jnp.where(row > 0, above[rows, row], 0)
     if not upwards:
         return jnp.zeros((batch, 0), jnp.int32), jnp.zeros(batch, jnp.int32)
-    nodes = jnp.stack(upwards, axis=1)  # from the row up, then -1
+    nodes = jnp.stack(upwards, axis=1)  # from the row upwards, then -1
     n = (nodes >= 0).sum(1).astype(jnp.int32)
     index = jnp.arange(size, dtype=jnp.int32)
     turned = jnp.take_along_axis(nodes, jnp.maximum(n[:, None] - 1 - index, 0), axis=1)
