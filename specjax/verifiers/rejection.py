@@ -28,9 +28,7 @@ def verify(
     inside = p[:, :gamma] > 0
     below = q / jnp.where(inside, p[:, :gamma], 1.0)
     least = jnp.min(jnp.where(inside, below, jnp.inf), axis=-1)
-    chance = jnp.minimum(
-        1.0, least * ratio
-    )  # p(x_i) / (M q(x_i)), at most 1 up to rounding
+    chance = jnp.minimum(1.0, least * ratio)  # p(x_i) / (M q(x_i))
     accepted = (noise.accept < chance) & live
     n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 

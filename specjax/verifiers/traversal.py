@@ -56,9 +56,7 @@ def build(with_replacement: bool = False) -> Verifier:
             return block.verify(target, draft, noise, keep_residual)
         parent, (batch, size) = draft.parent, draft.tokens.shape
         rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
-        above = jnp.pad(
-            parent + 1, ((0, 0), (1, 0))
-        )  # the parent row of each row of the call
+        above = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # the parent rows
         tokens = jnp.pad(draft.tokens, ((0, 0), (1, 0)))
 
         def next_child(row: Array, after: Array) -> Array:
