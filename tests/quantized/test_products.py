@@ -89,7 +89,7 @@ def test_a_scale_of_inputs_serves_floats_alone(rows):
     close(quantized.dot(x, w), x, w)
     turned = Int8(w.values.T, w.scale.T)
     close(quantized.dot(x, turned, transposed=True), x, w)
-    with pytest.raises(ValueError, match="outputs of a table are its rows"):
+    with pytest.raises(ValueError, match="outputs of a table must be its rows"):
         quantized.dot(x, Dynamic.from_int8(turned), transposed=True)
 
 

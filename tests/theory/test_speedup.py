@@ -136,6 +136,6 @@ def test_what_cannot_be_is_doubted():
     assert doubt.startswith("overhead is below 0 at gamma = 3 (-0.")
     few = it | {"chosen_on": 0, "prompts": 12}
     (doubt,) = speedup.doubts(few | speedup.speedup_from(few))
-    assert "12 prompts give 0 texts beside the 12" in doubt
+    assert "12 prompts give only 0 texts besides the 12" in doubt
     assert "at least 18 prompts" in doubt
     assert speedup.doubts({"gamma": GAMMAS}) == []
