@@ -1,1 +1,1 @@
-"""What measures a pair of models: who plays, on which texts, at what cost."""
+"""The measurements of a pair of models: acceptance, time and cost on given texts."""

@@ -1,14 +1,14 @@
-"""How fast the target alone was where a speed was measured.
+"""The speed of the target alone in a record that reports a speedup.
 
-A speed is a ratio, and the same pair gains twice as much on one machine as on another.
-Milliseconds a token of the target alone tell such machines apart.
+A speedup is a ratio, and the same pair gains twice as much on one machine as on
+another. The milliseconds per token of the target alone tell such machines apart.
 """
 
 from collections.abc import Mapping
 
 
 def token_ms(measured: Mapping) -> float | None:
-    """Milliseconds a token of decoding with the target alone, in whole texts.
+    """Returns the milliseconds per token of decoding whole texts with the target alone.
 
     Args:
       measured: the numbers of a record, of any kind of row.

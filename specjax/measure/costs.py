@@ -1,7 +1,7 @@
 """The programs whose times make up a step: a draft, a target call, whole texts.
 
-Each runs compiled, with its caches in place, in a loop on the device, as decoding does.
-c and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, are their ratios.
+Each runs compiled, with its caches in place, in a loop on the device, as in decoding. c
+and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, are their ratios.
 Axes: B rows, G = gamma.
 """
 
@@ -30,8 +30,10 @@ from specjax.types import (
 
 
 class Pair(NamedTuple):
-    """Who decodes, in buffers of `slots`, one length for every gamma, and by what; and
-    who decides how much to draft."""
+    """The parts that decode: two models, kernels, a policy, and buffers of `slots`.
+
+    The buffers have the same length for every gamma.
+    """
 
     target: Side
     draft: Side
@@ -56,17 +58,17 @@ class Pair(NamedTuple):
 
 
 def prefill(pair: Pair, gamma: int) -> partial:
-    """Returns what runs before the first step of a text: (prompt) -> `State`.
+    """Returns the program before the first step of a text: (prompt) -> `State`.
 
-    A partial of a jitted function, whose `func` and `args` another way to compile it
-    takes.
+    It is a partial of a jitted function. Another way to compile it takes its `func` and
+    `args`.
     """
     run = generate.jit_prefill(pair.decoder(gamma), pair.slots)
     return partial(run, pair.params(gamma))
 
 
 def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
-    """A state in the middle of its texts, to time single calls from."""
+    """Returns a state in the middle of its texts, from which single calls are timed."""
     return middle(prefill(pair, gamma)(prompt), request)
 
 
@@ -76,13 +78,16 @@ def middle(state: State, request: Request) -> State:
 
 
 def decode(pair: Pair, gamma: int) -> partial:
-    """The whole of a text: (prompt, request) -> `generate.Output`; see `prefill`."""
+    """Returns the program of whole texts: (prompt, request) -> `generate.Output`.
+
+    See `prefill`.
+    """
     loop = jax.jit(generate.build_loop(pair.decoder(gamma), pair.slots))
     return partial(loop, pair.params(gamma))
 
 
 def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
-    """`loops` target calls on gamma + 1 tokens a row, their laws included."""
+    """Returns the program of `loops` target calls on gamma + 1 tokens, with laws."""
     model = pair.target.model
 
     def call(params, request: Request, state: State):
@@ -96,10 +101,10 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
 
 
 def drafts(pair: Pair, gamma: int, loops: int) -> partial:
-    """`loops` drafts of gamma tokens a row, catch-up included.
+    """Returns the program of `loops` drafts of gamma tokens per row, with catch-up.
 
-    The budget is gamma and known as the program is compiled, as it is in the steps of a
-    decoder without a policy.
+    The budget is gamma and known to the compiler, as it is in the steps of a decoder
+    without a policy.
     """
     drafter, vocab = pair.drafter(gamma), pair.target.vocab
 
@@ -116,8 +121,10 @@ def drafts(pair: Pair, gamma: int, loops: int) -> partial:
 
 
 def _repeat(call: Callable, loops: int, params: Params) -> partial:
-    """(request, state) -> what the last of `loops` calls gave; nothing is left out, as
-    each call's result is carried and each reads other tokens."""
+    """Returns (request, state) -> the result of the last of `loops` calls.
+
+    No call can be left out, since each carries its result on and reads other tokens.
+    """
 
     @jax.jit
     def run(params, request: Request, state: State):
@@ -130,12 +137,12 @@ def _repeat(call: Callable, loops: int, params: Params) -> partial:
 
 
 def _turn(state: State, vocab: int) -> State:
-    """Other tokens in every slot, so that no call repeats what the last one did."""
+    """Returns a state with other tokens in all slots, so that no call is repeated."""
     return state._replace(tokens=(state.tokens + 1) % vocab)
 
 
 def _own(draft: Draft) -> tuple:
-    """What a draft writes: its tokens, and its law without what all rows share."""
+    """Returns what a draft writes: tokens, and its law without what rows share."""
     law = None if draft.law is None else probs.per_row(draft.law)
     return draft.tokens, draft.num, law
 
@@ -143,8 +150,10 @@ def _own(draft: Draft) -> tuple:
 def call_ms(
     pair: Pair, gamma: int, prompt: Prompt, request: Request, rounds: int
 ) -> dict[str, float]:
-    """Milliseconds of one drafted token, of a target call on one token and on
-    gamma + 1."""
+    """Returns the milliseconds of a drafted token and of target calls.
+
+    The calls are on one token and on gamma + 1 tokens.
+    """
     programs = {}
     timed = {"t_draft": (gamma, drafts), "t_target": (0, target_calls)}
     timed["t_score"] = gamma, target_calls

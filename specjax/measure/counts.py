@@ -1,6 +1,7 @@
-"""Tokens and steps of decoded batches, those that happened and those to be expected.
+"""Tokens and steps of decoded batches, as they happened and as expected.
 
-Outputs are by (gamma, index); batches by index. Axes: K values of gamma, N batches.
+Outputs are keyed by (gamma, index); batches by index. Axes: K values of gamma, N
+batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,21 +26,24 @@ class Batch(NamedTuple):
 
 
 def written(outputs: dict, batches: Mapping[int, Batch], gamma: int = 0) -> Text:
-    """What was written with `gamma`."""
+    """Joins the texts that were written with `gamma`."""
     pairs = [(outputs[gamma, i], batch.prompt) for i, batch in batches.items()]
     return join([text_of(*pair) for pair in pairs])
 
 
 def wrote(out: generate.Output, batch: Batch) -> int:
-    """Tokens of a batch's texts, without their prompts."""
+    """Returns the number of tokens in a batch's texts, without their prompts."""
     return int(np.sum(out.length - hosts.read(batch.request.start)))
 
 
 def accepted(
     scores: scoring.Scores | None, runs: Sequence[generate.Output]
 ) -> estimate.Estimate:
-    """alpha at every scored token; where the draft has no law, the share of the tested
-    tokens of `runs` that were kept."""
+    """Returns alpha, from every scored token.
+
+    Without scores, because the draft has no law, it is the share of the tested tokens
+    in `runs` that were kept.
+    """
     if scores is not None:
         return estimate.rao_blackwell(scores.beta, scores.sequence)
     counts = [(run.counts.accepted, run.counts.tested) for run in runs]
@@ -49,7 +53,7 @@ def accepted(
 def counted(
     gammas: Sequence[int], outputs: dict, batches: Mapping[int, Batch]
 ) -> dict[str, list]:
-    """Tokens and steps of each batch, [K][N]."""
+    """Returns the tokens and steps of each batch, [K][N]."""
 
     def each(count: Callable) -> list[list[int]]:
         return [
@@ -64,7 +68,7 @@ def counted(
 def calls(
     gammas: Sequence[int], outputs: dict, batches: Mapping[int, Batch]
 ) -> dict[str, list]:
-    """Steps of all batches, and tokens of every call, for each gamma."""
+    """Returns the steps of all batches, and the tokens per call, for each gamma."""
     columns = {"steps": [], "tokens_per_call": []}
     for gamma in gammas:
         every = [outputs[gamma, i].counts.calls for i in batches]
@@ -80,8 +84,11 @@ def of_these(
     outputs: dict,
     batches: Mapping[int, Batch],
 ) -> dict[str, list]:
-    """The steps and calls that the exact programme expects of the very texts that were
-    scored: what their own scores tell, and no prediction of a speed."""
+    """Returns the steps and calls that are expected of the very texts that were scored.
+
+    They follow from the scores of these texts by dynamic programming; they are not a
+    prediction of a speed.
+    """
     columns = {key: [] for key in EXPECTED}
     for gamma in gammas:
         laws = laws_of(gamma, scores)
@@ -100,13 +107,13 @@ def of_these(
 
 
 def laws_of(gamma: int, scores: scoring.Scores) -> list[np.ndarray]:
-    """The law of the calls of each text that was scored."""
+    """Returns the distribution of the number of calls of each scored text."""
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = range(scores.sequence.max() + 1)
     return [predict.calls_law(accept[scores.sequence == i], gamma) for i in texts]
 
 
 def steps_of(laws: Sequence[np.ndarray], batches: int) -> list[float]:
-    """Expected steps of each of `batches` batches, whose rows follow one another."""
+    """Returns the expected steps of each of `batches` batches of consecutive rows."""
     rows = np.split(np.arange(len(laws)), batches)
     return [predict.expected_steps([laws[i] for i in row]) for row in rows]

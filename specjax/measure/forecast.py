@@ -1,4 +1,4 @@
-"""What a measurement will need, said before it starts: memory and minutes."""
+"""The memory and the time that a measurement will need, announced before it starts."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ PROGRAMS, BESIDE = 2.5, 6
 def check(
     pair: costs.Pair, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
-    """Raises ValueError, in one line, for more memory than is free."""
+    """Raises ValueError, in one line, if it needs more memory than is free."""
     most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
     needed = memory(pair, most, prompt)
     beyond = needed - bytes_of(pair.params(most))  # which are read
@@ -37,7 +37,7 @@ def check(
 def announce(
     pair: costs.Pair, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
-    """What memory it needs, and after a first short run how many minutes."""
+    """Prints the memory that is needed, and after a short run the expected minutes."""
     prompt, request = walltime.first_batch(prompts, setting)
     needed = memory(pair, max(setting.gammas), prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
@@ -52,8 +52,11 @@ def announce(
 
 
 def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> float:
-    """What all takes. compiled: seconds of a first decoding, compilation included.
-    once: of another, without a draft; with one it is taken to last as long."""
+    """Returns the expected seconds of the whole measurement.
+
+    compiled: seconds of a first decoding, with compilation. once: seconds of another
+    one, without a draft; one with a draft is assumed to take the same.
+    """
     gammas = len(setting.gammas)
     programs = gammas * PROGRAMS + BESIDE
     texts = (setting.texts + setting.others) / setting.batch
@@ -63,7 +66,7 @@ def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> 
 
 
 def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
-    """Bytes: both weights, the state before the first step, three laws in float32."""
+    """Returns the bytes of the weights, the initial state and three float32 laws."""
     decoder, params = pair.decoder(gamma), pair.params(gamma)
     state = jax.eval_shape(
         lambda p, x: generate.prefill(decoder, p, x, pair.slots), params, prompt
@@ -74,6 +77,7 @@ def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
 
 
 def bytes_of(tree: Any) -> int:
+    """Returns the bytes of a tree's arrays."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 

@@ -1,7 +1,8 @@
 """Records as JSON lines: written whole, never changed, never lost.
 
-A record is one measured row: {row, table, scale, measured, published, provenance}.
-A line that a kill or a power cut left unfinished is told, set aside and gone past.
+A record is one measured row: {row, table, scale, measured, published, provenance}. A
+line that a kill or a power cut left unfinished is reported, moved to another file and
+skipped.
 """
 
 import contextlib
@@ -25,7 +26,10 @@ NO_RECORDS = "holds no records, a JSON object a line: name another .jsonl file"
 
 
 def prepare(path: Path) -> None:
-    """Tries whether a record can be appended, before there is any; makes no file."""
+    """Checks that a record can be appended, before there is one; leaves no file behind.
+
+    Raises ValueError if it cannot.
+    """
     shown = shortened(str(path), 80)
 
     def tried(descriptor: int) -> None:
@@ -48,7 +52,10 @@ def prepare(path: Path) -> None:
 
 
 def append(path: Path, record: dict) -> None:
-    """Adds a line and waits until it is on the disk. Raises OSError as `naming`."""
+    """Appends a line and waits until it is on the disk; raises OSError like `naming`.
+
+    record: plain values, without nan.
+    """
     line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
 
     def add(descriptor: int) -> None:
@@ -66,8 +73,11 @@ def append(path: Path, record: dict) -> None:
 
 
 def put(path: Path, record: dict) -> None:
-    """Adds a record in the place of those of its row. What it replaces is first
-    appended to FILE.replaced beside, so that nothing is lost. Raises as `append`."""
+    """Puts a record in the place of the earlier records of its row.
+
+    The replaced records are first appended to FILE.replaced next to it, so that nothing
+    is lost. Raises like `append`.
+    """
     old = [each for each in read(path) if each.get("row") == record["row"]]
     for each in old:
         append(path.with_name(f"{path.name}.replaced"), each)
@@ -92,7 +102,7 @@ def put(path: Path, record: dict) -> None:
 
 
 def locked(path: Path, change: Callable[[int], None]) -> None:
-    """Runs `change` on the open file while nobody else has it."""
+    """Runs `change` on the open file while no other process has it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -105,15 +115,20 @@ def locked(path: Path, change: Callable[[int], None]) -> None:
 
 
 def write(descriptor: int, content: bytes) -> None:
-    """All of it, onto the disk: a full one takes a part and says nothing."""
+    """Writes all of the content to the disk.
+
+    A full disk may take only a part without an error.
+    """
     while content:
         content = content[os.write(descriptor, content) :]
     os.fsync(descriptor)
 
 
 def lines(descriptor: int, path: Path) -> Iterator[bytes]:
-    """Yields the lines of an open file, each with its end, one in memory at a time.
-    Raises ValueError for one that is longer than any record."""
+    """Yields the lines of an open file with their ends, one in memory at a time.
+
+    Raises ValueError for a line that is longer than any record.
+    """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         while line := file.readline(LONGEST + 1):
@@ -123,8 +138,11 @@ def lines(descriptor: int, path: Path) -> Iterator[bytes]:
 
 
 def last_line(descriptor: int, path: Path) -> tuple[int, bytes]:
-    """Returns where the text behind the last whole line begins, and that text: empty
-    where a file was written to its end. Read from behind. Raises as `lines`."""
+    """Returns where the text after the last complete line begins, and that text.
+
+    The text is empty if the file is complete. The file is read from its end. Raises
+    like `lines`.
+    """
     start, last = os.fstat(descriptor).st_size, b""
     while start and b"\n" not in last:
         size = min(start, max(BLOCK, len(last)))
@@ -137,8 +155,10 @@ def last_line(descriptor: int, path: Path) -> tuple[int, bytes]:
 
 
 def set_aside(descriptor: int, path: Path) -> None:
-    """Moves a torn last line to a file beside, and says so; a whole one is ended.
-    Raises ValueError for a file that holds no records, which stays as it is."""
+    """Moves a torn last line to another file, and ends a last line that is whole.
+
+    Raises ValueError for a file that holds no records; that file stays as it is.
+    """
     check_head(os.pread(descriptor, BLOCK, 0), path)
     start, last = last_line(descriptor, path)
     if not last:
@@ -159,7 +179,7 @@ def set_aside(descriptor: int, path: Path) -> None:
 
 
 def check_head(head: bytes, path: Path) -> None:
-    """Raises ValueError for a file that begins as none of records does."""
+    """Raises ValueError for a file that does not begin like a file of records."""
     head = head.removeprefix(MARK).lstrip()
     if head and not head.startswith(b"{"):
         raise ValueError(f"{path} {NO_RECORDS}")
@@ -171,12 +191,12 @@ def tell(path: Path, number: int, what: str) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    """The records of a file, oldest first; none if there is no file."""
+    """Returns the records of a file, oldest first; none if there is no file."""
     return [record for _, record in numbered(path)]
 
 
 def numbered(path: Path) -> list[tuple[int, dict]]:
-    """(line, record) of each record, oldest first; none if there is no file."""
+    """Returns (line number, record) of each record, oldest first; none if no file."""
     if not path.exists():
         return []
     records = []
@@ -196,7 +216,7 @@ def numbered(path: Path) -> list[tuple[int, dict]]:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """The record of a line. Raises ValueError for what is none."""
+    """Returns the record of a line; raises ValueError for one that is no record."""
     try:
         record = json.loads(line)
     except RecursionError:
@@ -209,7 +229,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def finite(value: Any, place: str, depth: int = 50) -> None:
-    """Raises ValueError, naming the field, for a number that JSON lacks."""
+    """Raises ValueError, with the field's name, for a number that JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{place} is {value}, no finite number")
     if depth == 0:

@@ -1,10 +1,10 @@
-"""How much is drafted by fixed lengths, by policies and by an oracle, and its cost.
+"""How fixed lengths, policies and an oracle draft, and what each costs per token.
 
 Every length and policy decodes the same prompts by Algorithm 1. A call that drafts g
 tokens costs c g + v(g) calls of the target on one token (Definition 3.7; v = 1 in
-Leviathan et al. 2023) and gives one token more than were accepted. The oracle of
-Section 3.5 drafts those that will be accepted and no more.
-Axes: N calls, G = gamma, the most that is drafted, B rows, K bins.
+Leviathan et al. 2023) and emits one token more than were accepted. The oracle of
+Section 3.5 drafts exactly the tokens that will be accepted. Axes: N calls, G = gamma,
+the most that is drafted, B rows, K bins.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,11 @@ from specjax.types import Info, Kernels, Law, Policy, State
 
 
 class Costs(NamedTuple):
-    """Of a drafted token, in calls of the target on one token: c to draft it, and
-    slope to read it, in v(gamma) = 1 + slope gamma."""
+    """The costs of a drafted token, in calls of the target on one token.
+
+    c: to draft it.
+    slope: to read it, in v(gamma) = 1 + slope gamma.
+    """
 
     c: float
     slope: float
@@ -36,9 +39,12 @@ class Costs(NamedTuple):
 
 
 class Run(NamedTuple):
-    """sequence, drafted, accepted [N]: of each call the text, and how many tokens.
-    chance [N, G]: what uniforms were compared with. sure [N, G]: q(x) of each drafted
-    token at temperature 1, of a run by `recorder`."""
+    """The calls of a run.
+
+    sequence, drafted, accepted: [N], each call's text and numbers of tokens.
+    chance: [N, G], what uniforms were compared with.
+    sure: [N, G], q(x) of each drafted token at temperature 1, for a run by `recorder`.
+    """
 
     sequence: np.ndarray
     drafted: np.ndarray
@@ -48,7 +54,10 @@ class Run(NamedTuple):
 
 
 def fixed(length: int) -> Policy:
-    """Drafts `length` tokens every time: of one program with all other lengths."""
+    """Returns a policy that always drafts `length` tokens.
+
+    All lengths have one program.
+    """
 
     def init(batch: int, gamma: int) -> tuple[Array, None]:
         return jnp.full(batch, min(length, gamma), jnp.int32), None
@@ -57,7 +66,7 @@ def fixed(length: int) -> Policy:
 
 
 def recorder() -> Policy:
-    """Drafts gamma tokens every time, and carries how sure the drafter was of each."""
+    """Returns a policy that drafts gamma tokens and records the drafter's confidence."""
 
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
         return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma))
@@ -79,7 +88,7 @@ def run(
     protocol: Protocol,
     kernels: Kernels | None = None,
 ) -> Run:
-    """The calls of `count` prompts, decoded as the protocol says."""
+    """Returns the calls of `count` prompts, decoded by the protocol."""
     calls, first = [], 0
 
     def seen(running: np.ndarray, state: State, info: Info) -> None:
@@ -106,14 +115,19 @@ def compare(
     kernels: Kernels | None = None,
     kept: dict | None = None,
 ) -> dict:
-    """Numbers of every one of `gammas` and of the protocol's, of which each of the
-    `policies` drafts at most as many, and of the oracle, by "gamma_4", a policy's bare
-    name, "oracle": tokens_per_call, drafted (a token), cost (a token, with its error
-    over texts), regret (by how much that exceeds the oracle's), closed (which share of
-    the gap to it). Besides, on the calls of the longest drafts, the rule of
-    `policies.renewal` where it is known of each drafted token how often tokens as sure
-    were kept ("hindsight"), or its own probability to be kept ("chances"). kept: runs,
-    which rows share."""
+    """Returns the costs of fixed lengths, policies and the oracle.
+
+    The fixed lengths are those of `gammas` and the protocol's gamma, which is the most
+    that a policy may draft. Results are named by "gamma_4", a policy's bare name, or
+    "oracle", followed by: tokens_per_call, drafted (per token), cost (per token, with
+    its error over texts), regret (the excess over the oracle's cost), and closed (the
+    share of the gap to the oracle).
+
+    In addition, on the calls of the longest drafts, the rule of `policies.renewal` is
+    applied with known probabilities: how often tokens with the same confidence were
+    kept ("hindsight"), or each token's own probability to be kept ("chances"). kept:
+    runs that rows share.
+    """
     kept, most = {} if kept is None else kept, protocol.gamma
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.new_tokens))
     how = pair, prompts, count
@@ -156,7 +170,7 @@ def compare(
 
 
 def cost_of(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
-    """A cost a token, and its standard error over texts."""
+    """Returns the cost per token of a run, and its standard error over texts."""
     paid = np.bincount(it.sequence, c * it.drafted + v[it.drafted])
     given = np.bincount(it.sequence, it.accepted + 1.0)
     value, error = speedup.ratio([paid], [given])
@@ -164,28 +178,36 @@ def cost_of(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
 
 
 def cost(drafted: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray) -> float:
-    """The cost a token of N calls that drafted [N] and accepted [N] tokens. v [G + 1]:
-    a target's call beside g drafted tokens, of 0 on."""
+    """Returns the cost per token of N calls that drafted [N] and accepted [N] tokens.
+
+    v: [G + 1], a target's call with g drafted tokens, from 0 on.
+    """
     return float(np.sum(c * drafted + v[drafted]) / np.sum(accepted + 1))
 
 
 def oracle(accepted: np.ndarray, c: float, v: np.ndarray) -> float:
-    """The same where it was known how many of G tokens would be accepted [N]: the calls
-    begin where those of G tokens do. No rule of at most G tokens costs less while a
-    drafted token costs less than a token."""
+    """Returns the cost if the number of accepted tokens [N], out of G, were known.
+
+    The calls begin where those of G tokens do. No rule of at most G tokens costs less,
+    as long as a drafted token costs less than a token.
+    """
     return cost(accepted, accepted, c, v)
 
 
 def closed(own: float, best: float, least: float) -> float:
-    """The share of the gap between the best gamma's cost and the oracle's that a rule
-    of cost `own` closes; 1 is the oracle, below 0 it is worse than the best gamma."""
+    """Returns the share of the gap from the best gamma's cost to the oracle's.
+
+    A rule with share 1 is the oracle; below 0 it is worse than the best gamma.
+    """
     return (best - own) / (best - least)
 
 
 def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.ndarray:
-    """The share of tokens kept among those that were decided on, of which the drafter
-    was as sure, for each drafted token [N, G]: what `sure` [N, G] tells of acceptance
-    in hindsight, by bins of equally many tokens."""
+    """Returns, for each drafted token [N, G], how often tokens as sure were kept.
+
+    It counts the tokens that were decided on, in bins of equally many tokens by `sure`
+    [N, G]. This is what the confidence tells about acceptance in hindsight.
+    """
     slot = np.arange(sure.shape[1])
     kept, tested = slot < accepted[:, None], slot <= accepted[:, None]
     edges = np.quantile(sure[tested], np.linspace(0, 1, bins + 1)[1:-1])
@@ -197,9 +219,11 @@ def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.n
 def replayed(
     kept: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """What the rule of `policies.renewal` drafts [N] and costs a token where each
-    drafted token is kept with the known probability kept [N, G], on calls that begin
-    where those of G tokens did."""
+    """Returns what the rule of `policies.renewal` drafts [N], and its cost per token.
+
+    Each drafted token is kept with the known probability `kept` [N, G], on calls that
+    begin where those of G tokens did.
+    """
     count, gamma = kept.shape
     slot = np.arange(gamma)
     after = np.sum(accepted) / np.sum(slot <= accepted[:, None])

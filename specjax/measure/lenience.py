@@ -1,9 +1,9 @@
-"""Lenience l measured: how many drafts it keeps, and how far it leads from the target.
+"""Measurements of lenience l: how many drafts it keeps, and its distance from p.
 
 Appendix A.5 of Leviathan et al. (2023): beta_l, the probability that a token drawn from
 q is kept, and alpha_l, its mean over text that the target wrote; beta_1 is strict.
-`specjax.verifiers.lenient` is the rule.
-Axes: N sequences, L tokens, V vocabulary, K values of l, M generated tokens in all.
+`specjax.verifiers.lenient` is the rule. Axes: N sequences, L tokens, V vocabulary, K
+values of l, M generated tokens in all.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,13 @@ from specjax.verifiers import lenient
 
 
 class Scores(NamedTuple):
-    """At each generated token x_t: beta [M, K], each l's; strict [M], beta_1; log_p [M]
-    = log p_raw(x_t), in nats, the target's at temperature 1; sequence [M]."""
+    """The scores of each generated token x_t.
+
+    beta: [M, K], for each l.
+    strict: [M], beta_1.
+    log_p: [M] = log p_raw(x_t) in nats, the target's at temperature 1.
+    sequence: [M].
+    """
 
     beta: np.ndarray
     strict: np.ndarray
@@ -34,8 +39,11 @@ class Scores(NamedTuple):
 
 
 class Implied(NamedTuple):
-    """What Theorem 3.8 makes of alpha_l: `speed` at `gamma`. At alpha_l = 1 every
-    further draft helps: gamma is None, speed the limit 1 / c, or None if c is 0."""
+    """The optimum of Theorem 3.8 for alpha_l: `speed` at `gamma`.
+
+    At alpha_l = 1 every further draft helps: gamma is None, and speed is the limit 1 /
+    c, or None if c is 0.
+    """
 
     gamma: int | None
     speed: float | None
@@ -48,9 +56,12 @@ def score(
     lenience: Sequence[float],
     **truncation: float | None,
 ) -> Scores:
-    """Scores every generated token of `text` for every l in one pass of each of
-    (target, draft). truncation: as of `scoring.score`. At temperature 0 beta_l is the
-    chance that the draft is tolerated: 0 or 1 for one that drafts its argmax."""
+    """Scores every generated token of `text` for every l in one pass of each model.
+
+    pair: (target, draft). truncation: see `scoring.score`. At temperature 0 beta_l is
+    the probability that the draft is tolerated: 0 or 1 for a draft that takes its
+    argmax.
+    """
     for level in lenience:
         lenient.build(level)
 
@@ -72,20 +83,23 @@ def score(
 
 
 def alphas(scores: Scores) -> list[Estimate]:
-    """alpha_l = E(beta_l) for each l (Table 5)."""
+    """Returns alpha_l = E(beta_l) for each l (Table 5)."""
     return [estimate.rao_blackwell(beta, scores.sequence) for beta in scores.beta.T]
 
 
 def drift(scores: Scores) -> list[Estimate]:
-    """E(beta_l - beta_1) for each l: how far the law of a drafted token is from p, in
-    total variation, by the residual `target_minus_draft`, or at temperature 0."""
+    """Returns E(beta_l - beta_1) for each l.
+
+    It is how far the law of a drafted token is from p, in total variation, with the
+    residual `target_minus_draft` or at temperature 0.
+    """
     # Rounding can order two equal sums either way.
     gaps = np.maximum(scores.beta - scores.strict[:, None], 0)
     return [estimate.rao_blackwell(gap, scores.sequence) for gap in gaps.T]
 
 
 def log_probability(scores: Scores) -> Estimate:
-    """E(log p_raw(x)) of the text's own tokens, in nats a token."""
+    """Returns E(log p_raw(x)) of the text's own tokens, in nats per token."""
     log_p = np.minimum(scores.log_p, 0)  # above it only by rounding
     least = min(log_p.min(), -1.0)
     share = estimate.rao_blackwell(log_p / least, scores.sequence)
@@ -95,8 +109,10 @@ def log_probability(scores: Scores) -> Estimate:
 
 
 def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
-    """Theorem 3.8 at alpha_l, as A.5 does it: at `gamma`, or at the best one if
-    None."""
+    """Returns the optimum of Theorem 3.8 at alpha_l, as in A.5.
+
+    gamma: the one to use, or None for the best one.
+    """
     alpha = min(alpha, 1.0)  # a float32 sum
     if gamma is None:
         if alpha == 1 > c:
@@ -106,7 +122,7 @@ def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
 
 
 def outputs(text: Text, calls: Calls) -> Text:
-    """What a run wrote after the prompts of `text`, row by row, as a text to score."""
+    """Returns the texts that a run wrote after the prompts of `text`, to be scored."""
     length = text.start + [len(row) for row in calls.texts]
     tokens = np.zeros((len(length), length.max()), text.tokens.dtype)
     for row, begun, start, output in zip(

@@ -1,8 +1,8 @@
-"""Where a number comes from, and whether its row is still set up as it was.
+"""The origin of a number, and whether its row is still set up as it was.
 
-A record of counts is valid until a change moves what is counted: tests/golden says
-whether one does, and GOLDENS is raised where that is accepted. A record of times is a
-dated snapshot. Either says so where its row's settings or inputs are others today.
+A record of counts is valid until a change moves what is counted; tests/golden detects
+such changes, and GOLDENS is raised when one is accepted. A record of times is a dated
+snapshot. Both report when their row's settings or inputs have changed since.
 """
 
 import ast
@@ -28,8 +28,10 @@ def of(
     *,
     digests: Mapping[str, str] | None = None,
 ) -> dict:
-    """Settings, files, versions, commit, device and day of what was just measured.
-    digests: `inputs` as they were before that; None, as they are now."""
+    """Returns settings, files, versions, commit, device and date of a measurement.
+
+    digests: the `inputs` as they were before the measurement; None, as they are now.
+    """
     return {
         **commit(),
         **conditions(measurement.dtype, measurement.seed, seconds),
@@ -42,13 +44,17 @@ def of(
 
 
 def inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """The sha256 of each file, by its label."""
+    """Returns the sha256 of each file by its label."""
     return {label: digest(path) for label, path in labels(paths).items()}
 
 
 def labels(paths: Iterable[Path]) -> dict[str, Path]:
-    """Returns files by their paths beside the package; those elsewhere by their names,
-    and by as many folders before those as tell them from each other."""
+    """Returns files by labels: their paths relative to the project, or else their
+    names.
+
+    Names of files outside the project are preceded by as many folders as are needed to
+    tell them apart.
+    """
     every = {path.resolve(): Path(os.path.abspath(path)) for path in paths}
     outside = [path for at, path in every.items() if not at.is_relative_to(HOME)]
     found = {}
@@ -70,14 +76,14 @@ def digest(path: Path) -> str:
 
 
 def changed_inputs(origin: Mapping, digest: Callable[[Path], str] = digest) -> list:
-    """The inputs of a record whose file is here with another content."""
+    """Returns the inputs of a record whose files are here with another content."""
     recorded = origin.get("inputs") or {}
     here = ((name, HOME / name, was) for name, was in recorded.items())
     return [name for name, path, was in here if path.is_file() and digest(path) != was]
 
 
 def settings(config: str) -> dict[str, str]:
-    """What each NAME = VALUE line of a gin config sets, by name."""
+    """Returns the value that each NAME = VALUE line of a gin config sets, by name."""
     found, name = {}, None
     for line in config.splitlines():
         head, sign, value = line.partition(" = ")
@@ -92,13 +98,14 @@ def settings(config: str) -> dict[str, str]:
 
 
 def short(name: str) -> str:
-    """scope/package.module.name.parameter -> scope/name.parameter."""
+    """Shortens scope/package.module.name.parameter to scope/name.parameter."""
     scope, slash, selector = name.rpartition("/")
     return scope + slash + ".".join(selector.split(".")[-2:])
 
 
 def plain(value: str) -> str:
-    """A value in one spelling: of literals Python's, of references the last part."""
+    """Returns a value in one spelling: a literal by Python's, a reference by its last
+    part."""
     try:
         return repr(ast.literal_eval(value))
     except (SyntaxError, ValueError):
@@ -109,9 +116,12 @@ def plain(value: str) -> str:
 
 
 def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]:
-    """The names that two configs set otherwise. own: names that the row's own file
-    sets; of the files that it includes a new name stands for what was always so. A
-    value that became a macro is what the macro is."""
+    """Returns the names that two configs set differently.
+
+    own: names that the row's own file sets. A new name in the files that it includes is
+    taken to describe what was always so. A value that became a macro counts as that
+    macro's value.
+    """
     was, now = settings(recorded), settings(today)
     own = set(map(short, own))
 
@@ -127,12 +137,12 @@ def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]
 
 
 def meant(found: dict[str, str], value: str) -> str:
-    """A value, or that of the macro that it names."""
+    """Returns a value, or the value of the macro that it names."""
     return found.get(value[1:], value) if value.startswith("%") else value
 
 
 def check_clean(out: Path) -> None:
-    """Checks that what is measured now may enter the folder `out`.
+    """Checks that a measurement made now may enter the folder `out`.
 
     Raises:
       ValueError: `out` is the results of this checkout, and files other than results
@@ -147,8 +157,10 @@ def check_clean(out: Path) -> None:
 
 @cache
 def commit() -> dict:
-    """The commit, and whether files other than results differ from it; None outside
-    of a git checkout."""
+    """Returns the commit, and whether files other than results differ from it.
+
+    Both are None outside of a git checkout.
+    """
     changed = ["status", "--porcelain", "--", ".", ":(exclude)results"]
     try:
         head, status = (git(*command) for command in (["rev-parse", "HEAD"], changed))
@@ -158,7 +170,7 @@ def commit() -> dict:
 
 
 def git(*arguments: str) -> str:
-    """What git says of the checkout around the package."""
+    """Returns the output of a git command in the checkout that contains the package."""
     if not (HOME / ".git").exists():
         raise FileNotFoundError(HOME / ".git")
     command = ["git", "-C", str(HOME), *arguments]

@@ -1,4 +1,4 @@
-"""What a gin file describes: one row of a table, built but not yet measured."""
+"""The result of a gin file: one row of a table, built but not yet measured."""
 
 import datetime
 import os
@@ -19,8 +19,11 @@ PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
 
 def machine() -> dict:
-    """`device`, `versions`, `products` and `xla_flags` of a record's provenance, and
-    `mesh` where there was one."""
+    """Returns `device`, `versions`, `products` and `xla_flags` of a record's
+    provenance.
+
+    On a mesh it also has `mesh`.
+    """
     devices = jax.devices()
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
@@ -31,6 +34,7 @@ def machine() -> dict:
 
 
 def versions() -> dict[str, str | None]:
+    """Returns the versions of Python and of the packages that a number depends on."""
     installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -41,11 +45,16 @@ def versions() -> dict[str, str | None]:
 
 
 class Measurement(NamedTuple):
-    """Something to measure, and everything that its result depends on. run: () -> plain
-    numbers by name. module: who measures, as it is imported. inputs: the files that it
-    reads, weights and prompts. dtype, seed: of the arithmetic and of the randomness; no
-    seed, no randomness. shares: `run` takes what rows of one run have kept for each
-    other, a dictionary `kept`."""
+    """A measurement to run, and everything that its result depends on.
+
+    run: () -> plain numbers by name.
+    module: the module that measures, as it is imported.
+    inputs: the files that it reads, weights and prompts.
+    dtype: of the arithmetic.
+    seed: of the random numbers; None if there are none.
+    shares: whether `run` takes `kept`, a dictionary by which rows of one run share
+      results.
+    """
 
     run: Callable[..., dict]
     module: str
@@ -56,11 +65,16 @@ class Measurement(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip".
-    products: "thin" or "xla", see `specjax.native`. kind: what keeps its numbers valid.
-    A "law" is computed whenever it is shown; a "count" is the same on every machine
-    until a golden test moves; a "time" is a dated snapshot. mesh: devices to decode on,
-    as `specjax.runtime.mesh.parse` reads it; "" is one."""
+    """A row of a table.
+
+    measurement: what fills it.
+    scale: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip".
+    products: "thin" or "xla", see `specjax.native`.
+    kind: what keeps its numbers valid. A "law" is computed whenever it is shown; a
+      "count" is the same on every machine until a golden test moves; a "time" is a
+      dated snapshot.
+    mesh: the devices to decode on, see `specjax.runtime.mesh.parse`; "" is one device.
+    """
 
     measurement: Measurement
     scale: str
@@ -70,7 +84,7 @@ class TableRow(NamedTuple):
 
 
 def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
-    """Under what a number was measured: versions, device, arithmetic, and when."""
+    """Returns the conditions of a number: versions, device, arithmetic, and date."""
     return {
         **machine(),
         "dtype": dtype,
@@ -81,6 +95,9 @@ def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
 
 
 def own_files(*names: str) -> tuple[Path, ...]:
-    """The sources of rules and policies that are named as "module:name": inputs of what
-    is measured by them, so that a change of theirs is seen."""
+    """Returns the sources of rules and policies named "module:name".
+
+    They are inputs of what is measured with them, so that a change of theirs is
+    detected.
+    """
     return tuple(file_of(name) for name in names if is_own(name))

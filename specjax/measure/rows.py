@@ -1,6 +1,6 @@
-"""Measured rows of a file, each field that is compared checked before it is read.
+"""The measured rows of a file; each field that is compared is checked before use.
 
-A mistake is one line that names the file, the line and the field.
+An error is one line with the file, the line and the field.
 """
 
 import math
@@ -18,7 +18,7 @@ MENDED = "give files that `specjax measure --out` wrote, or results"
 
 
 def read(path: Path) -> dict[str, dict]:
-    """The last record of each row, by name."""
+    """Returns the last record of each row, by name."""
     if not path.is_file():
         raise ValueError(f"no file {path}: `specjax measure --out {path}` makes one")
     rows = {}
@@ -36,10 +36,12 @@ def read(path: Path) -> dict[str, dict]:
 
 
 def is_whole(x: Any) -> bool:
+    """Tells whether x is an int of at least 0."""
     return type(x) is int and x >= 0
 
 
 def is_number(x: Any) -> bool:
+    """Tells whether x is a finite int or float."""
     try:
         return type(x) in (int, float) and math.isfinite(x)
     except OverflowError:  # an int beyond every float
@@ -47,6 +49,7 @@ def is_number(x: Any) -> bool:
 
 
 def is_interval(x: Any) -> bool:
+    """Tells whether x is a list of two finite numbers in ascending order."""
     two = isinstance(x, list) and len(x) == 2 and all(map(is_number, x))
     return two and x[0] <= x[1]
 
@@ -64,13 +67,14 @@ INTERVAL = is_interval, "two finite numbers, [low, high]"
 
 
 def require(value: Any, place: str, kind: tuple[Callable, str]) -> None:
+    """Raises ValueError, with the field's place, for a value that is not of a kind."""
     fits, wanted = kind
     if not fits(value):
         raise ValueError(f"{place} must be {wanted}; got {shortened(ascii(value))}")
 
 
 def check(record: dict) -> None:
-    """Raises ValueError, naming the field, for what cannot be compared."""
+    """Raises ValueError, with the field's name, for a record that is not comparable."""
     for name, kind in (("row", TEXT), ("measured", OBJECT), ("provenance", OBJECT)):
         require(record.get(name), name, kind)
     measured, place = record["measured"], "measured"
@@ -92,7 +96,10 @@ def check(record: dict) -> None:
 
 
 def check_lists(measured: dict) -> None:
-    """What there is at every gamma. One gamma, of a row without lists, is a number."""
+    """Checks the fields that have one value for every gamma.
+
+    The single gamma of a row without lists is a number.
+    """
     gammas = measured.get("gamma")
     if gammas is None or is_whole(gammas):
         return
@@ -110,5 +117,5 @@ def check_lists(measured: dict) -> None:
 
 
 def error_of(interval: Sequence[float] | None) -> float | None:
-    """The standard error of what has this 95 % interval."""
+    """Returns the standard error of a value with this 95 % interval."""
     return None if interval is None else (interval[1] - interval[0]) / (2 * Z)

@@ -1,6 +1,6 @@
-"""What a draft is worth at every token of a text that the target wrote.
+"""The value of a draft at every token of a text that the target wrote.
 
-Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q standardized alike
+Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q are standardized alike
 (Section 2.2). Axes: N sequences, L tokens, V vocabulary, M generated tokens in all.
 """
 
@@ -27,8 +27,12 @@ CHUNK = 8  # rows scored at once: two laws of [8, L, V] fit anywhere
 
 
 class Scores(NamedTuple):
-    """At each generated token x_t, [M]: beta = sum_x min(p, q); p and q of x_t itself;
-    and the sequence that it belongs to."""
+    """The scores of each generated token x_t, [M].
+
+    beta: sum_x min(p, q).
+    p, q: the probabilities of x_t.
+    sequence: the sequence that x_t belongs to.
+    """
 
     beta: np.ndarray
     p: np.ndarray
@@ -43,8 +47,10 @@ def score(
     temperature: float,
     **truncation: float | None,
 ) -> Scores:
-    """Scores every generated token of `text` in one pass of each model. truncation:
-    top_k, top_p and min_p of both laws (`texts.truncation`)."""
+    """Scores every generated token of `text` in one pass of each model.
+
+    truncation: top_k, top_p and min_p of both laws (`texts.truncation`).
+    """
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
@@ -65,9 +71,12 @@ def positions(
     each: Callable,
     **truncation: float | None,
 ) -> list[np.ndarray]:
-    """`each(p, q, written)` of every generated token, [M, ...], and its sequence [M].
-    p, q: the laws [B, T] by which (target, draft) draw the tokens `written` [B, T],
-    standardized alike; `each` gives arrays [B, T, ...]. truncation: as of `score`."""
+    """Returns `each(p, q, written)` of every generated token, [M, ...], and its
+    sequence [M].
+
+    p and q are the laws [B, T] by which (target, draft) draw the tokens `written` [B,
+    T], standardized alike; `each` returns arrays [B, T, ...]. truncation: see `score`.
+    """
     target, draft = pair
 
     @jax.jit
@@ -95,10 +104,12 @@ def positions(
 
 
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
-    """The four estimators of alpha (`specjax.theory.estimate`), as JSON holds them.
-    Without nan, which JSON lacks: the error of a single sequence is None. scores: None
-    for a draft without a law, which may draft less than gamma tokens, or a rule that is
-    not one of BY_RATIO: alpha is then the share of drafted tokens that was accepted."""
+    """Returns the four estimators of alpha (`specjax.theory.estimate`), ready for JSON.
+
+    The error of a single sequence is None, because JSON has no nan. scores: None for a
+    draft without a law, which may draft less than gamma tokens, or for a rule not in
+    BY_RATIO; alpha is then the share of drafted tokens that were accepted.
+    """
     if scores is not None:
         four = estimate.all_four(
             scores.beta,
@@ -114,7 +125,7 @@ def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict
 
 
 def kept(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimate:
-    """`estimate.counts`, of which 0 of 0 is 0."""
+    """Returns `estimate.counts`, or 0 if nothing was tested."""
     if tested.any():
         return estimate.counts(accepted, tested)
     return estimate.Estimate(0.0, np.nan, 0, np.nan, 0)
@@ -124,7 +135,7 @@ RUN = 8  # tokens in a row that are there twice: a loop, not a common phrase
 
 
 def repeated(ids: np.ndarray) -> np.ndarray:
-    """[L] bool: the tokens at which a run of RUN tokens ends that was there before."""
+    """Returns which tokens end a run of RUN tokens that was there before; [L] bool."""
     seen, marks = set(), np.zeros(len(ids), bool)
     for end in range(RUN, len(ids) + 1):
         run = tuple(ids[end - RUN : end].tolist())
@@ -134,9 +145,12 @@ def repeated(ids: np.ndarray) -> np.ndarray:
 
 
 def outside(text: Text, scores: Scores | None) -> dict[str, float | None]:
-    """Of greedy texts: `repeated`, the share of generated tokens that end a run which
-    the text, its prompt included, had before; and alpha at the others, with its error;
-    None where nothing was scored."""
+    """Returns how much greedy texts repeat themselves, and alpha at the other tokens.
+
+    `repeated` is the share of generated tokens that end a run which the text, with its
+    prompt, had before. alpha at the others comes with its error; both are None if
+    nothing was scored.
+    """
     marks = [
         repeated(ids[:length])[start:length]
         for ids, start, length in zip(*text[:3], strict=True)

@@ -1,16 +1,17 @@
-"""How often each further child of a node is accepted, for a tree to be made by.
+"""The acceptance rate of each further child of a node, from which trees are built.
 
-The vector that Sequoia's tree is built from (Chen et al. 2024,
+It is the vector that Sequoia's tree is built from (Chen et al. 2024,
 https://arxiv.org/abs/2402.12374, Section 3.1), measured at every token of texts that a
-target wrote: children are drawn from the draft there, and tried by recursive rejection
-itself, but never taken.
+target wrote: children are drawn from the draft there and tried by recursive rejection,
+but never taken.
 
-And the most that any exact rule could accept of so many. By optimal transport that is
-at most p(H) + 1 - Q(H) for any set H of ids, where Q(H) is the chance that all K draws
-are in H; of independent draws the least of these bounds is reached (Sun et al. 2023,
-https://arxiv.org/abs/2310.15141), by a set of the ids whose q / p is largest. Of draws
-without replacement only such sets are looked at here, which leaves it a bound.
-Axes: B rows, T tokens, N = B T, K children, M generated tokens, V vocabulary.
+Also measured is the most that any exact rule could accept of so many children. By
+optimal transport that is at most p(H) + 1 - Q(H) for any set H of ids, where Q(H) is
+the probability that all K draws are in H. For independent draws the least of these
+bounds is reached (Sun et al. 2023, https://arxiv.org/abs/2310.15141), by a set of the
+ids with the largest q / p. For draws without replacement only such sets are examined
+here, so the result is still a bound. Axes: B rows, T tokens, N = B T, K children, M
+generated tokens, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -34,12 +35,16 @@ POINTS = 96  # of time, at which `distinct` is integrated
 
 
 class Siblings(NamedTuple):
-    """Of each of K children. rate, error [K]: the probability to be accepted where
-    those before it were not, and its standard error over texts. floor [K]: what
-    `drafters.best_first.guess` takes, fitted to it. kept [K]: what recursive rejection
-    accepts of the first 1 .. K together. replaced, distinct [BOUNDED]: the most that
-    any rule could, of so many drawn with and without replacement; of a greedy target,
-    whose children are not drawn, empty."""
+    """The acceptances of each of K children.
+
+    rate, error: [K], the probability that a child is accepted if those before it were
+      not, and its standard error over texts.
+    floor: [K], the argument of `drafters.best_first.guess` that fits the rates.
+    kept: [K], the probability that recursive rejection accepts one of the first 1 .. K.
+    replaced, distinct: [BOUNDED], the most that any rule could accept of so many draws
+      with and without replacement; empty for a greedy target, whose children are not
+      drawn.
+    """
 
     rate: np.ndarray
     error: np.ndarray
@@ -58,8 +63,11 @@ def measure(
     seed: int = 0,
     **truncation: float | None,
 ) -> Siblings:
-    """What trees are made by. Children are drawn without replacement; of a greedy
-    target they are the likeliest. truncation: top_k, top_p and min_p of both laws."""
+    """Returns the acceptances from which trees are built.
+
+    Children are drawn without replacement; for a greedy target they are the most
+    probable ids. truncation: top_k, top_p and min_p of both laws.
+    """
 
     def each(p: Law, q: Law, written: Array) -> tuple[Array, ...]:
         shape = written.shape
@@ -105,33 +113,37 @@ def measure(
 
 
 def _flat(law: Law, count: int) -> Law:
-    """[B, T] as [N, 1]."""
+    """Returns a law [B, T] as [N, 1]."""
     own = probs.per_row(law)
     flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)
     return probs.with_shared(flat, law.logits)
 
 
 def replaced(p: Array, q: Array, most: int) -> Array:
-    """Of 1 .. `most` independent draws from q [N, V] for p [N, V]: [N, K]. Of one it is
-    beta."""
+    """Returns the bound for 1 .. `most` independent draws: [N, K].
+
+    The draws are from q [N, V], for p [N, V]. The bound for one draw is beta.
+    """
     p, q = by_ratio(p, q)
     inside = jnp.minimum(jnp.cumsum(q, axis=1), 1.0)[..., None]
     return least(p, inside ** jnp.arange(1, most + 1))
 
 
 def distinct(p: Array, q: Array, most: int) -> Array:
-    """Of 1 .. `most` draws from q without replacement: [N, K].
+    """Returns the bound for 1 .. `most` draws from q without replacement: [N, K].
 
-    Ids that ring at rates q ring in the order of such draws. K draws are all in H if K
-    of H ring before any other id does: the number of H that rang until t is a sum of
-    coins of chances 1 - exp(-q t), and the first of the others rings at the rate of
-    what q is left. Integrated by trapezoids over T = POINTS times, to about 5e-4.
+    Let ids ring at rates q; they then ring in the order of such draws. All K draws are
+    in H if K ids of H ring before any other id does. The number of H that rang until t
+    is a sum of independent events with probabilities 1 - exp(-q t), and the first of
+    the other ids rings at the rate of the rest of q. It is integrated by trapezoids
+    over T = POINTS times, to about 5e-4.
     """
     p, q = by_ratio(p, q)
     time = jnp.geomspace(1e-2, 1e3, POINTS)  # the first of all ids rings at about 1
 
     def further(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
-        """rang [N, T, K]: the chance that 0 .. K - 1 of H rang until each time."""
+        """Adds an id to H. rang [N, T, K]: the chance that 0 .. K - 1 of H rang until
+        each time."""
         rang, rest = carried
         coin = -jnp.expm1(-id_q[:, None] * time)[..., None]
         before = jnp.pad(rang[..., :-1], ((0, 0), (0, 0), (1, 0)))
@@ -148,13 +160,15 @@ def distinct(p: Array, q: Array, most: int) -> Array:
 
 
 def by_ratio(p: Array, q: Array) -> tuple[Array, Array]:
-    """Both with ids in the order of q / p, the largest first."""
+    """Returns p and q with ids in the order of q / p, the largest first."""
     order = jnp.argsort(jnp.where(q > 0, p / jnp.where(q > 0, q, 1.0), jnp.inf), axis=1)
     return jnp.take_along_axis(p, order, 1), jnp.take_along_axis(q, order, 1)
 
 
 def least(p: Array, inside: Array) -> Array:
-    """min over H of p(H) + 1 - Q(H), of the sets of the first ids: [N, K]. inside: Q of
-    them [N, V, K]."""
+    """Returns min over H of p(H) + 1 - Q(H), for the sets H of the first ids: [N, K].
+
+    inside: Q of these sets, [N, V, K].
+    """
     bounds = jnp.cumsum(p, axis=1)[..., None] + 1 - inside
     return jnp.minimum(1.0, bounds.min(axis=1))

@@ -1,8 +1,9 @@
-"""Measured questions as other benchmarks write them, so that their plots read ours.
+"""Measured questions in the file formats of other benchmarks, to be read by their
+tools.
 
 NVIDIA's specdec_bench: configuration.json, timing.json, acceptance_rate.json and
-responses.jsonl. Spec-Bench: an answer file of each way to decode, alone.jsonl and
-drafted.jsonl, from which its speed.py tells the speed-up.
+responses.jsonl. Spec-Bench: an answer file for each way to decode, alone.jsonl and
+drafted.jsonl, from which its speed.py computes the speedup.
 """
 
 import json
@@ -21,7 +22,7 @@ QUANTILES = 0.25, 0.5, 0.75
 
 
 def prepare(folder: Path) -> None:
-    """Raises ValueError, before any compute, for a folder that has a run in it."""
+    """Raises ValueError, before any compute, for a folder that contains a run."""
     if folder.is_file() or (folder / "acceptance_rate.json").exists():
         raise ValueError(f"{folder} has a run already: name a folder that is new")
     folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +31,10 @@ def prepare(folder: Path) -> None:
 def write(
     folder: Path, turns: Sequence[Turn], decode: Callable, configuration: dict
 ) -> None:
-    """All files of a run. decode: ids -> text. configuration: how it was measured."""
+    """Writes all files of a run.
+
+    decode: ids -> text. configuration: how it was measured.
+    """
     asked = by_question(turns)
     files = {
         "configuration.json": configuration,
@@ -48,7 +52,7 @@ def write(
 
 
 def configuration(flags: Mapping[str, Any], provenance: dict) -> dict[str, Any]:
-    """How it was measured: by specdec_bench's names, by our own flags, and where."""
+    """Returns the settings by specdec_bench's names and ours, and the provenance."""
     names = dict(target="model_dir", draft="draft_model_dir", tokens="output_length")
     named = {theirs: flags[ours] for ours, theirs in names.items()}
     named |= {"draft_length": max(flags["gammas"]), "engine": "specjax", "tp_size": 1}
@@ -58,9 +62,12 @@ def configuration(flags: Mapping[str, Any], provenance: dict) -> dict[str, Any]:
 
 
 def acceptance(asked: dict[str | int, list[Turn]]) -> dict[str, Any]:
-    """AL is tokens a call, the bonus token included: of a turn, and the mean over
-    turns. Rates are by length, of all calls: joint, at least so long; conditional, of
-    those that were as long as the length before."""
+    """Returns the acceptance lengths and rates of a run.
+
+    AL is tokens per call with the bonus token: of each turn, and the mean over turns.
+    Rates are by length over all calls: joint, the share of calls at least so long;
+    conditional, the share among calls of at least the length before.
+    """
     mean = {
         name: {turn.asked.turn: float(np.mean(turn.lengths)) for turn in each}
         for name, each in asked.items()
@@ -84,8 +91,11 @@ def acceptance(asked: dict[str | int, list[Turn]]) -> dict[str, Any]:
 
 
 def timing(turns: Sequence[Turn]) -> dict[str, Any]:
-    """Seconds, of texts one after the other. A step's time is the mean of its text: the
-    loop runs on the device, and no clock looks in."""
+    """Returns the times in seconds of texts that were decoded one after the other.
+
+    A step's time is the mean over its text, because the loop runs on the device, where
+    there is no clock.
+    """
     whole, first = (
         np.array([np.median(turn.seconds[name]) for turn in turns])
         for name in (DRAFTED, FIRST)
@@ -107,7 +117,7 @@ def timing(turns: Sequence[Turn]) -> dict[str, Any]:
 
 
 def spread(values: np.ndarray) -> dict[str, Any]:
-    """Numbers as specdec_bench writes them, as texts of four decimals."""
+    """Returns numbers as specdec_bench writes them, as strings with four decimals."""
     if not len(values):
         return {}
     named = {name: getattr(np, name)(values) for name in ("min", "max", "mean", "std")}
@@ -116,7 +126,7 @@ def spread(values: np.ndarray) -> dict[str, Any]:
 
 
 def response(turns: Sequence[Turn], decode: Callable) -> dict[str, Any]:
-    """What was asked and written, a question a line."""
+    """Returns a question and its answer, for a line of responses.jsonl."""
     texts = [decode(turn.texts[DRAFTED]) for turn in turns]
     return {
         "question_id": turns[0].asked.id,
@@ -127,7 +137,7 @@ def response(turns: Sequence[Turn], decode: Callable) -> dict[str, Any]:
 
 
 def answer(turns: Sequence[Turn], way: str, decode: Callable) -> dict[str, Any]:
-    """A line of Spec-Bench's answer file."""
+    """Returns a line of Spec-Bench's answer file."""
     tokens = [len(turn.texts[way]) for turn in turns]
     calls = [[1] * n for n in tokens] if way == ALONE else [x.lengths for x in turns]
     choice = {

@@ -1,9 +1,9 @@
-"""Seconds of compiled programs: warmed up, taken in turns, summed up by medians.
+"""Seconds of compiled programs: warmed up, run in turns, and summarized by medians.
 
-A machine's speed drifts and other work disturbs it, so programs that are compared are
-run in turns, round after round, and ratios are trusted more than seconds.
-c and v are told from programs that loop over one part (Definition 3.7 of Leviathan et
-al. 2023). Axes: K values of gamma, R rounds, S samples of a program in all of them.
+A machine's speed drifts and other work disturbs it. Programs that are compared are
+therefore run in turns, round after round, and ratios are trusted more than seconds. c
+and v come from programs that loop over one part (Definition 3.7 of Leviathan et al.
+2023). Axes: K values of gamma, R rounds, S samples of a program in all of them.
 """
 
 import time
@@ -30,9 +30,9 @@ def interleaved(
 ) -> dict[Key, np.ndarray]:
     """Runs all programs in each of `rounds` rounds, after a first, unmeasured run.
 
-    again: unmeasured runs more, once all are compiled. A GPU needs two: XLA throws all
-    CUDA graphs away whenever it compiles, launches one kernel after the other on the
-    run after that, and records anew on the next.
+    again: additional unmeasured runs, once all programs are compiled. A GPU needs two:
+    XLA discards all CUDA graphs whenever it compiles, launches kernels one by one in
+    the run after that, and records the graphs again in the next.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
@@ -58,9 +58,12 @@ def interleaved(
 def interval(
     statistic: Callable[..., float], samples: tuple[np.ndarray, ...], seed: int = 0
 ) -> tuple[float, float]:
-    """Bootstrap interval (percentiles) of `statistic(*samples)`, arrays [rounds, ...].
-    Rounds are drawn anew, the same ones of every sample: what happened to the machine
-    in a round happened to all of them (Efron & Tibshirani 1993, chapter 13)."""
+    """Returns a bootstrap interval (percentiles) of `statistic(*samples)`.
+
+    Samples are arrays [rounds, ...]. Rounds are drawn again, the same ones of every
+    sample, because a disturbance of the machine in a round affects all of them (Efron &
+    Tibshirani 1993, chapter 13).
+    """
     random, rounds = np.random.default_rng(seed), len(samples[0])
     statistics = [
         statistic(*(sample[drawn] for sample in samples))
@@ -79,8 +82,11 @@ Name = tuple[int, int, int]  # of a program: kind, gamma, index
 
 
 def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
-    """The order of a round. A machine's speed drifts while it lasts, so that each kind
-    of text and of program is spread over all of it, all gammas of one side by side."""
+    """Returns the order of the programs in a round.
+
+    A machine's speed drifts during a round, so each kind of text and of program is
+    spread over all of it, and all gammas of one are adjacent.
+    """
 
     def place(name: Name) -> tuple:
         kind, gamma, index = name
@@ -96,7 +102,7 @@ def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
 
 
 def timed(gammas: Sequence[int], seconds: dict) -> dict:
-    """Seconds of the programs that time a part, [K][S], as a record keeps them."""
+    """Returns the seconds of the programs that time a part, [K][S], for a record."""
 
     def each(kind: int, gamma: int) -> list[float]:
         rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
@@ -111,7 +117,10 @@ def timed(gammas: Sequence[int], seconds: dict) -> dict:
 
 
 def timed_separately(gammas: Sequence[int], seconds: dict) -> dict:
-    """c and v of every gamma, and the milliseconds behind them. seconds: `timed`."""
+    """Returns c and v of every gamma, and the milliseconds that they come from.
+
+    seconds: see `timed`.
+    """
     loops = seconds["loops"]
     calls = [1e3 * np.array(each) / loops for each in seconds["target_calls"]]
     prefills = [1e3 * float(np.median(each)) for each in seconds["prefills"]]

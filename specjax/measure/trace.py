@@ -21,7 +21,7 @@ STYLES = {GREEN: "32", RED: "31;9", BLUE: "34;4"}  # struck through, underlined
 
 
 class Step(NamedTuple):
-    """Token ids of one iteration of Algorithm 1, and how many drafts it decided on."""
+    """The token ids of an iteration of Algorithm 1, and how many drafts it tested."""
 
     accepted: list[int]
     rejected: list[int]
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is decoded, checked and ready, and by what."""
+    """The decoder, prompt and kernels of a trace, checked and ready to run."""
 
     names: tuple[str, str]
     decoder: Decoder
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
-    """Decodes again, a step at a time: the text so far, and what the step did."""
+    """Decodes again step by step; yields the text so far and what the step did."""
     inputs = case.params, case.prompt, case.request
     stream = generate.build_stream(case.decoder, case.slots)
     for state, info in stream(*inputs):
@@ -52,19 +52,19 @@ def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
 
 
 def make_step(new: np.ndarray, info: Info) -> Step:
-    """new: the ids that the step committed. info: of this row alone."""
+    """Returns a step. new: the ids that it committed. info: of this row only."""
     n, tested = int(info.accepted), int(info.tested)
     kept, drafted = new.tolist(), info.tokens.tolist()
     return Step(kept[:n], drafted[n:tested], kept[n:], tested)
 
 
 def colorful() -> bool:
-    """Whether a person sees colors here and has not asked for none."""
+    """Tells whether the output is a terminal whose user has not switched colors off."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_trace(tokenizer: Tokenizer, trace: list[Step], color: bool) -> None:
-    """Figure 1: a line a step."""
+    """Prints Figure 1, one line per step."""
     print("\nTrace: ", end="")
     kinds = {"accepted": GREEN, "rejected": RED, "added by the target": BLUE}
     print(", ".join(paint(name, kind, color) for name, kind in kinds.items()))

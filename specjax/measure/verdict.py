@@ -1,6 +1,6 @@
-"""What a measured pair comes to, in words: faster or not, the same text or not, why.
+"""The verdict on a measured pair, in words: faster or not, the same text or not, why.
 
-The page of a report, the terminal and `--json` have it from here.
+A report's page, the terminal and `--json` use it.
 """
 
 from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE
@@ -22,25 +22,32 @@ DRAFTED = {
 
 
 def summary(row: dict) -> dict:
-    """All of it, as `--json` has it beside a record. costs_most: a key of COSTS."""
+    """Returns the verdict, the largest cost and the warnings, for `--json`.
+
+    costs_most: a key of COSTS.
+    """
     said = {"verdict": verdict(row), "costs_most": dearest(row)}
     return said | {"warnings": warnings(row)}
 
 
 def verdict(row: dict) -> str:
-    """A line on a row of `measure.walltime`, such as "gamma 3: 1.80x [1.60, 2.00];
-    same distribution; drafting (gamma c) costs most"."""
+    """Returns a line on a row of `measure.walltime`.
+
+    For example "gamma 3: 1.80x [1.60, 2.00]; same distribution; drafting (gamma c)
+    costs most".
+    """
     speed = f"{row['best_speedup']:.2f}x{ends(row['best_speedup_ci'])}"
     parts = [f"gamma {row['best_gamma']}: {speed}, {faster(row)}", same(row)]
     return "; ".join([*parts, f"{COSTS[dearest(row)]} costs most"])
 
 
 def ends(interval: list[float] | None) -> str:
+    """Returns an interval in brackets, "" if there is none."""
     return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 
 
 def faster(row: dict) -> str:
-    """What the interval of the best speed says."""
+    """Returns what the interval of the best speed shows, in words."""
     if row["best_speedup_ci"] is None:
         return "of a single text, so without an interval"
     low, high = row["best_speedup_ci"]
@@ -51,7 +58,7 @@ def faster(row: dict) -> str:
 
 
 def same(row: dict) -> str:
-    """What is promised of the text, and of greedy ones what was seen."""
+    """Returns what is guaranteed of the text, and what greedy texts have shown."""
     promise = row["exactness"]
     exact, known = promise in guarantees.EXACT, not guarantees.is_unknown(promise)
     if row["temperature"] == 0:
@@ -63,7 +70,7 @@ def same(row: dict) -> str:
 
 
 def law(row: dict) -> str:
-    """What is promised of the output, and how its drafts come about."""
+    """Returns what is guaranteed of the output, and how its drafts are made."""
     promise = row["exactness"]
     exact = {
         "exact law": "same distribution as the target alone (exact)",
@@ -79,27 +86,33 @@ def law(row: dict) -> str:
 
 
 def dearest(row: dict) -> str:
-    """Which of COSTS the best gamma pays most for; a call alone costs 1, too."""
+    """Returns the key in COSTS with the largest cost at the best gamma.
+
+    A call on one token costs 1 in any case, and is not counted.
+    """
     spent = costs(row, row["gamma"].index(row["best_gamma"]))
     extra = {**spent, "score": spent["score"] - 1}
     return max(extra, key=extra.get)
 
 
 def costs(row: dict, at: int) -> dict[str, float]:
-    """A step of the gamma at this index, in calls of the target on one token: drafting,
-    the target's call, the rest; Theorem 3.8's denominator with v and what it lacks."""
+    """Returns the parts of a step of the gamma at this index.
+
+    They are drafting, the target's call and the rest, in calls of the target on one
+    token: the denominator of Theorem 3.8 with v and the overhead.
+    """
     gamma, c = row["gamma"][at], row["c"][at] or 0.0
     rest = row["overhead"][at] or 0.0
     return {"draft": gamma * c, "score": row["v"][at], "rest": rest}
 
 
 def warnings(row: dict) -> list[str]:
-    """What speaks against these numbers, a line each."""
+    """Returns the reasons to doubt these numbers, one line each."""
     return [*speedup.doubts(row), *filter(None, [noisy(row)])]
 
 
 def noisy(row: dict) -> str | None:
-    """A warning where the machine's times spread too much to tell, or None."""
+    """Returns a warning if the times spread too much for a conclusion, else None."""
     low, high = row["best_speedup_ci"] or (0.0, 0.0)
     wide = (high - low) / row["best_speedup"]
     if wide <= NOISY:
