@@ -66,7 +66,7 @@ def fixed(length: int) -> Policy:
 
 
 def recorder() -> Policy:
-    """Returns a policy that drafts gamma tokens and records the drafter's confidence."""
+    """Returns a policy that drafts gamma tokens and records the draft's confidence."""
 
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
         return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma))

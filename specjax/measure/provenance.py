@@ -49,8 +49,7 @@ def inputs(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def labels(paths: Iterable[Path]) -> dict[str, Path]:
-    """Returns files by labels: their paths relative to the project, or else their
-    names.
+    """Returns files by label: the path relative to the project, or else the name.
 
     Names of files outside the project are preceded by as many folders as are needed to
     tell them apart.
@@ -104,8 +103,7 @@ def short(name: str) -> str:
 
 
 def plain(value: str) -> str:
-    """Returns a value in one spelling: a literal by Python's, a reference by its last
-    part."""
+    """Returns a value in one spelling: literals as in Python, references shortened."""
     try:
         return repr(ast.literal_eval(value))
     except (SyntaxError, ValueError):

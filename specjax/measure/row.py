@@ -19,10 +19,9 @@ PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
 
 def machine() -> dict:
-    """Returns `device`, `versions`, `products` and `xla_flags` of a record's
-    provenance.
+    """Returns the fields of a record's provenance that describe the machine.
 
-    On a mesh it also has `mesh`.
+    They are `device`, `versions`, `products` and `xla_flags`, and `mesh` on a mesh.
     """
     devices = jax.devices()
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}

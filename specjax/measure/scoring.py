@@ -71,11 +71,11 @@ def positions(
     each: Callable,
     **truncation: float | None,
 ) -> list[np.ndarray]:
-    """Returns `each(p, q, written)` of every generated token, [M, ...], and its
-    sequence [M].
+    """Returns `each(p, q, written)` of every generated token, and its sequence [M].
 
-    p and q are the laws [B, T] by which (target, draft) draw the tokens `written` [B,
-    T], standardized alike; `each` returns arrays [B, T, ...]. truncation: see `score`.
+    The results are [M, ...]. p and q are the laws [B, T] by which (target, draft) draw
+    the tokens `written` [B, T], standardized alike; `each` returns arrays [B, T, ...].
+    truncation: see `score`.
     """
     target, draft = pair
 

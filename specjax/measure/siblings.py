@@ -142,8 +142,10 @@ def distinct(p: Array, q: Array, most: int) -> Array:
     time = jnp.geomspace(1e-2, 1e3, POINTS)  # the first of all ids rings at about 1
 
     def further(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
-        """Adds an id to H. rang [N, T, K]: the chance that 0 .. K - 1 of H rang until
-        each time."""
+        """Adds an id to H.
+
+        rang: [N, T, K], the probability that 0 .. K - 1 ids of H rang until each time.
+        """
         rang, rest = carried
         coin = -jnp.expm1(-id_q[:, None] * time)[..., None]
         before = jnp.pad(rang[..., :-1], ((0, 0), (0, 0), (1, 0)))

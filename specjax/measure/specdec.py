@@ -1,5 +1,4 @@
-"""Measured questions in the file formats of other benchmarks, to be read by their
-tools.
+"""Measured questions in the file formats of other benchmarks, for their tools.
 
 NVIDIA's specdec_bench: configuration.json, timing.json, acceptance_rate.json and
 responses.jsonl. Spec-Bench: an answer file for each way to decode, alone.jsonl and
