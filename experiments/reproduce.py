@@ -72,7 +72,7 @@ def reproduce(
         for row, file in rows_of(name).items():
             bindings = *reduced.get(name, ()), *reduced.get(row, ())
             files += [file._replace(bindings=bindings)] if wanted(row) else []
-    with run.stopped_politely():
+    with run.handle_stops():
         run.measure(files, out)
     results = tables.collect(out, earlier, laws.computed(wanted=wanted))
     page.render(out, results)

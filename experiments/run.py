@@ -10,16 +10,16 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import compilation
 from specjax import configs
-from specjax.configs import Built, RowFile, flags
+from specjax.configs import BuiltRow, RowFile, flags
 from specjax.configs import run as loop
-from specjax.configs.run import RowError, joined, stopped_politely
+from specjax.configs.run import RowError, handle_stops, join
 from specjax.runtime import console, hosts
 
-__all__ = ["RowError", "build", "main", "measure", "run", "stopped_politely"]
+__all__ = ["RowError", "build", "handle_stops", "main", "measure", "run"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def build(path: Path, bindings: Iterable[str] = (), row: str | None = None) -> Built:
+def build(path: Path, bindings: Iterable[str] = (), row: str | None = None) -> BuiltRow:
     """A row of a file, built; raises as `configs.build`."""
     return configs.build(RowFile(path, (), tuple(bindings), row=row))
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     hosts.add(parser)
     argv = sys.argv[1:] if arguments is None else arguments
     chosen, rows = flags.parse(parser, argv)
-    with stopped_politely(), joined(parser, chosen.distributed, rows):
+    with handle_stops(), join(parser, chosen.distributed, rows):
         measure(rows, chosen.out, chosen.again)
 
 

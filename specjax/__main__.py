@@ -28,7 +28,7 @@ COMMANDS = {
 
 def main() -> int | None:
     """Reads `sys.argv`; returns the exit code of the command that it names."""
-    with console.printing(), console.stops():
+    with console.guard_output(), console.handle_stops():
         return run()
 
 

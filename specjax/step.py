@@ -70,7 +70,7 @@ def build_step(
         draft_key = keys.purpose(key, keys.DRAFT)
         batch = state.length.shape[0]
         drafting = with_full_budget(state, gamma) if policy is None else state
-        draft, draft_cache = contracts.draft_of(
+        draft, draft_cache = contracts.check_draft(
             drafter.draft(draft_key, params.draft, request, drafting, *hook),
             batch,
             gamma,

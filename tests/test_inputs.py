@@ -202,13 +202,13 @@ def test_flags_of_xla_are_named_by_one_word_before_jax_computes(monkeypatch):
     assert done.stdout.split() == ["[1.]", *jax_flags.SETS["graphs"], own], done.stderr
     # By default there are none, and what is not in force is refused.
     jnp.ones(1).block_until_ready()
-    have = jax_flags.xla()
+    have = jax_flags.xla_flags()
     for word, message in (("graph", "names no flags"), ("graphs", "JAX's first use")):
         monkeypatch.setenv("SPECJAX_XLA", word)
         jax_flags.set_xla()
         with pytest.raises(ValueError, match=f"^SPECJAX_XLA={word} .*{message}"):
             jax_flags.check()
-    assert jax_flags.xla() == have
+    assert jax_flags.xla_flags() == have
 
 
 def test_a_stream_is_checked_too(good):

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = ["code_target", "code_small"]
     parser.add_argument("--pair", nargs=2, default=names, metavar=("TARGET", "DRAFT"))
     flags = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, console.stops():
+    with tempfile.TemporaryDirectory() as folder, console.handle_stops():
         try:
             unpack(flags.then, Path(folder))
         except (OSError, subprocess.CalledProcessError, zipfile.BadZipFile):
@@ -96,7 +96,7 @@ def in_turns(sides: tuple, most: float) -> list[list[dict]]:
                 process.stdin.write("\n")
                 process.stdin.flush()
                 several.append(answer(process))
-            bar.to(min(round(time.monotonic() - begun), bar.total))
+            bar.update(min(round(time.monotonic() - begun), bar.total))
     return rounds
 
 

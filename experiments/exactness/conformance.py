@@ -41,7 +41,7 @@ def certified(rule: Rule) -> dict:
     is 0. Raises ValueError for verdicts that are not what they report."""
     verifier, fixture = rule.verifier, rule.fixture
     result, first = (
-        certify.certify(verifier, fixture, GAMMA, n, rule.claim, DTYPE)
+        certify.certify(verifier, fixture, GAMMA, n, rule.claim, dtype=DTYPE)
         for n in (LENGTH, 1)
     )
     if void := VOID & {*result.broken}:
@@ -70,7 +70,7 @@ def certified(rule: Rule) -> dict:
 
 def impossible(rule: Rule, verifier: Verifier) -> float:
     """The probability that the first call emits an id that p cannot draw."""
-    case = enumeration.case_of(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
+    case = enumeration.make_case(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
     with jax.enable_x64(True):
         law = enumeration.run(case, (), ()).law
 

@@ -12,7 +12,12 @@ from experiments import tasks
 from specjax import drafts, fused
 from specjax.drafts.source import Side
 from specjax.exactness import divergence
-from specjax.exactness.divergence import Comparison, DivergenceSetting, Found, Report
+from specjax.exactness.divergence import (
+    Comparison,
+    DivergenceSetting,
+    GammaReport,
+    Report,
+)
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
 
@@ -43,7 +48,7 @@ def measure(
 ) -> dict:
     """Plain numbers; those that end in `_g4` are of that gamma, see `numbers`."""
     chosen = fused.for_setting(*pair, setting)
-    report = divergence.look(pair, prompts, setting, chosen)
+    report = divergence.examine(pair, prompts, setting, chosen)
     return numbers(report) | {
         "target": pair[0].name,
         "draft": pair[1].name,
@@ -78,7 +83,7 @@ def numbers(report: Report) -> dict:
     }
 
 
-def of_gamma(result: Found) -> dict:
+def of_gamma(result: GammaReport) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
     |z_AR - z_spec| beside calls of one token. See `divergence.Comparison`."""

@@ -1,10 +1,9 @@
 """Every pair of a rule and a draft as a record: whole texts of the real loop.
 
 A row is a draft, with every rule that `build_step` takes for it: texts by the draws of
-both, judged by `specjax.exactness.sampled`, and the same broken on purpose. A rule for
-trees verifies chains by the program of another, which is made sure of; that one is put
-to them.
-"""
+both, judged by `specjax.exactness.sampled_texts`, and the same broken on purpose. A
+rule for trees verifies chains by the program of another, which is made sure of; that
+one is put to them."""
 
 import contextlib
 import functools
@@ -20,7 +19,7 @@ from jax import Array
 from specjax import keys, policies, probs, verifiers
 from specjax.drafters.rollout import coupled, independent
 from specjax.drafts.source import CERTAIN, Side
-from specjax.exactness import sampled, small_drafts
+from specjax.exactness import sampled_texts, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_sampling
 from specjax.measure.row import Measurement
@@ -37,11 +36,13 @@ FAULTS = {
 
 
 def build(draft: str, gamma: int, policy: str, texts: int, seed: int) -> Measurement:
-    """A row of the table. draft: a name of `small_drafts.named`. texts: of a pair, in
-    calls of `sampled.ROWS`. Raises ValueError for what is no draft or policy."""
-    side = small_drafts.named(draft, sampled.target())
+    """A row of the table. draft: a name of `small_drafts.load`. texts: of a pair, in
+    calls of `sampled_texts.ROWS`. Raises ValueError for what is no draft or policy."""
+    side = small_drafts.load(draft, sampled_texts.target())
     policies.find(policy)
-    run = partial(measure, side, draft, gamma, policy, -(-texts // sampled.ROWS), seed)
+    run = partial(
+        measure, side, draft, gamma, policy, -(-texts // sampled_texts.ROWS), seed
+    )
     return Measurement(run, __name__, dtype="float32", seed=seed)
 
 
@@ -107,7 +108,8 @@ def judged(
     seed: int,
 ) -> list[dict]:
     """Returns of every rule that takes a draft what was found, by the names of
-    `sampled.Found`, and of its faults. chosen: these alone, all if none is named."""
+    `sampled_texts.TextReport`, and of its faults. chosen: these alone, all if none is
+    named."""
     found = []
     for draw in (independent, coupled):
         drafter = side.drafter(gamma, draw)
@@ -115,16 +117,18 @@ def judged(
             name
             for name in chosen or CLAIMS
             if verifiers.find(name).coupled == (draw is coupled)
-            and sampled.accepts(
-                sampled.target().model, drafter, verifiers.find(name), policy
+            and sampled_texts.accepts(
+                sampled_texts.target().model, drafter, verifiers.find(name), policy
             )
         ]
         if not rules:
             continue
         each = [verifiers.find(name) for name in rules]
-        texts = sampled.build(drafter, each, policy, broken)
+        texts = sampled_texts.build(drafter, each, policy, broken)
         for number, name in enumerate(rules):
-            how = partial(sampled.certify, texts, side.params, number, seed=seed)
+            how = partial(
+                sampled_texts.certify, texts, side.params, number=number, seed=seed
+            )
             faults = [
                 dict(zip(("name", "says"), FAULTS[fault], strict=True))
                 | plain(how(fault=fault, calls=1))
@@ -135,7 +139,7 @@ def judged(
     return found
 
 
-def plain(found: sampled.Found) -> dict:
+def plain(found: sampled_texts.TextReport) -> dict:
     return found._asdict() | {"passed": found.passed}
 
 

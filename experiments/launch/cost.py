@@ -61,8 +61,10 @@ def seconds(folder: Path, tasks: int, at_once: int) -> float:
         return workers.submit(launcher, sweep.work, command)
 
     begun = time.perf_counter()
-    ends = [*workers.finished(begin, range(tasks), at_once, 1, str)]
-    if failed := [how.said for _, how in ends if how.said]:
+    ends = [
+        *workers.run_tasks(begin, range(tasks), workers=at_once, attempts=1, label=str)
+    ]
+    if failed := [how.error for _, how in ends if how.error]:
         raise ValueError(f"a task of nothing failed: {failed[0]}")
     return time.perf_counter() - begun
 
@@ -71,7 +73,7 @@ def started(folder: Path):
     """The launcher of processes on this machine."""
     parser = decode.make_parser()
     chosen = parser.parse_args(["none", "--out", str(folder)])
-    return workers.launched(chosen, folder / "workers")
+    return workers.make_launcher(chosen, folder / "workers")
 
 
 def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, int]:
@@ -80,12 +82,14 @@ def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, 
     rows = [json.dumps({"prompt": f"prompt {i}"}) + "\n" for i in range(prompts)]
     path.write_text("".join(rows))
     argv = [str(path), "--out", str(out), "--block", str(block)]
-    setting = decode.asked(decode.make_parser().parse_args(argv))
-    launcher, every = started(folder), [*decode.blocks_of(setting)]
+    setting = decode.make_setting(decode.make_parser().parse_args(argv))
+    launcher, every = started(folder), [*decode.list_blocks(setting)]
     with contextlib.redirect_stdout(io.StringIO()) as said:
         begin = lambda block: workers.submit(launcher, dying, setting, block)  # noqa: E731
-        ends = [*workers.finished(begin, every, at_once, 3, str)]
-    kept = [how for _, how in ends if not how.said]
+        ends = [
+            *workers.run_tasks(begin, every, workers=at_once, attempts=3, label=str)
+        ]
+    kept = [how for _, how in ends if not how.error]
     if len(kept) == len(every):
         decode.finish(setting)
         text = (out / decode.TEXTS).read_text()

@@ -15,7 +15,7 @@ from experiments.questions.verdict import Question, judge
 from specjax import fused, probs
 from specjax.drafts.source import Side
 from specjax.exactness import audit
-from specjax.exactness.audit_row import broken
+from specjax.exactness.audit_row import apply_fault
 from specjax.measure.pairs import Pair
 from specjax.measure.texts import Protocol, truncation
 from specjax.prompts import Prompts
@@ -100,7 +100,7 @@ def measure(
     del kept
     if fault not in FAULTS:
         raise ValueError(f"no fault {fault!r}: choose one of {', '.join(FAULTS)}")
-    drafting, verifier = broken(pair[1], protocol, FAULTS[fault])
+    drafting, verifier = apply_fault(pair[1], protocol, FAULTS[fault])
     chosen = fused.for_protocol(*pair, protocol, verifier)
     text, _ = audit.write((pair[0], drafting), prompts, protocol, chosen)
     steps = audit.score(pair, text, protocol.temperature, **truncation(protocol))

@@ -62,7 +62,7 @@ def rows(table: str) -> dict[str, RowFile]:
     """By name every row of a folder of `gin_configs`, in the order of its files. Raises
     ConfigError for a row that two files have."""
     files = sorted((CONFIGS / table).glob("*.gin"))
-    return {file.row: file for file in configs.every(map(RowFile, files))}
+    return {file.row: file for file in configs.all_rows(map(RowFile, files))}
 
 
 def row(table: str, name: str, bindings: Iterable[str] = ()) -> RowFile:

@@ -50,8 +50,8 @@ def at_once(rows: list[RowFile]) -> Iterable[dict]:
         found = zip(rows, pool.map(law, rows), strict=True)
         for number, (row, record) in enumerate(found, 1):
             label = f"computing [{number}/{len(rows)}] {row.table}/{row.row}"
-            console.begin(label)
-            console.end(label, "done")
+            console.begin_line(label)
+            console.end_line(label, "done")
             yield record
 
 

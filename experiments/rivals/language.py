@@ -121,19 +121,19 @@ def asked(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
     """The first `count`, as many of each task, of those of at most `longest` tokens.
     Raises ValueError where there are fewer, OSError for no such file."""
     by_task = defaultdict(list)
-    for number, line in text_files.numbered(path):
-        fields = prompts.located(f"{path}, line {number}", parse, line)
+    for number, line in text_files.numbered_lines(path):
+        fields = prompts.at_place(f"{path}, line {number}", parse, line)
         task = questions.task_of(str(fields.get("category", "")))
         by_task[task].append(first_turn(fields))
     turns = filter(None, chain.from_iterable(zip_longest(*by_task.values())))
-    every = prompts.of(list(turns), model)
+    every = prompts.from_list(list(turns), model)
     kept = [ids for ids in every.tokens if len(ids) <= longest][:count]
     if len(kept) < count:
         raise ValueError(
             f"{path} has {len(kept)} questions of at most {longest} tokens; asked for"
             f" are {count}"
         )
-    return every._replace(tokens=kept, asked=())
+    return every._replace(tokens=kept, questions=())
 
 
 def first_turn(fields: dict) -> dict:

@@ -36,7 +36,7 @@ def asked(
 
     def read(line: dict[str, str]) -> list[int]:
         message = {"role": "user", "content": ask.format(**line)}
-        (ids,) = prompts.of([{"messages": [message]}], model).tokens
+        (ids,) = prompts.from_list([{"messages": [message]}], model).tokens
         # Tokens join the white space at its end with what follows.
         more = begun.format(**line).rstrip()
         return [*ids, *model.tokenizer.encode(more)] if begun else ids

@@ -66,7 +66,7 @@ def write(path: Path, examples: Examples, about: About) -> None:
         dtype = np.uint8 if name in STRINGS else np.int32
         arrays[name] = np.fromiter(chain.from_iterable(plain), dtype)
         arrays[f"{name}_lengths"] = np.array([len(row) for row in plain], np.int32)
-    writing.save(path, lambda file: np.savez_compressed(file, **arrays))
+    writing.write_with(path, lambda file: np.savez_compressed(file, **arrays))
 
 
 def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:

@@ -319,7 +319,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     chosen = parse(arguments)
     try:
-        with console.stops(lambda: f"what is in {chosen.runs} can be gone on with"):
+        with console.handle_stops(
+            lambda: f"what is in {chosen.runs} can be gone on with"
+        ):
             folder = finetune(chosen)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {error}")

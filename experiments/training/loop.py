@@ -104,9 +104,9 @@ def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
     parameters, on the host where there were several. Raises ValueError if the folder
     holds a run of another recipe, for a mesh that does not divide it, or where the loss
     or the weights are no longer finite. At SIGTERM, as before a machine is taken away,
-    the step is finished and kept, and the process ended by `console.terminated`.
+    the step is finished and kept, and the process ended by `console.termination_code`.
     """
-    with mesh.using(devices), locks.alone(folder):
+    with mesh.using(devices), locks.lock_folder(folder):
         check_mesh(folder.name, task, recipe)
         params = trained(folder, task, recipe)
     return jax.device_get(params) if devices else jax.tree.map(jnp.asarray, params)
@@ -126,9 +126,9 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
 
     step_fn = build_step(task.loss, rule, state)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
-    bar = progress.Bar(folder.name, recipe.steps, "steps", state.step, kept=True)
+    bar = progress.Bar(folder.name, recipe.steps, "steps", done=state.step, kept=True)
     ending = []
-    with bar, console.told(lambda *_: ending.append(True)):
+    with bar, console.handle_sigterm(lambda *_: ending.append(True)):
         for step in range(state.step, recipe.steps):
             rows = mesh.rows(task.batch((recipe.seed, step)))
             params, moments, value = step_fn(state.params, state.optimizer, rows)
@@ -136,7 +136,7 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
             losses.append(float(value))
             check_finite(folder, step, "the loss", losses[-1])
             bar.label = f"{folder.name} loss {np.mean(losses[-50:]):.3f}"
-            bar.to(state.step)
+            bar.update(state.step)
             last = state.step == recipe.steps
             if state.step % recipe.evaluate_every == 0 or last:
                 recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)
@@ -146,7 +146,7 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
                     point[name] = round(float(np.mean(each)), 4)
                     check_finite(folder, step, name, point[name])
                 point["seconds"] = round(time.monotonic() - begun, 1)
-                with writing.naming(curve), curve.open("a") as file:
+                with writing.name_path(curve), curve.open("a") as file:
                     file.write(json.dumps(point, allow_nan=False) + "\n")
             due = state.step % recipe.checkpoint_every == 0 or last or ending
             falls = recipe.decay and state.step == recipe.steps - recipe.decay
@@ -157,10 +157,10 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
             if falls:
                 states.save(folder / "plateau", state)
             if ending and not last:
-                again = "the same command goes on from here"
-                with bar.above():
+                again = "start the same command again to continue"
+                with bar.paused():
                     print(f"stopped at step {state.step}; {again}")
-                sys.exit(console.terminated())
+                sys.exit(console.termination_code())
     return state.params
 
 

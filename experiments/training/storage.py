@@ -10,7 +10,7 @@ import numpy as np
 from specjax.runtime import writing
 
 Arrays = Mapping[str, np.ndarray]
-replace, unwritten = writing.whole, writing.unwritten
+replace, unwritten = writing.write_whole, writing.write_error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -29,7 +29,7 @@ def keep(
     settings = json.dumps(about, sort_keys=True)
     if not path.exists():
         arrays = {**make(), "about": settings}
-        writing.save(path, lambda file: save(file, **arrays))
+        writing.write_with(path, lambda file: save(file, **arrays))
     read = np.load(path)
     if str(read.get("about")) not in (settings, "{}"):
         raise ValueError(

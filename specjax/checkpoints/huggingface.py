@@ -202,7 +202,7 @@ def save(
         shutil.rmtree(temporary)
         if not isinstance(error, SafetensorError | OSError):
             raise
-        raise writing.unwritten(folder, error) from None
+        raise writing.write_error(folder, error) from None
 
 
 def _check(config: Any, flat: dict[str, jax.Array]) -> None:

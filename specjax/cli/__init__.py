@@ -1,1 +1,1 @@
-"""What a person runs: the commands, and what they choose before they run."""
+"""The commands that a person runs, and the settings that each one reads."""

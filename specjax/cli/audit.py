@@ -1,4 +1,4 @@
-"""One run of a pair, tested against the target's own laws: `specjax audit`."""
+"""Tests one run of a pair against the target's own distributions: `specjax audit`."""
 
 import argparse
 import math
@@ -26,41 +26,44 @@ from specjax.runtime import console
 from specjax.runtime.console import Parser
 from specjax.verifiers import guarantees
 
-tokens = console.whole(1, 10**9)
+tokens = console.whole_number(1, 10**9)
 level = console.number(0, 1, above=True)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if it fails."""
+    """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if the test
+    fails."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with console.stops(), shared.on_mesh(parser, flags.mesh):
-        document = console.document(flags.json, lambda: audit(parser, flags))
+    with console.handle_stops(), shared.use_mesh(parser, flags.mesh):
+        document = console.print_document(flags.json, lambda: audit(parser, flags))
     return int(not document["passed"])
 
 
 def audit(parser: Parser, flags: argparse.Namespace) -> dict:
-    """Decodes and prints the verdict; what --json tells of it."""
-    with parser.refusing():
+    """Decodes, prints the verdict, and returns the fields of --json."""
+    with parser.exit_on_error():
         pair, prompts, protocol = make_case(flags)
         kernels = fused.for_protocol(*pair, protocol)
         steps, calls = run(pair, prompts, protocol, kernels)
         verdict = judge(total(steps), flags.level)
     guarantee = guarantees.combine(flags.rule, pair[1].name, flags.policy)
-    names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
+    (target, draft), dtype = pair, pair[0].dtype
     tokens_per_call = calls.tokens.sum() / calls.calls.sum()
     log_e = evidence(steps)[0]
-    print(f"{names}, {dtype}, {standardized(protocol._asdict())}")
-    adapted = "" if flags.policy == "none" else f", policy {flags.policy}"
-    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{adapted}")
+    names = f"{target.name} with {draft.name}, {dtype}"
+    print(f"{names}, {standardized(protocol._asdict())}")
+    policy = "" if flags.policy == "none" else f", policy {flags.policy}"
+    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{policy}")
     print(fused.line(kernels.record))
     print(f"{tokens_per_call:.3f} tokens per target call\n")
     report(verdict, log_e, flags.level)
-    asked = "rule", "policy", "gamma", "temperature", "level", "seed"
+    settings = "rule", "policy", "gamma", "temperature", "level", "seed"
     return {
-        **dict(zip(("target", "draft"), (side.name for side in pair), strict=True)),
+        "target": target.name,
+        "draft": draft.name,
         "dtype": dtype,
-        **{name: getattr(flags, name) for name in asked},
+        **{name: getattr(flags, name) for name in settings},
         "guarantee": guarantee,
         "kernels": kernels.record,
         "tokens_per_call": tokens_per_call,
@@ -91,8 +94,10 @@ def make_parser() -> Parser:
 
 
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
-    """Raises ValueError or OSError for flags that cannot be audited."""
-    pair = shared.pair((flags.target, flags.draft), flags.dtype)
+    """Returns the pair, the prompts and the settings that the flags name.
+
+    Raises ValueError or OSError for flags that cannot be audited."""
+    pair = shared.load_pair((flags.target, flags.draft), flags.dtype)
     sides.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
@@ -103,8 +108,9 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
 
 
 def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
-    """The verdict last, and before it what it rests on and what it cannot see."""
-    print(f"{verdict.tokens} tokens, of which {verdict.free} could have been others")
+    """Prints the verdict last, and before it the evidence and what the test cannot
+    detect."""
+    print(f"{verdict.tokens} tokens, of which {verdict.free} were free to differ")
     print(f"impossible tokens: {verdict.impossible}")
     for name, z in verdict.z.items():
         value = "cannot vary" if z is None else f"{z:8.2f}"
@@ -115,8 +121,8 @@ def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
     print(f"largest E: 10^{log_e.max() / math.log(10):.1f}, {when}")
     leak = verdict.limits.leak
     if not verdict.free:
-        print("without freedom only impossible tokens are seen")
+        print("no token was free to differ: only impossible tokens can be detected")
     elif leak is not None:
-        print(f"seen with probability {POWER}: {100 * leak:.2g} % of tokens from the")
-        print("draft in the place of the target")
+        print(f"detected with probability {POWER}: {100 * leak:.2g} % of tokens drawn")
+        print("from the draft in place of the target")
     print(f"{'passed' if verdict.passed else 'FAILED'} at level {level:g}")

@@ -1,4 +1,4 @@
-"""Questions of a benchmark, as `specjax measure --by category` prints them."""
+"""The measurement of a benchmark's questions: `specjax measure --by category`."""
 
 import argparse
 import time
@@ -20,37 +20,39 @@ def measure(
     parser: Parser,
     flags: argparse.Namespace,
     saving: Saving,
+    *,
     pair: costs.Pair,
     prompts: Prompts,
     setting: WalltimeSetting,
 ) -> int:
-    """Measures, saves and prints a record a group of questions, named "ROW, GROUP"; 1
-    if what was measured could not be saved."""
-    case, begun, name = (pair, prompts, setting), time.monotonic(), pair.draft.name
+    """Measures, saves and prints one record per group of questions, named "ROW, GROUP".
 
-    def so_far(turns: list[categories.Turn]) -> None:
-        row = categories.rows(*case, turns)[ALL]
-        seconds = time.monotonic() - begun
+    Returns 1 if a record could not be saved, else 0."""
+    start, name = time.monotonic(), pair.draft.name
+
+    def save_turns(turns: list[categories.Turn]) -> None:
+        row = categories.rows(pair, prompts, setting, turns)[ALL]
+        seconds = time.monotonic() - start
         saving.keep(record(flags, name, row, seconds, inputs=saving.inputs))
 
-    with parser.refusing(FloatingPointError):
-        turns = categories.decode(*case, so_far)
-    ms = categories.call_ms(*case)
-    rows = categories.rows(*case, turns, flags.by, ms)
-    seconds = time.monotonic() - begun
+    with parser.exit_on_error(FloatingPointError):
+        turns = categories.decode(pair, prompts, setting, save_turns)
+    ms = categories.call_ms(pair, prompts, setting)
+    rows = categories.rows(pair, prompts, setting, turns, flags.by, ms)
+    seconds = time.monotonic() - start
     groups = {
         group: record(flags, name, row, seconds, inputs=saving.inputs)
         for group, row in rows.items()
     }
-    for group, made in groups.items():
-        made["row"] += f", {group}"
+    for group, each in groups.items():
+        each["row"] += f", {group}"
     saved = saving.append_all(flags, groups.values())
-    if flags.specdec is not None and hosts.first():
+    if flags.specdec is not None and hosts.is_first():
         reader = sides.reader(pair.target, flags.tokenizer).tokenizer
-        made = specdec.configuration(vars(flags), groups[ALL]["provenance"])
-        specdec.write(flags.specdec, turns, reader.decode, made)
+        configuration = specdec.configuration(vars(flags), groups[ALL]["provenance"])
+        specdec.write(flags.specdec, turns, reader.decode, configuration)
     if flags.json:
-        console.tell({"groups": groups})
+        console.print_json({"groups": groups})
     else:
         report(rows)
     saving.tell_where(flags, saved)
@@ -58,7 +60,7 @@ def measure(
 
 
 def report(rows: dict[str, dict]) -> None:
-    """What was measured of each group of questions, a line each, the whole last."""
+    """Prints one line per group of questions, the line of all questions last."""
     *_, whole = rows.values()
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
     print(f"{standardized(whole)}, one text at a time, rounds: {whole['rounds']}")
@@ -68,36 +70,42 @@ def report(rows: dict[str, dict]) -> None:
         print(f"the same text with a draft: {same}")
     print("\n".join(["", *table(rows)]))
     print(
-        "\nlength: mean accepted length, tokens a call of the target, with its own, the"
-        " bonus\ntoken; tok/s: of the target alone, then drafted, means over questions"
+        "\nlength: mean accepted length, tokens per call of the target, with the bonus"
+        " token;\ntok/s: of the target alone, then with a draft, means over questions"
     )
     positions = range(1, min(whole["gamma"], MOST) + 1)
-    for name, told in (
-        ("conditional", "kept of the tokens decided on, by drafted position"),
-        ("joint", "calls that kept so many drafted tokens, or more"),
+    for name, title in (
+        ("conditional", "share accepted of the tested tokens, by drafted position"),
+        ("joint", "share of calls that accepted this many drafted tokens or more"),
     ):
-        print(f"\n{told}\n{'':16}{''.join(f'{i:>7}' for i in positions)}")
+        print(f"\n{title}\n{'':16}{''.join(f'{i:>7}' for i in positions)}")
         for group, row in rows.items():
-            shares = [shown(row[name][i - 1], 3) for i in positions]
+            shares = [format_number(row[name][i - 1], 3) for i in positions]
             print(f"{group:16}{''.join(f'{x:>7}' for x in shares)}")
     counts = ", ".join(f"{n} of {length}" for length, n in whole["lengths"].items())
     print(f"\ncalls by length: {counts}")
 
 
 def table(rows: dict[str, dict]) -> list[str]:
-    """A line a group, below a line of names."""
+    """Returns a line of headings, and one line per group."""
     form = "{:16}{:>9}{:>7}{:>8}{:>8}{:>8}{:>8}  {}"
     head = "questions", "turns", "length", "tok/s", "drafted", "speedup", "95 %"
     lines = [form.format("", *head)]
     for group, row in rows.items():
         speeds = [f"{row['tokens_per_second'][name]:.1f}" for name in (ALONE, DRAFTED)]
         ends = verdict.ends(row["best_speedup_ci"]).strip()
-        numbers = len(row["questions"]), row["texts"], shown(row["tokens_per_call"])
+        numbers = (
+            len(row["questions"]),
+            row["texts"],
+            format_number(row["tokens_per_call"]),
+        )
         lines.append(
-            form.format(group, *numbers, *speeds, shown(row["best_speedup"]), ends)
+            form.format(
+                group, *numbers, *speeds, format_number(row["best_speedup"]), ends
+            )
         )
     return lines
 
 
-def shown(x: float | None, digits: int = 2) -> str:
+def format_number(x: float | None, digits: int = 2) -> str:
     return "" if x is None else f"{x:.{digits}f}"

@@ -1,5 +1,7 @@
-"""Speeds by gamma, as `specjax measure` takes and prints them: the seconds of whole
-texts, c, v and the overhead that explain them, and alpha by four estimators."""
+"""The measurement of a pair's speed by gamma: `specjax measure`.
+
+It measures the seconds of whole texts, the costs that explain them (c, v and the
+overhead), and alpha by four estimators."""
 
 import argparse
 import sys
@@ -12,7 +14,7 @@ from jax import Array
 
 from specjax import finite
 from specjax.cli import report as pages
-from specjax.cli.saving import Saving, record, tell
+from specjax.cli.saving import Saving, print_line, record
 from specjax.measure import costs, forecast, rows, scoring, verdict, walltime
 from specjax.measure.pairs import ONE_GAMMA
 from specjax.measure.texts import (
@@ -36,67 +38,76 @@ def measure(
     parser: Parser,
     flags: argparse.Namespace,
     saving: Saving,
+    *,
     pair: costs.Pair,
     prompts: Prompts,
     setting: WalltimeSetting,
 ) -> int:
-    """Measures, saves and prints; 1 if what was measured could not be saved."""
+    """Measures, saves and prints; returns 1 if the record could not be saved, else
+    0."""
     forecast.announce(pair, prompts, setting)
-    begun = time.monotonic()
+    start = time.monotonic()
 
-    def made(row: dict) -> dict:
-        seconds = time.monotonic() - begun
+    def make_record(row: dict) -> dict:
+        seconds = time.monotonic() - start
         return record(flags, row["draft"], row, seconds, inputs=saving.inputs)
 
-    def so_far(row: dict) -> None:
-        saving.keep(made(row))
+    def save_rounds(row: dict) -> None:
+        saving.keep(make_record(row))
         if not sys.stderr.isatty():  # where there are no bars
             done = f"{row['rounds']} of {setting.rounds} rounds are timed"
             print(done, file=sys.stderr, flush=True)
 
     try:
-        text, scores = scored(pair, prompts, setting)
+        text, scores = score_texts(pair, prompts, setting)
         print("Compiling, then timing in turns", file=sys.stderr, flush=True)
-        both = pair.target, pair.draft
-        row = walltime.measure(*both, prompts, setting, pair.kernels, so_far)
-        so_far(row)
+        row = walltime.measure(
+            pair.target, pair.draft, prompts, setting, pair.kernels, save_rounds
+        )
+        save_rounds(row)
         gamma, count = row["best_gamma"], len(text.start)
-        with console.announced(f"Estimating alpha at gamma = {gamma}"):
-            row["estimates"] = estimates(pair, prompts, count, setting, scores, gamma)
+        with console.announce(f"Estimating alpha at gamma = {gamma}"):
+            row["estimates"] = estimates(
+                pair, prompts, setting, count=count, scores=scores, gamma=gamma
+            )
     except FloatingPointError as error:
         parser.error(str(error))
-    whole = made(row)
+    whole = make_record(row)
     saved = saving.append_all(flags, [whole])
     if flags.json:
-        console.tell(whole | verdict.summary(row))
+        console.print_json(whole | verdict.summary(row))
     else:
         report(row)
     saving.tell_where(flags, saved)
-    return int(not (saved and drawn(flags, whole)))
+    return int(not (saved and write_page(flags, whole)))
 
 
-def drawn(flags: argparse.Namespace, made: dict) -> bool:
-    """Whether the page is written, if one is wanted; all rows of --out are on it."""
+def write_page(flags: argparse.Namespace, record: dict) -> bool:
+    """Returns False if a page was asked for and could not be written, else True.
+
+    The page shows all rows of --out."""
     if flags.report is None:
         return True
     before = {} if flags.out is None else rows.read(Path(flags.out))
     try:
-        pages.write(flags.report, before | {made["row"]: made})
+        pages.write(flags.report, before | {record["row"]: record})
     except OSError as error:
         print(f"no page was written: {error}", file=sys.stderr)
         return False
-    tell(flags, f"drawn in {ascii(str(flags.report))[1:-1]}")
+    print_line(flags, f"drawn in {ascii(str(flags.report))[1:-1]}")
     return True
 
 
-def scored(
+def score_texts(
     pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
 ) -> tuple[Text, scoring.Scores | None]:
-    """Texts of the target alone, and what the draft is worth at each of their tokens;
-    None of one without a law."""
+    """Returns texts of the target alone, and the draft's scores at each of their
+    tokens.
+
+    The scores are None for a draft without probabilities."""
     target, draft = both = pair.target, pair.draft
     kernels = finite.guard_kernels(pair.kernels)
-    with console.announced("Writing texts by the target alone"):
+    with console.announce("Writing texts by the target alone"):
         text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
     if draft.law is None:
@@ -105,34 +116,38 @@ def scored(
     def tops(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
         return p.top, q.top
 
-    heat, filters = setting.temperature, truncation(setting)
-    with console.announced("Scoring them by both models"):
-        *tops_of, sequence = scoring.positions(both, text, heat, tops, **filters)
+    temperature, filters = setting.temperature, truncation(setting)
+    with console.announce("Scoring them by both models"):
+        *tops_of, sequence = scoring.positions(both, text, temperature, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
         lost = np.flatnonzero(~np.isfinite(top))
         if lost.size:
             row = sequence[lost[0]]
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
-    with console.announced("Estimating alpha from the scores"):
+    with console.announce("Estimating alpha from the scores"):
         if setting.rule not in scoring.BY_RATIO:
             return text, None
-        return text, scoring.score(*both, text, heat, **filters)
+        return text, scoring.score(target, draft, text, temperature, **filters)
 
 
 def estimates(
     pair: costs.Pair,
     prompts: Prompts,
-    count: int,
     setting: WalltimeSetting,
+    *,
+    count: int,
     scores: scoring.Scores | None,
     gamma: int,
 ) -> dict:
-    """alpha by the estimators at the best gamma, on texts up to their ends; by those
-    alone that need no one gamma, where a policy moves it."""
+    """Returns alpha at the best gamma by each estimator, on texts up to their ends.
+
+    Where a policy changes gamma within a text, estimators that need one gamma are left
+    out."""
     kernels = finite.guard_kernels(pair.kernels)
-    how = protocol(setting, gamma), kernels
-    calls = speculate((pair.target, pair.draft), prompts, count, *how)
+    calls = speculate(
+        (pair.target, pair.draft), prompts, count, protocol(setting, gamma), kernels
+    )
     finite.check(calls.texts)
     each = scoring.estimates(scores, calls, gamma)
     if setting.policy == "none":
@@ -141,7 +156,7 @@ def estimates(
 
 
 def protocol(setting: WalltimeSetting, gamma: int) -> Protocol:
-    """How the texts are decoded that alpha is estimated on."""
+    """Returns the settings of the texts that alpha is estimated on."""
     new, batch = setting.new_tokens, min(32, setting.texts)
     sizes = setting.texts * new, gamma, setting.seed, new, batch
     how = setting.rule, setting.kernels, setting.policy
@@ -150,7 +165,7 @@ def protocol(setting: WalltimeSetting, gamma: int) -> Protocol:
 
 
 def report(row: dict) -> None:
-    """The table, then what to do with it."""
+    """Prints the table, then the advice that follows from it."""
     print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
     print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
     print(f"output: {verdict.law(row)}")
@@ -162,14 +177,14 @@ def report(row: dict) -> None:
     print("\n".join(table(row)))
     print(f"\n{verdict.verdict(row)}")
     if row["best_predicted"] is not None:
-        foretold = f"{row['best_predicted']:.2f}x{ends(row['best_predicted_ci'])}"
-        print(f"predicted: {foretold}, of {row['chosen_on']} other texts")
+        predicted = f"{row['best_predicted']:.2f}x{ends(row['best_predicted_ci'])}"
+        print(f"predicted: {predicted}, from {row['chosen_on']} other texts")
     for each in verdict.warnings(row):
         print(f"warning: {each}")
 
 
 def table(row: dict) -> list[str]:
-    """A line a gamma, below a line of names."""
+    """Returns a line of headings, and one line per gamma."""
     head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
     form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
     lines = [form.format(*head, "95 %")]
@@ -185,11 +200,11 @@ def table(row: dict) -> list[str]:
 
 
 def same_text(row: dict) -> str:
-    """Whether a draft changes what is written, for who does not know the names."""
+    """Returns in plain words whether a draft changes the texts."""
     guarantee, texts = row["exactness"], row["texts"]
     exact = guarantee in guarantees.EXACT
     if guarantees.is_unknown(guarantee):
-        return f"nobody knows ({guarantee}): `specjax certify` finds out"
+        return f"unknown ({guarantee}): `specjax certify` finds out"
     if row["temperature"] > 0 and not exact:
         return f"no: this rule writes other texts on purpose ({guarantee})"
     if row["temperature"] > 0 and guarantee == "pathwise":

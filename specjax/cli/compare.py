@@ -19,7 +19,7 @@ from specjax.cli import report
 from specjax.measure.provenance import settings
 from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
 from specjax.runtime import writing
-from specjax.runtime.console import Parser, shortened
+from specjax.runtime.console import Parser, shorten
 
 LEVEL = 0.05
 RATIOS = ("speedup", "best_speedup", "target_ms")
@@ -38,24 +38,25 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), compares and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with parser.refusing():
+    with parser.exit_on_error():
         report.prepare(flags.report)
         a, b = read(flags.a), read(flags.b)
         document = compare(a, b, flags.row)
         document = {"a": str(flags.a), "b": str(flags.b), **document}
         whole = json.dumps(document, indent=1) + "\n"
-        text = whole if flags.json else as_text(document)
+        text = whole if flags.json else format_document(document)
         if flags.out:
-            writing.whole(flags.out, text.encode("utf-8", "backslashreplace"))
+            writing.write_whole(flags.out, text.encode("utf-8", "backslashreplace"))
         if flags.report:
-            report.write(flags.report, together(a, b, flags.row))
+            report.write(flags.report, select_records(a, b, flags.row))
     # Half a character, as in a path that is not UTF-8, is printed as its escape.
     print(text.encode("utf-8", "backslashreplace").decode(), end="")
     return 0
 
 
-def together(a: dict, b: dict, name: str | None) -> dict:
-    """Records of both files, as one page shows them."""
+def select_records(a: dict, b: dict, name: str | None) -> dict:
+    """Returns the records of both files as one page shows them; of row `name` if
+    given."""
     sides = ("A", a), ("B", b)
     return {
         f"{row} ({side})": each
@@ -81,7 +82,8 @@ def make_parser() -> Parser:
 
 
 def compare(a: dict, b: dict, name: str | None = None) -> dict:
-    """Everything that is printed, as a plain document; of one row if it is named."""
+    """Returns all that is printed, as a plain document; of row `name` alone if
+    given."""
     shared = [(row, row) for row in a if row in b and name in (None, row)]
     if not shared and name is None and len(a) == len(b) == 1:
         shared = [(*a, *b)]
@@ -105,7 +107,8 @@ def compare(a: dict, b: dict, name: str | None = None) -> dict:
 
 
 def compare_row(row: str, a: dict, b: dict) -> dict:
-    """a, b: the records of one row. What has an error, what has none, who made it."""
+    """Compares two records of one row: values with errors, other values, and
+    provenance."""
     in_a, in_b = (dict(quantities(record["measured"])) for record in (a, b))
     # Exact on both sides, as the speedup of gamma = 0 over itself: nothing to test.
     tested = [key for key in in_a if key in in_b and (in_a[key][1] or in_b[key][1])]
@@ -117,31 +120,40 @@ def compare_row(row: str, a: dict, b: dict) -> dict:
     triples += [(name, setting(a, name), setting(b, name)) for name in names]
     return {
         "row": row,
-        "compared": [difference(key, in_a[key], in_b[key]) for key in tested],
-        "unequal": unequal(triples),
-        "provenance": unequal(provenance(a["provenance"], b["provenance"])),
+        "compared": [compare_quantity(key, in_a[key], in_b[key]) for key in tested],
+        "unequal": list_differences(triples),
+        "provenance": list_differences(provenance(a["provenance"], b["provenance"])),
     }
 
 
-def unequal(triples: list[tuple]) -> list[dict]:
-    """Of (name, in A, in B), those that differ; None is absent."""
+def list_differences(triples: list[tuple]) -> list[dict]:
+    """Returns the triples (name, in A, in B) that differ; None stands for absent."""
     return [{"name": name, "a": a, "b": b} for name, a, b in triples if a != b]
 
 
-def difference(key: Name, a: tuple, b: tuple) -> dict:
-    """One quantity in both files. a, b: (value, standard error). `interval` is that of
-    `difference` = b - a. ratio: b / a, None where it says nothing. marked: the interval
-    excludes 0."""
+def compare_quantity(key: Name, a: tuple, b: tuple) -> dict:
+    """Returns the comparison of one quantity in both files.
+
+    a, b: (value, standard error). In the result `difference` is b - a, and `interval`
+    its 95 % interval. `ratio` is b / a, or None for a quantity whose ratio has no
+    meaning. `marked` says that the interval excludes 0."""
     delta, reach = b[0] - a[0], Z * math.hypot(a[1], b[1])
     low, high = delta - reach, delta + reach
-    told = {"quantity": key[0], "gamma": key[1], "a": a[0], "b": b[0]}
-    told |= {"difference": delta, "interval": (low, high)}
-    ratio = b[0] / a[0] if key[0] in RATIOS and a[0] else None
-    return told | {"ratio": ratio, "marked": low > 0 or high < 0}
+    return {
+        "quantity": key[0],
+        "gamma": key[1],
+        "a": a[0],
+        "b": b[0],
+        "difference": delta,
+        "interval": (low, high),
+        "ratio": b[0] / a[0] if key[0] in RATIOS and a[0] else None,
+        "marked": low > 0 or high < 0,
+    }
 
 
 def quantities(measured: dict) -> Iterator[tuple[Name, tuple]]:
-    """Each number that has an error: (name, gamma or None), (value, standard error)."""
+    """Yields each number that has an error: (name, gamma or None), (value, standard
+    error)."""
     estimates = measured.get("estimates") or {}
     numbers = {name: (x.get("value"), x.get("se")) for name, x in estimates.items()}
     alpha = measured.get("alpha"), measured.get("alpha_se")
@@ -166,17 +178,18 @@ def setting(record: dict, name: str):
 
 
 def provenance(a: dict, b: dict) -> list[tuple]:
-    """(what, in A, in B) of everything that made a record; each setting once."""
-    in_a, in_b = flat(a), flat(b)
+    """Returns (name, in A, in B) of all that produced a record, each setting once."""
+    in_a, in_b = flatten(a), flatten(b)
     triples = [(key, in_a.get(key), in_b.get(key)) for key in in_a | in_b]
-    told = NO_SETTINGS | in_a.keys()
+    skipped = NO_SETTINGS | in_a.keys()
     in_a, in_b = (settings(x.get("config") or "") for x in (a, b))
-    names = [name for name in in_a | in_b if name not in told]
+    names = [name for name in in_a | in_b if name not in skipped]
     return triples + [(name, in_a.get(name), in_b.get(name)) for name in names]
 
 
-def flat(origin: dict) -> dict:
-    """The fields of MADE; {"device": {"kind": k}} becomes {"device.kind": k}."""
+def flatten(origin: dict) -> dict:
+    """Returns the fields of MADE; {"device": {"kind": k}} becomes {"device.kind":
+    k}."""
     fields = {}
     for key in MADE:
         value = origin.get(key)
@@ -185,27 +198,34 @@ def flat(origin: dict) -> dict:
     return fields
 
 
-def as_text(document: dict) -> str:
-    """The document as aligned tables, a row after the other, and what they mean."""
+def format_document(document: dict) -> str:
+    """Returns the document as aligned tables, row by row, followed by their meaning."""
     parts = [f"A: {document['a']}\nB: {document['b']}\n"]
-    parts += [table_of(row) for row in document["rows"]]
+    parts += [format_row(row) for row in document["rows"]]
     parts.append(summary(document))
     for side in "AB":
         names = document[f"only_in_{side.lower()}"]
         parts += [f"Only in {side}: {', '.join(names)}\n"] if names else []
-    return "\n".join([*parts, origins(document["rows"])])
+    return "\n".join([*parts, format_provenance(document["rows"])])
 
 
-def table_of(row: dict) -> str:
+def format_row(row: dict) -> str:
     lines = [cells(entry) for entry in row["compared"]]
-    text = aligned([HEAD, *lines]) if lines else "  no numbers with an error in both\n"
+    text = (
+        align_columns([HEAD, *lines])
+        if lines
+        else "  no numbers with an error in both\n"
+    )
     for entry in row["unequal"]:
-        text += f"  {entry['name']} differs: {short(entry['a'])}, {short(entry['b'])}\n"
-    return f"{row['row']}\n{text}{moved(row)}"
+        a, b = shorten_value(entry["a"]), shorten_value(entry["b"])
+        text += f"  {entry['name']} differs: {a}, {b}\n"
+    return f"{row['row']}\n{text}{note_target_time(row)}"
 
 
-def moved(row: dict) -> str:
-    """A line where one target took another time: then no time can be compared."""
+def note_target_time(row: dict) -> str:
+    """Returns a warning where the target alone took another time in the two files.
+
+    Times of the two files cannot be compared then. Otherwise it returns ""."""
     found = [x for x in row["compared"] if x["quantity"] == "target_ms"]
     other = {entry["name"] for entry in row["unequal"] + row["provenance"]}
     if not found or other & {"target", "batch", "dtype"}:
@@ -223,28 +243,28 @@ def moved(row: dict) -> str:
 def cells(entry: dict) -> list[str]:
     keys = "gamma", "ratio"
     gamma, ratio = ("" if entry[key] is None else entry[key] for key in keys)
-    low, high = map(number, entry["interval"])
-    numbers = [number(entry[key]) for key in ("a", "b", "difference")]
+    low, high = map(format_number, entry["interval"])
+    numbers = [format_number(entry[key]) for key in ("a", "b", "difference")]
     ratio = f"{ratio:.3f}" if ratio else ""
     mark = "*" if entry["marked"] else ""
     return [entry["quantity"], str(gamma), *numbers, f"[{low}, {high}]", ratio, mark]
 
 
-def number(x: float) -> str:
+def format_number(x: float) -> str:
     if abs(x) < 0.01:
         return f"{x:#.3g}"
     return f"{x:.4f}" if abs(x) < 10 else f"{x:.4g}"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns padded with spaces: names to the left, numbers to the right."""
+def align_columns(lines: Sequence[Sequence[str]]) -> str:
+    """Returns columns padded with spaces: names to the left, numbers to the right."""
     first, *rest = (max(map(len, column)) for column in zip(*lines, strict=True))
     padded = [[x.ljust(first), *map(str.rjust, more, rest)] for x, *more in lines]
     return "".join(f"  {'  '.join(line)}".rstrip() + "\n" for line in padded)
 
 
-def short(value: object, most: int = 40) -> str:
-    return shortened("none" if value is None else str(value), most)
+def shorten_value(value: object, most: int = 40) -> str:
+    return shorten("none" if value is None else str(value), most)
 
 
 def summary(document: dict) -> str:
@@ -256,12 +276,16 @@ def summary(document: dict) -> str:
     )
 
 
-def origins(rows: Sequence[dict]) -> str:
-    """Each difference in provenance once, with the rows that have it."""
+def format_provenance(rows: Sequence[dict]) -> str:
+    """Returns each difference in provenance once, with the rows that have it."""
     owners: dict[tuple, list[str]] = {}
     for row in rows:
         for entry in row["provenance"]:
-            key = entry["name"], short(entry["a"], 80), short(entry["b"], 80)
+            key = (
+                entry["name"],
+                shorten_value(entry["a"], 80),
+                shorten_value(entry["b"], 80),
+            )
             owners.setdefault(key, []).append(row["row"])
     text = "Provenance differs:\n" if owners else "Provenance: the same.\n"
     for (name, a, b), names in owners.items():

@@ -1,11 +1,11 @@
 """Decodes a file of prompts in blocks, by workers: `specjax decode PROMPTS --out DIR`.
 
-A block of prompts is a task: a worker reads it, and writes its texts to DIR/blocks once
-all are done. A worker that dies is begun again. This process alone joins the blocks to
-DIR/texts.jsonl, in the order of the prompts. Text i depends on the seed and on i, not
-on blocks or workers. Stopped at any moment, the same command goes on; where lines of
-PROMPTS are mended, blocks without them keep their texts.
-"""
+Each block of prompts is a task: a worker reads it, and writes its texts to DIR/blocks
+once all of them are done. A worker that dies is started again. Only this process joins
+the blocks to DIR/texts.jsonl, in the order of the prompts. Text i depends on the seed
+and on i, not on blocks or workers. A command that was stopped continues when it is
+started again; where lines of PROMPTS were corrected, the blocks without them keep their
+texts."""
 
 import argparse
 import contextlib
@@ -24,12 +24,12 @@ from specjax.cli.blocks import Block
 from specjax.cli.texts_folder import (
     TEXTS,
     Setting,
-    before,
-    blocks_of,
     finish,
     is_joined,
-    missing,
+    list_blocks,
+    missing_blocks,
     prepare,
+    read_setting,
 )
 from specjax.inputs import bucket
 from specjax.measure.row import own_files
@@ -40,45 +40,47 @@ from specjax.runtime import console, locks
 from specjax.runtime.progress import Bar
 from specjax.text import programs, streaming
 
-WRONG = ValueError, OSError, FloatingPointError  # what a person can mend
-LARGEST, SHARE = 1024, 8  # prompts of a block, blocks of a worker, where nobody says
+WRONG = ValueError, OSError, FloatingPointError  # errors that a person can fix
+LARGEST, SHARE = 1024, 8  # default limits: prompts per block, blocks per worker
 
 
 def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes; 1 if a block has no texts."""
     parser = make_parser()
     chosen = parser.parse_args(argv)
-    document = console.document(chosen.json, lambda: written(parser, chosen))
+    document = console.print_document(chosen.json, lambda: run(parser, chosen))
     return int(bool(document["failed"]))
 
 
-def written(parser: console.Parser, chosen: argparse.Namespace) -> dict:
-    """Prints how each block ends; what --json tells. decoded: of the texts, those that
-    were not there before. failed: what went wrong, by block."""
-    begun, setting = time.monotonic(), asked(chosen)
+def run(parser: console.Parser, chosen: argparse.Namespace) -> dict:
+    """Prints the outcome of each block, and returns the fields of --json.
+
+    decoded: the number of texts that this run added. failed: the error of each block
+    that has no texts."""
+    start, setting = time.monotonic(), make_setting(chosen)
     with contextlib.ExitStack() as stack:
-        with parser.refusing():
+        with parser.exit_on_error():
             workers.check(chosen)
-            model, files = made_of(setting)
+            model, files = check_models(setting)
             count = blocks.check(setting.prompts, model, setting.tokens)
             setting = setting._replace(content=content.read(files))
-            setting = sized(setting, count, chosen.workers)
-            stack.enter_context(locks.alone(setting.folder))
+            setting = with_block_size(setting, count, chosen.workers)
+            stack.enter_context(locks.lock_folder(setting.folder))
             prepare(setting)
-            launcher = workers.launched(chosen, setting.folder / "workers")
-        found = joined(parser, chosen, setting, launcher)
-    return found | {"seconds": time.monotonic() - begun}
+            launcher = workers.make_launcher(chosen, setting.folder / "workers")
+        found = decode_blocks(parser, chosen, setting, launcher)
+    return found | {"seconds": time.monotonic() - start}
 
 
-def joined(
+def decode_blocks(
     parser: console.Parser,
     chosen: argparse.Namespace,
     setting: Setting,
     launcher: Any,
 ) -> dict:
-    """Decodes the blocks that have no texts, joins all, and returns what `written`
-    does."""
-    every = [*blocks_of(setting)]
+    """Decodes the blocks that have no texts, joins all, and returns the fields of
+    `run`."""
+    every = [*list_blocks(setting)]
     counts = [each.count for each in every]
     path, decoded, lacking, failed = setting.folder / TEXTS, 0, 0, {}
 
@@ -88,28 +90,35 @@ def joined(
     if is_joined(setting, every):
         print(f"texts: {path}, as before")
     else:
-        with console.stops(lambda: "the same command goes on from here"):
-            tasks, how = [*missing(setting)], (chosen.workers, chosen.attempts, str)
-            bar = Bar("blocks", len(every), "", len(every) - len(tasks), True)
-            ends = contextlib.closing(workers.finished(begin, tasks, *how))
-            with bar, ends as every_end:
-                bar.tell()
-                for block, end in every_end:
-                    said = end.said or f"{block.count} texts by {end.host}"
-                    with bar.above():
-                        print(f"{block}: {said}", flush=True)
-                    if end.said:
-                        failed[str(block)] = end.said
+        with console.handle_stops(lambda: "start the same command again to continue"):
+            tasks = [*missing_blocks(setting)]
+            done = len(every) - len(tasks)
+            bar = Bar("blocks", len(every), done=done, kept=True)
+            outcomes = workers.run_tasks(
+                begin,
+                tasks,
+                workers=chosen.workers,
+                attempts=chosen.attempts,
+                label=str,
+            )
+            with bar, contextlib.closing(outcomes):
+                bar.draw()
+                for block, end in outcomes:
+                    line = end.error or f"{block.count} texts by {end.host}"
+                    with bar.paused():
+                        print(f"{block}: {line}", flush=True)
+                    if end.error:
+                        failed[str(block)] = end.error
                         lacking += block.count
                     else:
                         decoded += block.count
-                        bar.to(bar.done + 1)
+                        bar.update(bar.done + 1)
             if not failed:
-                with parser.refusing():
+                with parser.exit_on_error():
                     finish(setting)
                 print(f"texts: {sum(counts)}, in {path}")
     if failed:
-        print(f"without texts: {', '.join(failed)}", file=sys.stderr)
+        print(f"no texts of: {', '.join(failed)}", file=sys.stderr)
     return {
         "folder": str(setting.folder),
         "file": None if failed else str(path),
@@ -120,9 +129,10 @@ def joined(
     }
 
 
-def made_of(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
-    """Returns the target without its weights, and all files that texts depend on.
-    Raises ValueError for names of what is not there."""
+def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
+    """Returns the target without its weights, and all files that the texts depend on.
+
+    Raises ValueError for a name that does not exist."""
     with native.products(native.XLA):  # any other asks for the workers' device
         target, draft = drafts.check(setting.target, setting.draft, setting.dtype)
     own = own_files(setting.rule, setting.policy)
@@ -137,8 +147,8 @@ def make_parser() -> console.Parser:
     add("prompts", type=Path, metavar="PROMPTS.jsonl", help=of_file)
     of_out = "a folder that all workers see"
     add("--out", dest="folder", type=Path, required=True, metavar="DIR", help=of_out)
-    of_block = f"prompts of a task; default: for about {SHARE} tasks a worker, at least"
-    of_block += f" --batch and at most {LARGEST}"
+    of_block = f"prompts per task; default: about {SHARE} tasks per worker, at least"
+    of_block += f" --batch and at most {LARGEST} prompts"
     add("--block", type=console.count, help=of_block)
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "batch", default=32)
@@ -153,58 +163,67 @@ def make_parser() -> console.Parser:
     return parser
 
 
-def asked(chosen: argparse.Namespace) -> Setting:
-    named = {k: v for k, v in vars(chosen).items() if k in Setting._fields}
-    paths = {name: named[name].resolve() for name in ("prompts", "folder")}
-    return Setting(**(named | paths))
+def make_setting(chosen: argparse.Namespace) -> Setting:
+    fields = {k: v for k, v in vars(chosen).items() if k in Setting._fields}
+    paths = {name: fields[name].resolve() for name in ("prompts", "folder")}
+    return Setting(**(fields | paths))
 
 
-def sized(setting: Setting, count: int, at_once: int) -> Setting:
-    """The setting with a size of blocks: the one that the folder has, else by how many
-    prompts there are and are worked on at once."""
+def with_block_size(setting: Setting, count: int, at_once: int) -> Setting:
+    """Returns the setting with a block size.
+
+    It is the size in the folder, if there is one; otherwise it follows from the number
+    of prompts and of workers."""
     if setting.block is not None:
         return setting
     size = min(LARGEST, max(setting.batch, -(-count // (SHARE * at_once))))
-    return setting._replace(block=before(setting.folder).get("block", size))
+    return setting._replace(block=read_setting(setting.folder).get("block", size))
 
 
 def work(
     setting: Setting, block: Block, decode: Callable | None = None
 ) -> tuple[int, str, str]:
-    """What a worker does: exit code, what went wrong, the machine. decode: as
-    `decoded`, which is meant where there is none."""
+    """Runs a worker's task: returns exit code, error message and the machine's name.
+
+    decode: a function like `decode_lines`, which is the default."""
     host = socket.gethostname()
     try:
-        if not blocks.texts_of(setting.folder, block).exists():
+        if not blocks.texts_path(setting.folder, block).exists():
             if setting.content.digests:
-                content.check(setting.content, made_of(setting)[1])
-            lines = blocks.lines(setting.prompts, block)
-            texts = (decode or decoded)(setting, block.first, lines)
-            blocks.keep(setting.folder, block, [*map(named, lines, texts)])
+                content.check(setting.content, check_models(setting)[1])
+            lines = blocks.read_lines(setting.prompts, block)
+            texts = (decode or decode_lines)(setting, block.first, lines)
+            blocks.write_texts(
+                setting.folder, block, [*map(with_prompt_fields, lines, texts)]
+            )
     except Exception as error:
-        why = console.no_backend(error)
+        why = console.explain_backend(error)
         if why is None and not isinstance(error, WRONG):
             raise
         return 2, why or str(error), host
     return 0, "", host
 
 
-def named(line: tuple[int, bytes], row: dict[str, Any]) -> dict[str, Any]:
-    """A text behind the names that its prompt has."""
+def with_prompt_fields(line: tuple[int, bytes], row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row of text preceded by the id fields of its prompt."""
     fields = parse(line[1])
     return {name: fields[name] for name in questions.IDS if name in fields} | row
 
 
-def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[dict]:
-    """The texts of prompts, the first of which is the `first` of its file. tokens: how
-    many ids it has; ended: whether by an end of the model's, not by the limit. Prompts
-    of one `bucket` are decoded together, always `batch` of them: a program's shape then
-    says nothing of a prompt's mates, nor does its rounding."""
-    sides = shared.pair((setting.target, setting.draft), setting.dtype)
+def decode_lines(
+    setting: Setting, first: int, lines: list[tuple[int, bytes]]
+) -> list[dict]:
+    """Returns the texts of prompts; `first` is the place of the first one in its file.
+
+    In a row, `tokens` is the number of its ids, and `ended` says that an end token of
+    the model ended it, not the limit. Prompts of one `bucket` are decoded together,
+    always `batch` of them, so that the shape and rounding of a program do not depend on
+    which prompts share the batch."""
+    sides = shared.load_pair((setting.target, setting.draft), setting.dtype)
     target, draft = programs.opened(sides[0].pretrained, sides[1])
     where = [f"{setting.prompts}, line {line}" for line, _ in lines]
     both = zip(where, lines, strict=True)
-    fields = [prompts.located(at, parse, raw) for at, (_, raw) in both]
+    fields = [prompts.at_place(at, parse, raw) for at, (_, raw) in both]
     read = prompts.gather(where, fields, target)
     most = None if read.inputs else programs.room((target, draft), setting.tokens)
     alike, texts = defaultdict(list), {}

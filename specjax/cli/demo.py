@@ -1,12 +1,11 @@
 """Decodes a prompt without and with speculation, timed and traced: `specjax demo`.
 
 The flags, their defaults and the two printed blocks are those of Jay Mody's
-`speculative-sampling` script, where K is gamma. GPT-2 by its sizes, as there, writes
-just as many tokens as were asked for; the text of any other model stops at its end.
-What is timed is the compiled loop; the speculative text is then decoded again, printed
-step by step. Below come what was measured and the trace of Figure 1 of
-Leviathan et al. (2023). What runs meanwhile is told on stderr.
-"""
+`speculative-sampling` script, where K is gamma. As there, a GPT-2 that is named by its
+size writes exactly the number of tokens that was requested; the text of any other model
+stops at its end. The compiled loop is timed; then the speculative text is decoded again
+and printed step by step. Below follow the measurements and the trace of Figure 1 of
+Leviathan et al. (2023). Progress is printed on stderr."""
 
 import argparse
 import contextlib
@@ -51,26 +50,26 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with console.stops(), native.products(flags.products):
-        with shared.on_mesh(parser, flags.mesh):
-            console.document(flags.json, lambda: decode(parser, flags))
+    with console.handle_stops(), native.products(flags.products):
+        with shared.use_mesh(parser, flags.mesh):
+            console.print_document(flags.json, lambda: decode(parser, flags))
     return 0
 
 
 def decode(parser: Parser, flags: argparse.Namespace) -> dict:
-    """Prints all that is promised above; what --json tells of it."""
-    with parser.refusing(OverflowError, FloatingPointError):
-        pair = demo_pairs.named(flags)
-        with told_if_slow(f"Reading {pair.target} and {pair.draft} ..."):
+    """Prints the output that the module describes, and returns the fields of --json."""
+    with parser.exit_on_error(OverflowError, FloatingPointError):
+        pair = demo_pairs.choose(flags)
+        with announce_if_slow(f"Reading {pair.target} and {pair.draft} ..."):
             case = make_case(flags)
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
         baseline, outputs, seconds = measure(case)
         steps = iterate(case)
-        with console.announced("  its steps, to be printed"):
+        with console.announce("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
     before, after = np.median(seconds, axis=1)
     length = int(case.prompt.length[0])
-    begin = length if pair.chat else 0  # whose prompt has a template's words
+    begin = length if pair.chat else 0  # a chat prompt has words of its template
     if pair.chat or case.decoder.target.encodes:
         print(f"Input = {pair.audio or pair.prompt}\n")
     block("Autoregressive Decode", before)
@@ -79,7 +78,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
     block("Speculative Decode", after)
     steps = itertools.chain([first], steps)
     text, trace = show(case.tokenizer, length, steps, begin)
-    written = {"alone": alone, "speculative": case.tokenizer.decode(text[begin:])}
+    texts = {"alone": alone, "speculative": case.tokenizer.decode(text[begin:])}
     greedy = flags.temperature == 0  # texts must agree, up to rounding
     differ = first_difference(baseline, outputs, text) if greedy else None
     document = {
@@ -94,7 +93,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
         **counts(trace, flags.K),
         **speeds(seconds),
         "repeats": repetition(baseline, length),
-        "texts": written,
+        "texts": texts,
         "same_text": differ is None if greedy else None,
         "kernels": case.kernels.record,
         "products": native.in_use(),
@@ -114,93 +113,110 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax demo", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    of_prompt = "what is gone on with, what an encoder reads, or what is asked of a"
-    of_prompt += " pair that answers; default: one that suits the pair"
+    of_prompt = "the text to continue, an encoder's input, or a question to a chat"
+    of_prompt += " model; default: one that suits the pair"
     add("--prompt", help=of_prompt)
-    of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
+    of_audio = "a recording for Whisper; decoded by the bundled pair unless another is"
+    of_audio += " named"
     add("--audio", metavar="FILE", help=of_audio)
-    of_new = "at most, or of a GPT-2 by its size so many; default %(default)s"
+    of_new = "new tokens: at most, or exactly for a GPT-2 that is named by its size;"
+    of_new += " default %(default)s"
     limit = {"type": console.count, "default": 60, "help": of_new}
     add("--n_tokens_to_generate", "--tokens", **limit)
     demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
-    of_gamma = "drafted tokens a step; default %(default)s"
+    of_gamma = "drafted tokens per step; default %(default)s"
     add("--K", "--gamma", type=console.gamma, default=4, help=of_gamma)
     shared.add(parser, "temperature", help="0 is greedy, the default")
     shared.add_filters(parser)
     shared.add(parser, "dtype", "cache")
     shared.add(parser, "seed", default=123)
     shared.add(parser, "mesh", "kernels", "products")
-    of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
+    of_color = "color the trace; auto: on a terminal, unless NO_COLOR is set"
     add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
     console.add_json(parser)
     return parser
 
 
 def make_case(flags: argparse.Namespace) -> Case:
-    """Loads and checks everything; raises ValueError before any compute."""
-    asked = demo_pairs.named(flags)
-    names = [demo_pairs.located(x, flags.models_dir) for x in asked[:2]]
-    target, draft = shared.pair(names, flags.dtype, flags.cache)
+    """Loads and checks everything; raises ValueError before any computation."""
+    chosen = demo_pairs.choose(flags)
+    names = [
+        demo_pairs.find_model(name, flags.models_dir)
+        for name in (chosen.target, chosen.draft)
+    ]
+    target, draft = shared.load_pair(names, flags.dtype, flags.cache)
     sides.check(target, draft, with_alpha=False)
     model = sides.reader(target, flags.tokenizer)
-    if asked.audio is not None:
-        heard, pair = [{"audio": str(asked.audio)}], (target, draft)
-        (target, draft), read = spoken_prompts.of(heard, pair)
-    elif asked.chat:
-        message = {"role": "user", "content": asked.prompt}
-        read = prompts.of([{"messages": [message]}], model)
+    if chosen.audio is not None:
+        recordings, pair = [{"audio": str(chosen.audio)}], (target, draft)
+        (target, draft), read = spoken_prompts.of(recordings, pair)
+    elif chosen.chat:
+        message = {"role": "user", "content": chosen.prompt}
+        read = prompts.from_list([{"messages": [message]}], model)
     else:
-        read = prompts.of([asked.prompt], model)
+        read = prompts.from_list([chosen.prompt], model)
     mesh.check_rows(1)
     target, draft = mesh.pair(target, draft)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
-    chosen = fused.choose(flags.kernels, verifiers.find(flags.rule), shape)
-    chosen = finite.guard_kernels(chosen)
-    drafter = draft.drafter(flags.K, chosen.draw)
+    kernels = fused.choose(flags.kernels, verifiers.find(flags.rule), shape)
+    kernels = finite.guard_kernels(kernels)
+    drafter = draft.drafter(flags.K, kernels.draw)
     policy = policies.find(flags.policy)
-    decoder = Decoder(target.model, drafter, chosen.verifier, policy)
-    known = [x for x in (target.model.slots, drafter.slots) if x is not None]
-    most = min(known) - flags.n_tokens_to_generate if known else None
+    decoder = Decoder(target.model, drafter, kernels.verifier, policy)
+    limits = [x for x in (target.model.slots, drafter.slots) if x is not None]
+    most = min(limits) - flags.n_tokens_to_generate if limits else None
     prompt = pad_to_bucket(make_prompt(read.tokens, read.inputs), most)
     request = make_request(
         root_key(flags.seed),
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature, **truncation(flags)),
-        () if names[0] != asked.target else read.ends,
+        () if names[0] != chosen.target else read.ends,
     )
     prompt, request = mesh.rows((prompt, request))
     slots = prompt.tokens.shape[1] + flags.n_tokens_to_generate + flags.K + 1
     params = Params(target.params, draft.params)
     check(decoder, slots, params, prompt, request)
-    names = target.name, draft.name
-    inputs = params, prompt, request
-    return Case(names, decoder, slots, *inputs, model.tokenizer, chosen)
+    return Case(
+        names=(target.name, draft.name),
+        decoder=decoder,
+        slots=slots,
+        params=params,
+        prompt=prompt,
+        request=request,
+        tokenizer=model.tokenizer,
+        kernels=kernels,
+    )
 
 
 def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both kinds of decoding, in turns after a first run of each that compiles."""
+    """Runs both kinds of decoding in turns, after a first run of each that compiles.
+
+    Returns the tokens of the baseline, those of speculation, and seconds [2, ROUNDS].
+    """
     alone = Decoder(case.decoder.target, verifier=case.kernels.alone)
     runs, tokens = {"baseline": alone, "speculative": case.decoder}, []
     for name, parts in runs.items():
         runs[name] = build_run(case, parts)
-        with console.announced(f"  the {name} text"):
+        with console.announce(f"  the {name} text"):
             tokens.append(runs[name]())
         finite.check([tokens[-1][int(case.prompt.length[0]) :]])
     seconds = np.zeros((len(runs), ROUNDS))
-    with console.announced(f"Timing {ROUNDS} rounds"):
+    with console.announce(f"Timing {ROUNDS} rounds"):
         for at in np.ndindex(ROUNDS):
-            for taken, run in zip(seconds, runs.values(), strict=True):
-                begun = time.perf_counter()
+            for times, run in zip(seconds, runs.values(), strict=True):
+                start = time.perf_counter()
                 run()
-                taken[at] = time.perf_counter() - begun
+                times[at] = time.perf_counter() - start
     return *tokens, seconds
 
 
 @contextlib.contextmanager
-def told_if_slow(label: str) -> Iterator[None]:
-    """Says it on stderr once this has taken a while; a mistake is told before that."""
+def announce_if_slow(label: str) -> Iterator[None]:
+    """Prints a label on stderr once the block has run for `PATIENCE` seconds.
+
+    An error that comes earlier is then printed without it."""
     timer = threading.Timer(PATIENCE, lambda: print(label, file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()
@@ -227,8 +243,9 @@ def block(title: str, seconds: float) -> None:
 def show(
     tokenizer: Tokenizer, length: int, steps: Iterable, begin: int = 0
 ) -> tuple[np.ndarray, list[Step]]:
-    """Prints the text as it grows beyond its first `length` tokens, the prompt's; from
-    token `begin` on."""
+    """Prints the text as it grows, from token `begin` on; returns it and its steps.
+
+    length: the number of tokens of the prompt."""
     texts, trace = [np.zeros(length, int)], []
 
     def grown() -> Iterator[np.ndarray]:
@@ -244,7 +261,8 @@ def show(
 
 
 def counts(trace: list[Step], gamma: int) -> dict:
-    """Of this text. alpha: None where no draft was decided on."""
+    """Returns the counts of this text. alpha: None where no drafted token was
+    tested."""
     accepted = sum(len(step.accepted) for step in trace)
     tested = sum(step.tested for step in trace)
     tokens = accepted + sum(len(step.added) for step in trace)
@@ -261,28 +279,35 @@ def counts(trace: list[Step], gamma: int) -> dict:
 
 
 def speeds(seconds: np.ndarray) -> dict:
-    """seconds: [2, ROUNDS], of the baseline and of speculation, on one text, so that
-    the interval is the clock's alone."""
+    """Returns the milliseconds of both kinds of decoding, and the speedup.
+
+    seconds: [2, ROUNDS], of the baseline and of speculation, on one text. The interval
+    therefore covers the noise of the clock only."""
     before, after = 1e3 * np.median(seconds, axis=1)
     interval = timing.interval(speedup, tuple(seconds))
-    known = {"speedup": speedup(*seconds), "speedup_ci": interval, "rounds": ROUNDS}
-    return {"alone_ms": before, "speculative_ms": after, **known}
+    return {
+        "alone_ms": before,
+        "speculative_ms": after,
+        "speedup": speedup(*seconds),
+        "speedup_ci": interval,
+        "rounds": ROUNDS,
+    }
 
 
 def pieces(tokenizer: Tokenizer, step: Step) -> dict[str, list[str]]:
-    """Accepted, rejected and added tokens of a step, as they read."""
+    """Returns the accepted, rejected and added tokens of a step as text."""
     runs = zip(Step._fields, step[:3], strict=False)
     return {name: [*map(tokenizer.piece, ids)] for name, ids in runs}
 
 
 def summarize(it: dict) -> None:
-    """What was measured on this text, of the document."""
+    """Prints the measurements of this text. it: the document of --json."""
     alpha = "-" if it["alpha"] is None else f"{it['alpha']:.3f}"
     low, high = it["speedup_ci"]
-    told = "faster" if low > 1 else "slower" if high < 1 else "undecided"
+    verdict = "faster" if low > 1 else "slower" if high < 1 else "undecided"
     print("Summary\n-------")
     print(f"target, draft = {it['target']}, {it['draft']} on {it['device']}")
-    tested = f"{it['accepted']} accepted of {it['tested']} drafted tokens tested"
+    tested = f"{it['accepted']} accepted of {it['tested']} tested tokens"
     print(f"alpha = {alpha} ({tested})")
     each = f"{it['tokens_per_call']:.2f} ({it['tokens']} in {it['calls']} calls)"
     print(f"tokens per target call = {each}; at most gamma + 1 = {it['gamma'] + 1}")
@@ -292,24 +317,27 @@ def summarize(it: dict) -> None:
         f" ({it['alone_ms']:.1f} ms over {it['speculative_ms']:.1f} ms, medians of"
         f" {ROUNDS} rounds)"
     )
-    print(f"{told}, on this text and machine: `specjax measure` tells of your own")
+    print(
+        f"{verdict} on this text and machine; `specjax measure` measures your own texts"
+    )
     share = f"{it['repeats']:.0%} of tokens end {scoring.RUN}"
-    print(f"repeats: {share} that the text had before")
+    print(f"repeats: {share} that occurred earlier in the text")
 
 
 def repetition(ids: np.ndarray, length: int) -> float:
-    """How much of the text after `length` runs in circles, which is easy to draft."""
+    """Returns the share of tokens after `length` that repeat, which are easy to
+    draft."""
     marks = scoring.repeated(ids)[length:]
     return float(marks.mean()) if marks.size else 0.0
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
-    """Of seconds [R] of the baseline, and of speculation in the same rounds."""
+    """Returns the ratio of median seconds. alone, drafted: [R], of the same rounds."""
     return float(np.median(alone) / np.median(drafted))
 
 
 def first_difference(*texts: np.ndarray) -> int | None:
-    """Where the first token is that not all have; None where they are the same."""
+    """Returns the first place where the texts differ; None where they are the same."""
     columns = enumerate(itertools.zip_longest(*texts))
     return next((at for at, ids in columns if len(set(ids)) > 1), None)
 

@@ -1,5 +1,7 @@
-"""Which pair `specjax demo` decodes with: by a name of ours, by two names, or by the
-sizes of GPT-2 in a folder; and a prompt that suits it."""
+"""The pairs of `specjax demo`, with a prompt that suits each.
+
+A pair is named by one of our names, by two model names, or by two sizes of GPT-2 in a
+folder."""
 
 import argparse
 from pathlib import Path
@@ -13,13 +15,15 @@ from specjax.cli import flags as shared
 # The sizes that OpenAI published, and what the hub calls them.
 SIZES = {"124M": "gpt2", "355M": "gpt2-medium", "774M": "gpt2-large"}
 SIZES |= {"1558M": "gpt2-xl"}
-FOLDER = "models"  # that sizes are looked for in, unless another is named
-PAIR = "1558M", "124M"  # of whom names a folder alone
+FOLDER = "models"  # the default folder of the sizes
+PAIR = "1558M", "124M"  # the default sizes where only a folder is named
 
 
-class Known(NamedTuple):
-    """A target and its draft. prompt: unless another is typed; to be answered where
-    the target is one to `chat` with. audio: a recording in its place."""
+class DemoPair(NamedTuple):
+    """A target and its draft.
+
+    prompt: the default prompt; a question where the target is a `chat` model. audio: a
+    recording in place of a prompt."""
 
     target: str
     draft: str
@@ -31,29 +35,29 @@ class Known(NamedTuple):
 T5 = "t5_target", "t5_small"
 SPOKEN = zoo.FOLDER / "speech" / "speech.flac"
 PAIRS = {
-    "code": Known(
+    "code": DemoPair(
         *zoo.MODELS, 'import json\nimport os\n\n\ndef load_config(path):\n    """Load'
     ),
-    "ende": Known(*T5, "translate English to German: Where is the next station?"),
-    "correct": Known(
+    "ende": DemoPair(*T5, "translate English to German: Where is the next station?"),
+    "correct": DemoPair(
         *T5, "correct: This functoin return a list of all the files in the folder."
     ),
-    "docs": Known(
+    "docs": DemoPair(
         *T5,
         "summarize: Write the given text to the file. The file is created if it does"
         " not exist, and its content is replaced if it does.",
     ),
-    "speech": Known(*zoo.SPEECH_MODELS, audio=SPOKEN),
-    "smollm2": Known(
+    "speech": DemoPair(*zoo.SPEECH_MODELS, audio=SPOKEN),
+    "smollm2": DemoPair(
         "smollm2", "smollm2_draft", "Why do people need sleep?", chat=True
     ),
 }
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """--pair, --target, --draft and --models_dir, which `located` reads."""
+    """Adds --pair, --target, --draft and --models_dir, which `find_model` reads."""
     add = parser.add_argument
-    of_pair = "target, draft and prompt by one name: %(choices)s, which wants `specjax"
+    of_pair = "target, draft and prompt by one name: %(choices)s, which needs `specjax"
     of_pair += " fetch smollm2` first"
     add("--pair", choices=PAIRS, help=of_pair)
     of_target = f"a bundled name, a path, a hub's id, or a size ({', '.join(SIZES)})"
@@ -61,46 +65,50 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     add("--target", "--target_model_size", help=of_target)
     of_draft = f"{shared.DRAFTS}; default {zoo.MODELS[1]}, or"
     add("--draft", "--draft_model_size", help=f"{of_draft} {PAIR[1]}")
-    add("--models_dir", help=f"has a folder of each size; default {FOLDER}")
+    add("--models_dir", help=f"a folder with a folder per size; default {FOLDER}")
 
 
-def named(flags: argparse.Namespace) -> Known:
-    """What was asked for, with what was typed in the place of what it has. Raises
-    ValueError for a pair that is named twice."""
-    asked = flags.target or flags.draft or flags.models_dir
-    if flags.pair and asked:
-        raise ValueError("--pair names target and draft: leave these and folders out")
-    known = PAIRS[flags.pair or ("code" if flags.audio is None else "speech")]
+def choose(flags: argparse.Namespace) -> DemoPair:
+    """Returns the pair that the flags name, with the typed prompt or recording if any.
+
+    Raises ValueError for a pair that is named twice."""
+    if flags.pair and (flags.target or flags.draft or flags.models_dir):
+        raise ValueError(
+            "--pair names target and draft: leave --target, --draft and --models_dir"
+            " out"
+        )
+    pair = PAIRS[flags.pair or ("code" if flags.audio is None else "speech")]
     if flags.models_dir is not None:
-        known = known._replace(target=PAIR[0], draft=PAIR[1])
-    suiting = [it for it in PAIRS.values() if flags.target == it.target]
-    if suiting and flags.audio is None:
-        known = suiting[0]
-    known = known._replace(
-        target=flags.target or known.target, draft=flags.draft or known.draft
+        pair = pair._replace(target=PAIR[0], draft=PAIR[1])
+    matches = [each for each in PAIRS.values() if flags.target == each.target]
+    if matches and flags.audio is None:
+        pair = matches[0]
+    pair = pair._replace(
+        target=flags.target or pair.target, draft=flags.draft or pair.draft
     )
     if flags.audio is not None:
-        return known._replace(audio=Path(flags.audio), prompt="")
+        return pair._replace(audio=Path(flags.audio), prompt="")
     if flags.prompt is not None:
-        return known._replace(prompt=flags.prompt, audio=None)
-    return known
+        return pair._replace(prompt=flags.prompt, audio=None)
+    return pair
 
 
-def located(name: str, below: str | None) -> str:
-    """A size's folder, or the name as it is where it names no size."""
+def find_model(name: str, below: str | None) -> str:
+    """Returns the folder of a size, or the name itself where it is not a size."""
     place = Path(below or FOLDER) / name
-    known = name in BUNDLED or drafts.is_named(name) or "/" in name
-    if known or (below is None and name not in SIZES):
+    is_name = name in BUNDLED or drafts.is_named(name) or "/" in name
+    if is_name or (below is None and name not in SIZES):
         return name
     if (place / CONFIG).is_file():
         return str(place.absolute())
     if Path(name).exists():
         return name
-    there = sorted(file.parent.name for file in place.parent.glob(f"*/{CONFIG}"))
-    has = f"has {', '.join(there)}" if there else "has no model"
+    found = sorted(file.parent.name for file in place.parent.glob(f"*/{CONFIG}"))
+    has = f"has {', '.join(found)}" if found else "has no model"
     model = f"openai-community/{SIZES[name]}" if name in SIZES else "MODEL"
     raise ValueError(
-        f"no {place / CONFIG}, and {place.parent} {has}: put the Hugging Face folder of"
+        f"there is no {place / CONFIG}, and {place.parent} {has}: put the Hugging Face"
+        " folder of"
         f" that size there (hf download {model} --local-dir {place}), or name another"
         " --models_dir"
     )

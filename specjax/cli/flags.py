@@ -1,4 +1,4 @@
-"""What commands share: flags of a pair, of prompts and of dtypes, and who they name."""
+"""The flags that several commands share, and the objects that they name."""
 
 import argparse
 import contextlib
@@ -20,29 +20,29 @@ from specjax.drafts import source as sides
 from specjax.drafts.source import Side
 from specjax.measure import texts
 from specjax.prompts import Prompts
-from specjax.prompts.questions import ALL, Chosen
+from specjax.prompts.questions import ALL, Selection
 from specjax.runtime import console, mesh
-from specjax.runtime.console import Parser, checked
+from specjax.runtime.console import Parser, checked_text
 from specjax.speech import spoken_prompts
 
 OWN = "your own, my_module:its_name"
 PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]}, {"turns": [text,'
 PROMPT += ' ...]} or {"audio": file}'
 DTYPES = ("float32", "bfloat16", "int8", "int8_dynamic")
-OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32;"
-OF_DTYPE += " int8_dynamic sums products of whole numbers"
+OF_DTYPE = "of weights, activations and cache; int8: weights alone, the rest float32;"
+OF_DTYPE += " int8_dynamic: int8 activations too, products summed in integers"
 DRAFTS = f"the same, or {drafts.spelled()}"
-KEPT = {
-    "top_k": "so many of the likeliest ids",
-    "top_p": "the likeliest ids of at least this mass",
-    "min_p": "ids of at least this share of the likeliest's probability",
+FILTERS = {
+    "top_k": "this many of the likeliest ids",
+    "top_p": "the likeliest ids whose probabilities sum to at least this",
+    "min_p": "ids of at least this share of the largest probability",
 }
 
 
-def kept(name: str) -> Callable[[str], float]:
-    """Type of a flag: a value of top_k, top_p or min_p (`probs.RANGES`)."""
+def filter_value(name: str) -> Callable[[str], float]:
+    """Returns the type of a flag: a value of top_k, top_p or min_p (`probs.RANGES`)."""
 
-    def parsed(text: str) -> float:
+    def parse(text: str) -> float:
         try:
             value = int(text) if name == "top_k" else float(text)
         except ValueError:
@@ -50,24 +50,25 @@ def kept(name: str) -> Callable[[str], float]:
         probs.check_numbers(**{name: value})
         return value
 
-    return console.typed(parsed)
+    return console.flag_type(parse)
 
 
 RULES, POLICIES = ", ".join(verifiers.spellings()), ", ".join(policies.POLICIES)
 
 
-# What several commands have. Who says no default in its help has it told behind it.
+# The flags that several commands have. `add` appends the default to a help text that
+# does not mention it.
 FLAGS: dict[str, dict[str, Any]] = {
     "target": dict(default=zoo.MODELS[0], help="a bundled name, a path or a hub's id"),
     "draft": dict(default=zoo.MODELS[1], help=DRAFTS),
     "rule": dict(
         default="token",
-        type=checked(verifiers.find),
+        type=checked_text(verifiers.find),
         help=f"how drafts are verified: {RULES}, or {OWN}",
     ),
     "policy": dict(
         default="none",
-        type=checked(policies.find),
+        type=checked_text(policies.find),
         help=f"how much of gamma is drafted: {POLICIES}, or {OWN}",
     ),
     "data": dict(help=f"JSON lines: {PROMPT}"),
@@ -77,40 +78,41 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "dtype": dict(default=DTYPES[0], choices=DTYPES, help=OF_DTYPE),
     "cache": dict(
-        type=checked(pretrained.check_cache),
-        help="of the target: int8, or a window such as window:128 of a Llama's last"
-        " tokens; default: all in dtype",
+        type=checked_text(pretrained.check_cache),
+        help="the target's cache: int8, or a window of a Llama's last tokens such as"
+        " window:128; default: all tokens, in --dtype",
     ),
     "temperature": dict(
-        type=console.temperature, default=0.0, help="of both models; 0 is greedy"
+        type=console.temperature, default=0.0, help="for both models; 0 is greedy"
     ),
     "gammas": dict(type=console.gamma, nargs="+", help="drafted tokens"),
-    "tokens": dict(type=console.count, help="of every text, without its prompt"),
+    "tokens": dict(type=console.count, help="new tokens of every text"),
     "texts": dict(type=console.count),
     "batch": dict(type=console.count, default=1, help="texts decoded together"),
     "mesh": dict(
         default="",
-        type=checked(lambda text: text and mesh.parse(text)),
-        help="devices, data=4,model=2: rows over 4, matrices over 2; with draft=2 a"
-        " draft's too; default: one device",
+        type=checked_text(lambda text: text and mesh.parse(text)),
+        help="devices, such as data=4,model=2: rows over 4, matrices over 2; draft=2"
+        " splits a draft's matrices too; default: one device",
     ),
-    "seed": dict(type=console.seed, default=0, help="of all that is drawn"),
+    "seed": dict(type=console.seed, default=0, help="of all random draws"),
     "kernels": dict(
         default=fused.AUTO,
         choices=fused.CHOICES,
-        help="what reads logits; auto, the default: kernels where there are any",
+        help="programs that read logits; auto, the default: kernels where available",
     ),
     "products": dict(
         default=native.THIN,
         choices=native.CHOICES,
-        help="of few rows with a matrix, on a CPU; default %(default)s, where compiled",
+        help="the code of matrix products of few rows on a CPU; default %(default)s"
+        " where it is compiled",
     ),
 }
 PAIR = "target", "draft", "rule", "policy"
 
 
 def add(parser: argparse.ArgumentParser, *names: str, **changed: Any) -> None:
-    """Adds flags of the table, with what is otherwise here."""
+    """Adds flags of `FLAGS` by name, with the given options changed."""
     for name in names:
         options = FLAGS[name] | changed
         if options.get("default") is not None and "default" not in options["help"]:
@@ -119,27 +121,27 @@ def add(parser: argparse.ArgumentParser, *names: str, **changed: Any) -> None:
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """--top-k, --top-p and --min-p, which `texts.truncation` reads."""
-    for name, text in KEPT.items():
+    """Adds --top-k, --top-p and --min-p, which `texts.truncation` reads."""
+    for name, text in FILTERS.items():
         spelled = f"--{name.replace('_', '-')}", f"--{name}"
         text = f"both models keep {text}; default: all"
-        parser.add_argument(*spelled, dest=name, type=kept(name), help=text)
+        parser.add_argument(*spelled, dest=name, type=filter_value(name), help=text)
 
 
 @contextlib.contextmanager
-def on_mesh(parser: Parser, text: str) -> Iterator[None]:
-    """`mesh.using` of --mesh; too few devices end the command."""
+def use_mesh(parser: Parser, text: str) -> Iterator[None]:
+    """Uses the mesh of --mesh (`mesh.using`); too few devices end the command."""
     with contextlib.ExitStack() as stack:
-        with parser.refusing():
+        with parser.exit_on_error():
             stack.enter_context(mesh.using(text))
         yield
 
 
-def pair(
+def load_pair(
     names: Sequence[str], dtype: str, cache: str | None = None
 ) -> tuple[Side, Side]:
-    """Target and draft by name, in this dtype where they are models; the target with
-    this cache."""
+    """Returns target and draft by name: models in this dtype, the target with this
+    cache."""
     return drafts.paired(drafts.target(names[0], dtype, cache), names[1])
 
 
@@ -147,34 +149,46 @@ def read_case(
     flags: argparse.Namespace,
     pair: tuple[Side, Side],
     otherwise: Sequence[str] = (),
-    chosen: Chosen = ALL,
+    chosen: Selection = ALL,
     answer: int = texts.ANSWER,
 ) -> tuple[tuple[Side, Side], Prompts]:
-    """The prompts of --data, by the target's tokenizer or the one of --tokenizer, and
-    the pair that decodes them: of Whispers, one that hears the recordings of --data.
-    otherwise: prompts where there is no --data. chosen, answer: as of `texts.read`."""
+    """Returns the pair and its prompts.
+
+    They are the prompts of --data, read by the target's tokenizer or by --tokenizer. A
+    pair of Whispers is returned as a pair that reads the recordings of --data.
+
+    Args:
+      flags: those of the command.
+      pair: target and draft.
+      otherwise: the prompts where there is no --data.
+      chosen: the questions to read, as in `texts.read`.
+      answer: the new tokens of an answer between turns, as in `texts.read`.
+    """
     target = pair[0]
     if flags.data is None:
         if target.encodes:
             raise ValueError(
-                f"{target.name} reads its task with an encoder: name its inputs with"
-                " --data"
+                f"{target.name} reads its input with an encoder: name a file of inputs"
+                " with --data"
             )
         if flags.tokenizer is not None and not otherwise:
             raise ValueError(
-                "--tokenizer reads the texts of --data: name both, or neither"
+                "--tokenizer is for the texts of --data: write both flags, or neither"
             )
         model = sides.reader(target, flags.tokenizer)
-        read = prompts.of(otherwise, model) if otherwise else prompts.start(model)
+        read = (
+            prompts.from_list(otherwise, model)
+            if otherwise
+            else prompts.start_prompt(model)
+        )
         return pair, read
     if not spoken_prompts.listens(target):
-        how = flags.tokenizer, chosen, answer
-        return pair, texts.read(flags.data, target, *how)
+        return pair, texts.read(flags.data, target, flags.tokenizer, chosen, answer)
     if flags.tokenizer is not None:
-        raise ValueError("recordings need no --tokenizer: leave it out")
+        raise ValueError("recordings need no tokenizer: leave --tokenizer out")
     if chosen != ALL:
         raise ValueError(
-            "recordings are no questions: leave --longest, --per-category, --by and"
-            " --specdec out"
+            "recordings cannot be selected or grouped as questions: leave --longest,"
+            " --per-category, --by and --specdec out"
         )
     return spoken_prompts.read(flags.data, pair)

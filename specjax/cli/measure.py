@@ -1,10 +1,9 @@
-"""How fast a pair decodes and why, on your own prompts: `specjax measure`.
+"""Measures on your own prompts how fast a pair decodes, and why: `specjax measure`.
 
-Prints, and appends to a file that `specjax compare` reads: alpha by four estimators; c
-and v, timed apart, and the overhead; the measured speed of every gamma, and the one
-that other texts predict; the best gamma, chosen on those others. While it runs, a file
-beside it, FILE.PID.partial, has the rounds that are done.
-"""
+It prints, and appends to a file that `specjax compare` reads: alpha by four estimators;
+c and v, timed separately, and the overhead; the measured speed at every gamma beside
+the one predicted from other texts; and the best gamma, chosen on those other texts.
+While it runs, FILE.PID.partial beside that file has the rounds that are done."""
 
 import argparse
 import contextlib
@@ -25,64 +24,71 @@ from specjax.measure.provenance import inputs as inputs_of
 from specjax.measure.row import own_files, versions
 from specjax.measure.texts import truncation, width
 from specjax.prompts import Prompts, questions
-from specjax.prompts.questions import Chosen
+from specjax.prompts.questions import Selection
 from specjax.runtime import console, hosts, mesh
 from specjax.runtime.console import Parser
 
-# How much is measured, where no flag says it. texts: of batches of one.
+# The defaults of how much is measured. texts: for batches of one.
 BRIEF = dict(gammas=(0, 3, 6), tokens=64, texts=8, rounds=2)
 THOROUGH = dict(gammas=(0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
-QUESTIONS_GAMMA = 5  # of --by and --specdec, which measure one
+QUESTIONS_GAMMA = 5  # for --by and --specdec, which measure one gamma
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), measures and prints; 1 if what was
-    measured could not be saved."""
+    """Reads the flags (of `sys.argv` if None), measures and prints.
+
+    Returns 1 if the measurement could not be saved, else 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with parser.refusing():
-        flags = chosen_effort(flags)
+    with parser.exit_on_error():
+        flags = with_defaults(flags)
     saving = Saving(flags.out)
-    with console.stops(saving.left), native.products(flags.products):
-        return measured(parser, flags, saving)
+    with console.handle_stops(saving.left), native.products(flags.products):
+        return run(parser, flags, saving)
 
 
-def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
+def run(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
+    """Joins the other processes, prepares the measurement and runs it."""
     with contextlib.ExitStack() as stack:
-        with parser.refusing():
-            stack.enter_context(hosts.joined(flags.distributed))
-        with parser.refusing():
-            hosts.agree(lambda: agreed(flags))
+        with parser.exit_on_error():
+            stack.enter_context(hosts.join(flags.distributed))
+        with parser.exit_on_error():
+            hosts.check_agreement(lambda: shared_settings(flags))
             stack.enter_context(mesh.using(flags.mesh))
-        if not hosts.first():
+        if not hosts.is_first():
             saving.path = flags.out = flags.report = None
         measure = by_category.measure if is_benchmark(flags) else by_gamma.measure
-        return measure(parser, flags, saving, *ready(parser, flags, saving))
+        pair, prompts, setting = prepare(parser, flags, saving)
+        return measure(
+            parser, flags, saving, pair=pair, prompts=prompts, setting=setting
+        )
 
 
-def agreed(flags: argparse.Namespace) -> dict:
-    """What processes that measure together must have alike."""
+def shared_settings(flags: argparse.Namespace) -> dict:
+    """Returns the settings on which processes that measure together must agree."""
     own = "distributed", "out", "report", "specdec", "data"
     chosen = {f"--{k}": v for k, v in vars(flags).items() if k not in own}
     return versions() | chosen | {"the content of --data": digest(Path(flags.data))}
 
 
-def ready(
+def prepare(
     parser: Parser, flags: argparse.Namespace, saving: Saving
 ) -> tuple[costs.Pair, Prompts, walltime.WalltimeSetting]:
-    """What is measured, checked; refused in one line where it cannot be."""
-    with parser.refusing():
-        if flags.specdec is not None and hosts.first():
+    """Returns the pair, prompts and settings after all checks.
+
+    A failed check ends the command with one line."""
+    with parser.exit_on_error():
+        if flags.specdec is not None and hosts.is_first():
             specdec.prepare(flags.specdec)
         saving.prepare()
         pages.prepare(flags.report)
-        pair = shared.pair((flags.target, flags.draft), flags.dtype, flags.cache)
-        chosen = Chosen(flags.per_category, flags.longest)
+        pair = shared.load_pair((flags.target, flags.draft), flags.dtype, flags.cache)
+        chosen = Selection(flags.per_category, flags.longest)
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, answer=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
         own = own_files(flags.rule, flags.policy)
-        files = *target.files, *draft.files, *own, Path(flags.data)
+        files = [*target.files, *draft.files, *own, Path(flags.data)]
         saving.inputs = inputs_of(files)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
@@ -93,8 +99,8 @@ def ready(
         pair = walltime.prepare(target, draft, prompts, setting, kernels)
         forecast.check(pair, prompts, setting)
     if prompts.left_out:
-        what = f"more than --longest {flags.longest} tokens"
-        print(f"left out: {prompts.left_out} prompts of {what}", file=sys.stderr)
+        why = f"more than --longest {flags.longest} tokens"
+        print(f"left out: {prompts.left_out} prompts of {why}", file=sys.stderr)
     print(fused.line(kernels.record), file=sys.stderr)
     print(f"products: {native.in_use()}", file=sys.stderr)
     return pair, prompts, setting
@@ -105,13 +111,15 @@ def make_parser() -> Parser:
     add = parser.add_argument
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "data", required=True)
-    of_longest = "leaves out prompts of more tokens, and says how many; default: none"
+    of_longest = "leave out prompts of more tokens, and print how many; default: none"
     add("--longest", type=console.count, metavar="TOKENS", help=of_longest)
-    of_each = "reads so many questions of each category, the first by id; default: all"
+    of_each = "read this many questions of each category, the first by id; default: all"
     add("--per-category", type=console.count, metavar="N", help=of_each)
-    of_by = "reports each of these of --data, every prompt decoded alone and drafted"
+    of_by = "report each of these groups of --data, with every prompt decoded without"
+    of_by += " and with a draft"
     add("--by", choices=questions.GROUPS, help=of_by)
-    of_folder = "writes that measurement as specdec_bench and Spec-Bench do, too"
+    of_folder = "also write that measurement in the files of specdec_bench and"
+    of_folder += " Spec-Bench"
     add("--specdec", type=Path, metavar="FOLDER", help=of_folder)
     shared.add(parser, "tokenizer", "dtype", "cache", "temperature")
     shared.add_filters(parser)
@@ -119,23 +127,26 @@ def make_parser() -> Parser:
     hosts.add(parser)
     of_gammas = f"drafted tokens; 0, the baseline, is added{effort_in_words('gammas')}"
     shared.add(parser, "gammas", help=of_gammas)
-    of_tokens = f"of every text, without its prompt{effort_in_words('tokens')}"
+    of_tokens = f"new tokens of every text{effort_in_words('tokens')}"
     shared.add(parser, "tokens", help=of_tokens)
-    of_ends = "texts stop at their ends, before --tokens; default: they go on"
+    of_ends = "stop texts at an end token; default: continue to --tokens"
     add("--ends", action="store_true", help=of_ends)
     shared.add(parser, "kernels", "products")
-    of_texts = f"texts measured{effort_in_words('texts')}, or two batches"
+    of_texts = f"texts to measure{effort_in_words('texts')}, or two batches"
     shared.add(parser, "texts", help=of_texts)
     of_rounds = f"how often each is timed{effort_in_words('rounds')}"
     add("--rounds", type=console.count, help=of_rounds)
-    of_thorough = "other defaults, for smaller errors: more gammas, texts and rounds;"
+    of_thorough = "use larger defaults, for smaller errors: more gammas, texts, rounds;"
     of_thorough += " default: brief"
     add("--thorough", action="store_true", help=of_thorough)
     shared.add(parser, "seed")
-    add("--name", help="of the row that is written; default: the draft's")
-    of_out = "a .jsonl file to append to, tried first; default: nothing is saved"
+    add("--name", help="the name of the written row; default: the draft's name")
+    of_out = "a .jsonl file to append to, checked before measuring; default: nothing"
+    of_out += " is saved"
     add("--out", metavar="FILE", help=of_out)
-    of_report = "an .html page of what was measured; with --out, of all rows in it;"
+    of_report = (
+        "an .html page of the measurement; with --out, of all rows in that file;"
+    )
     of_report += " needs matplotlib, pip install 'specjax[plots]'"
     add("--report", type=Path, metavar="FILE", help=of_report)
     add("--json", action="store_true", help="print the record, and no tables")
@@ -143,25 +154,27 @@ def make_parser() -> Parser:
 
 
 def effort_in_words(name: str) -> str:
-    """The defaults of a flag, for its help."""
+    """Returns the defaults of a flag, for its help."""
     values = (effort[name] for effort in (BRIEF, THOROUGH))
     brief, thorough = (" ".join(map(str, np.atleast_1d(value))) for value in values)
     return f"; default {brief}, or {thorough} with --thorough"
 
 
-def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
-    """The flags, with defaults where a person chose none. Raises ValueError for those
-    that do not go together."""
+def with_defaults(flags: argparse.Namespace) -> argparse.Namespace:
+    """Returns the flags, with defaults for those that were left out.
+
+    Raises ValueError for flags that exclude each other."""
     if is_benchmark(flags):
         flags.gammas = flags.gammas or [QUESTIONS_GAMMA]
         if len({*flags.gammas} - {0}) != 1 or flags.texts or flags.batch > 1:
             raise ValueError(
                 "--by and --specdec decode every prompt of --data, one at a time, with"
-                " one gamma: write --gammas 5, and leave --texts and --batch out"
+                " one gamma: write one, as in --gammas 5, and leave --texts and --batch"
+                " out"
             )
         if flags.report is not None:
             raise ValueError(
-                "--report draws several gammas; --by has one: leave it out"
+                "--report draws several gammas, and --by has one: leave --report out"
             )
     effort = THOROUGH if flags.thorough else BRIEF
     for name in ("gammas", "tokens", "rounds"):
@@ -174,17 +187,17 @@ def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
 
 def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
     batch = flags.batch
-    others = batch * max(2, -(-4 // batch))  # two batches: else there is no error
-    gammas, heat = tuple(sorted({0, *flags.gammas})), flags.temperature
+    others = batch * max(2, -(-4 // batch))  # one batch alone has no standard error
+    gammas, temperature = tuple(sorted({0, *flags.gammas})), flags.temperature
     counts = flags.tokens, flags.texts, others, flags.rounds
-    sizes = heat, batch, gammas, *counts, flags.seed, flags.ends
+    sizes = temperature, batch, gammas, *counts, flags.seed, flags.ends
     how = flags.rule, flags.kernels, flags.policy
     setting = walltime.WalltimeSetting(*sizes, *how, **truncation(flags))
     return setting._replace(ends=True) if is_benchmark(flags) else setting
 
 
 def is_benchmark(flags: argparse.Namespace) -> bool:
-    """Whether questions are measured, each of them, and not texts."""
+    """Returns whether single questions are measured, and not whole texts."""
     return flags.by is not None or flags.specdec is not None
 
 
@@ -197,10 +210,10 @@ def check(
     longest = width(prompts) + setting.new_tokens
     pair = walltime.prepare(target, draft, prompts, setting)
     positions = [x.slots for x in (target.model, pair.drafter(most)) if x.slots]
-    if longest > min(positions, default=longest):  # alpha is of tokens that both know
+    if longest > min(positions, default=longest):  # alpha compares both models' tokens
         raise ValueError(
-            f"the pair knows {min(positions)} positions: with the longest prompt that"
-            f" leaves --tokens {min(positions) - width(prompts)}"
+            f"the pair has {min(positions)} positions: with the longest prompt,"
+            f" --tokens can be at most {min(positions) - width(prompts)}"
         )
     first = walltime.first_batch(prompts, setting)
     inputs.check(pair.decoder(most), pair.slots, pair.params(most), *first)

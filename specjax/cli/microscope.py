@@ -1,9 +1,9 @@
-"""Do greedy texts differ by rounding alone, and how often: `specjax microscope`.
+"""Tells whether greedy texts differ by rounding alone, and how often: `specjax
+microscope`.
 
-Prints, for every dtype and gamma, what `specjax.exactness.divergence` finds: texts
-beside those of calls of the same shape and of one token, margins, eps, and flips. Or,
-of a file of another engine's greedy texts, where and why they leave ours.
-"""
+It prints for every dtype and gamma what `specjax.exactness.divergence` finds: texts
+compared with calls of the same shape and of one token, margins, eps, and flips. Given a
+file of another engine's greedy texts, it prints where and why they differ from ours."""
 
 import argparse
 from pathlib import Path
@@ -20,14 +20,14 @@ from specjax.exactness.divergence import (
     DivergenceSetting,
     Report,
     check,
+    examine,
     failures,
-    look,
 )
 from specjax.measure.pairs import placed
 from specjax.runtime import console
 from specjax.runtime.console import Parser
 
-drafted = console.whole(1, 1000)
+gamma_value = console.whole_number(1, 1000)
 PROMPTS = (
     "def add(|class Stack:\n|import os\n|def read_lines(path):\n|while True:\n"
     "|for line in file:\n|    def __repr__(self):\n|try:\n    import json\n"
@@ -38,34 +38,35 @@ PROMPTS = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None) and prints; returns 1 where texts differ
-    by more than rounding explains, else 0."""
+    """Reads the flags (of `sys.argv` if None) and prints.
+
+    Returns 1 where texts differ by more than rounding explains, else 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with console.stops(lambda: "the blocks above are whole"):
+    with console.handle_stops(lambda: "the blocks above are whole"):
         if isinstance(flags.texts, Path):
             return other_engines.run(parser, flags)
         if flags.out is not None:
             parser.error("--out is for the --texts of a file: leave it out")
-        with shared.on_mesh(parser, flags.mesh):
+        with shared.use_mesh(parser, flags.mesh):
             look = lambda: look_closely(parser, flags)  # noqa: E731
-            return int(not console.document(flags.json, look)["passed"])
+            return int(not console.print_document(flags.json, look)["passed"])
 
 
 def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
-    """Prints a block a dtype; what --json tells of them."""
+    """Prints a block per dtype, and returns the fields of --json."""
     sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
     setting = DivergenceSetting(*sizes, flags.rule, flags.kernels, flags.policy)
     strict = jax.default_backend() == "cpu"
     wrong, blocks = [], []
     for dtype in flags.dtype or shared.DTYPES:
-        with parser.refusing():
-            pair = shared.pair((flags.target, flags.draft), dtype)
+        with parser.exit_on_error():
+            pair = shared.load_pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
             pair = placed(pair, setting)
             chosen = fused.for_setting(*pair, setting)
-            report = look(pair, prompts, setting, chosen)
+            report = examine(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))
         blocks.append(block(pair, report))
         print("\n".join(lines(blocks[-1], setting, report.margins.size)), end="\n\n")
@@ -79,7 +80,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
 
 
 def block(pair: tuple[Side, Side], report: Report) -> dict:
-    """What --json tells of one dtype."""
+    """Returns the fields of one dtype for --json."""
     target, draft = pair
     margins = np.quantile(report.margins, list(QUANTILES.values()))
     return {
@@ -98,13 +99,15 @@ def make_parser() -> Parser:
     shared.add(parser, "data", help=shared.FLAGS["data"]["help"] + otherwise)
     shared.add(parser, "tokenizer")
     gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
-    shared.add(parser, "gammas", type=drafted, default=gammas, help=of_gammas)
+    shared.add(parser, "gammas", type=gamma_value, default=gammas, help=of_gammas)
     of_dtype = f"{shared.OF_DTYPE}; default: all, and float32 for the texts of a file"
     shared.add(parser, "dtype", nargs="+", default=None, help=of_dtype)
     of_texts = "at most one a prompt; or a file of another engine's greedy texts, which"
     of_texts += ' are explained: JSON lines, a prompt as in --data and beside it "text"'
     of_texts += ' or "ids"'
-    shared.add(parser, "texts", type=other_engines.texts, default=16, help=of_texts)
+    shared.add(
+        parser, "texts", type=other_engines.count_or_file, default=16, help=of_texts
+    )
     shared.add(parser, "tokens", default=64)
     shared.add(parser, "batch", "mesh", "kernels")
     of_out = "a .jsonl file to append to what is explained; default: nothing is saved"
@@ -114,7 +117,7 @@ def make_parser() -> Parser:
 
 
 def lines(block: dict, setting: DivergenceSetting, tokens: int) -> list[str]:
-    """What is printed of one dtype. tokens: how many margins there are."""
+    """Returns the printed lines of one dtype. tokens: the number of margins."""
     device, found = jax.devices()[0].device_kind, block["gammas"]
     margins = ", ".join(f"{name} {x:.2g}" for name, x in block["margins"].items())
     text = [

@@ -1,8 +1,8 @@
-"""Why greedy texts of another engine differ: `specjax microscope --texts FILE`.
+"""Explains why greedy texts of another engine differ: `specjax microscope --texts
+FILE`.
 
-Prints a line a text, where it leaves ours and whether rounding explains it, and then
-how many of all tokens are explained.
-"""
+It prints a line per text, which says where the text differs from ours and whether
+rounding explains it, and then the share of all tokens that is explained."""
 
 import argparse
 import time
@@ -26,19 +26,19 @@ CAUSES = "Likely causes: another chat template or special tokens, other weights,
 CAUSES += " quantisation or dtype\n(try --dtype bfloat16), penalties or other sampling."
 
 
-def texts(value: str) -> int | Path:
-    """Type of a flag: how many, or a file of them."""
+def count_or_file(value: str) -> int | Path:
+    """Parses the value of --texts: a number of texts, or a file of them."""
     return console.count(value) if value.lstrip("+-").isdecimal() else Path(value)
 
 
 def run(parser: Parser, flags: argparse.Namespace) -> int:
-    """Explains, prints and saves; 0, whatever the texts are."""
+    """Explains, prints and saves; returns 0 unless a record could not be saved."""
     saving, saved = Saving(flags.out), []
-    with parser.refusing():
+    with parser.exit_on_error():
         for name in UNREAD:
             if getattr(flags, name) != parser.get_default(name):
                 raise ValueError(
-                    "texts of another engine are explained by the target alone: leave"
+                    "texts of another engine are compared with the target alone: leave"
                     f" --{name} out"
                 )
         saving.prepare()
@@ -46,36 +46,37 @@ def run(parser: Parser, flags: argparse.Namespace) -> int:
     def explained() -> dict:
         records = []
         for dtype in flags.dtype or ["float32"]:
-            records.append(of_dtype(parser, flags, dtype))
+            records.append(explain_dtype(parser, flags, dtype))
             saved.append(saving.append(records[-1]))
         return {"records": records}
 
-    console.document(flags.json, explained)
+    console.print_document(flags.json, explained)
     return int(not all(saved))
 
 
-def of_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict:
-    """Explains and prints; the record."""
-    begun = time.monotonic()
-    with parser.refusing():
+def explain_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict:
+    """Explains the texts in one dtype, prints the lines, and returns the record."""
+    start = time.monotonic()
+    with parser.exit_on_error():
         target = drafts.target(flags.target, dtype)
         model = sides.reader(target, flags.tokenizer)
-        asked, others = read(flags.texts, model)
+        prompts, others = read(flags.texts, model)
     print(f"{target.name}, {dtype}, {jax.devices()[0].device_kind}, T = 0")
-    found = explain(target, asked, others)
+    found = explain(target, prompts, others)
     found = [*progress.track(found, "texts", len(others))]
-    told = named(model), asked.ends
-    print("\n".join(line(*each, *told) for each in zip(others, found, strict=True)))
+    name = token_formatter(model)
+    for text, finding in zip(others, found, strict=True):
+        print(line(text, finding, name=name, ends=prompts.ends))
     row = numbers(others, found)
     print(summary(row), end="\n\n")
     name, row = f"{flags.texts.stem}, {dtype}", {"target": target.name, **row}
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     inputs = provenance.inputs((*target.files, flags.texts))
     return record(flags, name, row, seconds, "other_engines", dtype, inputs=inputs)
 
 
-def named(model: Pretrained) -> Callable[[int], str]:
-    """How an id is printed: as it reads, where there is a tokenizer."""
+def token_formatter(model: Pretrained) -> Callable[[int], str]:
+    """Returns a function that formats an id: as text where there is a tokenizer."""
     try:
         piece = model.tokenizer.piece
     except ValueError:
@@ -84,9 +85,13 @@ def named(model: Pretrained) -> Callable[[int], str]:
 
 
 def line(
-    text: OtherText, found: Finding, name: Callable[[int], str], ends: Sequence[int]
+    text: OtherText,
+    found: Finding,
+    *,
+    name: Callable[[int], str],
+    ends: Sequence[int],
 ) -> str:
-    """The verdict on a text, in words."""
+    """Returns the verdict on a text, in words."""
     count, doubt = len(text.ids), f"\n  but {text.doubt}" if text.doubt else ""
     if found.kind == "same":
         over = text.ids[-1] in ends or found.ours in ends
@@ -107,11 +112,11 @@ def line(
 
 
 def numbers(others: Sequence[OtherText], found: Sequence[Finding]) -> dict:
-    """What a record holds; None for a number that JSON lacks."""
+    """Returns the numbers of a record; None for a number that JSON lacks."""
     kinds, each = Counter(text.kind for text in found), []
     for text, finding in zip(others, found, strict=True):
         about = {"line": text.line, "tokens": len(text.ids), "doubt": text.doubt}
-        each.append(about | console.plain(finding))
+        each.append(about | console.to_plain(finding))
     tokens, explained = (sum(x[name] for x in each) for name in ("tokens", "explained"))
     kinds = {kind: kinds[kind] for kind in ("same", "tie", "difference")}
     counts = {"texts": len(each), **kinds, "tokens": tokens, "explained": explained}
@@ -119,7 +124,7 @@ def numbers(others: Sequence[OtherText], found: Sequence[Finding]) -> dict:
 
 
 def summary(row: dict) -> str:
-    """Of all texts of a file."""
+    """Returns the summary of all texts of a file."""
     share, tokens = f"{row['explained_share']:.2%}", row["tokens"]
     counts = f"{row['same']} the same, {row['tie']} leave ours at a tie within rounding"
     lines = f"explained: {share} of {tokens} tokens, each behind the other's own before"

@@ -1,8 +1,7 @@
-"""A page of one's own measurements: `--report FILE.html` of measure and compare.
+"""A page of measurements: `--report FILE.html` of measure and compare.
 
-A file by itself: a verdict a row, the two drawings, the numbers, and the records to
-take along. Axes: K values of gamma.
-"""
+The file is self-contained: a verdict per row, the two drawings, the numbers, and the
+records to download. Axes: K values of gamma."""
 
 import base64
 import html
@@ -20,12 +19,12 @@ COLORS = ("#1f77b4", "#d9661f", "#2a9d5c", "#9157b5", "#c23b5a", "#7f6a3d")
 GRAY = "#808080"  # read on light and on dark
 HEAD = ("gamma", "c", "v", "overhead", "tokens a call", "predicted", "measured", "95 %")
 SPEED = """<h2>Speed by gamma</h2>
-<p>Whole texts, the target alone = 1, with intervals of 95 %; dashed: predicted from
-texts that were not timed.</p>
+<p>Speed of whole texts, the target alone = 1, with 95 % intervals; dashed: predicted
+from texts that were not timed.</p>
 """
 COST = """<h2>What a token costs</h2>
-<p>Parts of a step, divided by its tokens, in calls of the target on one token; alone a
-token costs 1. Where a bar is below 1, drafting pays.</p>
+<p>Cost of the parts of a step divided by its tokens, in calls of the target on one
+token; without a draft a token costs 1. Where a bar is below 1, drafting pays.</p>
 """
 PAGE = Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -57,15 +56,18 @@ def prepare(path: Path | None) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        wanted = "--report draws by matplotlib: pip install 'specjax[plots]'"
-        raise ValueError(wanted) from None
+        fix = "--report needs matplotlib: pip install 'specjax[plots]'"
+        raise ValueError(fix) from None
     if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"--report {path}: name a file in a folder that is there")
+        raise ValueError(f"--report {path}: name a file in a folder that exists")
 
 
 def write(path: Path, records: Mapping[str, dict]) -> None:
-    """The page of records of `specjax measure`, by row, each with speeds by gamma.
-    Raises ValueError where none of them has any, OSError for a full disk."""
+    """Writes the page of records of `specjax measure`, by row, each with speeds by
+    gamma.
+
+    Raises ValueError where none of them has speeds by gamma, OSError for a full disk.
+    """
     measured = {
         name: each["measured"]
         for name, each in records.items()
@@ -77,26 +79,31 @@ def write(path: Path, records: Mapping[str, dict]) -> None:
     rows = {name: records[name] for name in measured}
     lines = "".join(json.dumps(each) + "\n" for each in rows.values())
     body = [section(name, each) for name, each in rows.items()]
-    body += [SPEED, drawn(draw_speeds, measured), COST, drawn(draw_costs, measured)]
+    body += [
+        SPEED,
+        render_svg(draw_speeds, measured),
+        COST,
+        render_svg(draw_costs, measured),
+    ]
     page = PAGE.substitute(
         title=html.escape(f"specjax: {', '.join(rows)}"),
         gray=GRAY,
         body="\n".join(body),
         records=base64.b64encode(lines.encode()).decode(),
     )
-    writing.whole(path, page.encode("utf-8", "backslashreplace"))
+    writing.write_whole(path, page.encode("utf-8", "backslashreplace"))
 
 
 def section(name: str, record: dict) -> str:
-    """A row in words and numbers."""
+    """Returns a row in words and numbers."""
     row, origin = record["measured"], record["provenance"]
     device = origin["device"]["kind"]
-    heat = f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts"
+    setting = f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts"
     parts = [
         f"<h2>{html.escape(name)}</h2>",
         f'<p class="verdict">{html.escape(verdict(row))}</p>',
         *(f'<p class="doubt">{html.escape(each)}</p>' for each in warnings(row)),
-        f"<p>{html.escape(row['target'])} with {html.escape(row['draft'])}, {heat},"
+        f"<p>{html.escape(row['target'])} with {html.escape(row['draft'])}, {setting},"
         f" on {html.escape(device)}, {origin['date'][:10]}</p>",
         table(row),
     ]
@@ -104,8 +111,8 @@ def section(name: str, record: dict) -> str:
 
 
 def table(row: dict) -> str:
-    """A line a gamma."""
-    lines = [tagged("th", HEAD)]
+    """Returns a table with one line per gamma."""
+    lines = [format_cells("th", HEAD)]
     for at, gamma in enumerate(row["gamma"]):
         names = "c", "v", "overhead", "tokens_per_call", "predicted", "speedup"
         values = [row[name][at] for name in names]
@@ -113,16 +120,16 @@ def table(row: dict) -> str:
         shown = ["" if x is None else f"{x:.3g}" for x in values]
         ends = row["speedup_ci"][at]
         interval = "" if ends is None else "{:.2f} to {:.2f}".format(*ends)
-        lines.append(tagged("td", (str(gamma), *shown, interval)))
+        lines.append(format_cells("td", (str(gamma), *shown, interval)))
     return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def tagged(tag: str, cells: tuple[str, ...]) -> str:
+def format_cells(tag: str, cells: tuple[str, ...]) -> str:
     return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
 
 
-def drawn(draw, measured: Mapping[str, dict]) -> str:
-    """An SVG of what `draw` puts on axes, its words as words."""
+def render_svg(draw, measured: Mapping[str, dict]) -> str:
+    """Returns an SVG of what `draw` puts on axes, with its words as text."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -147,8 +154,8 @@ def draw_speeds(axes, measured: Mapping[str, dict]) -> None:
         places = [gamma + 0.06 * at for gamma in row["gamma"]]
         style = dict(color=color, marker="o", capsize=3, label=name)
         axes.errorbar(places, speeds, yerr=reach, **style)
-        foretold = [float("nan") if x is None else x for x in row["predicted"]]
-        axes.plot(places, foretold, color=color, linestyle="dashed", linewidth=1)
+        predicted = [float("nan") if x is None else x for x in row["predicted"]]
+        axes.plot(places, predicted, color=color, linestyle="dashed", linewidth=1)
     axes.axhline(1, color=GRAY, linewidth=1)
     axes.set(xlabel="gamma", ylabel="times as fast as the target alone", ylim=(0, None))
     axes.legend(frameon=False)

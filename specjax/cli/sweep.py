@@ -1,11 +1,10 @@
 """Measures rows on many machines: `specjax sweep FOLDER ... --on local | slurm | ray`.
 
-A row is a task of its own, `specjax run FILE.gin:ROW` on a machine that the launcher
-(submitit or Ray) finds for it, into a folder of its own below OUT/sweep. This process
-alone writes the records, each with the machine that measured it. A worker that dies is
-begun again; a row that cannot be measured is told, and the others go on. Stopped at any
-moment, the same command goes on: what is measured is kept.
-"""
+Each row is a task: `specjax run FILE.gin:ROW` on a machine that the launcher (submitit
+or Ray) finds for it, with a folder of its own below OUT/sweep. Only this process writes
+the records, each with the machine that measured it. A worker that dies is started
+again; a row that cannot be measured is reported, and the others continue. A command
+that was stopped continues when it is started again, with the rows measured so far."""
 
 import contextlib
 import os
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 from specjax import configs
 from specjax.cli import workers
-from specjax.cli.workers import finished
+from specjax.cli.workers import run_tasks
 from specjax.configs import RowFile, flags
 from specjax.configs.run import OUT
 from specjax.measure import jsonl, provenance
@@ -37,27 +36,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
     failed, folder = [], chosen.out / FOLDER
     with contextlib.ExitStack() as stack:
-        with parser.refusing(ValueError):
+        with parser.exit_on_error(ValueError):
             provenance.check_clean(chosen.out)
-            every = configs.every(rows)
-            launcher = workers.launched(chosen, folder / "workers")
-            stack.enter_context(locks.alone(folder))
+            every = configs.all_rows(rows)
+            launcher = workers.make_launcher(chosen, folder / "workers")
+            stack.enter_context(locks.lock_folder(folder))
         tasks = Tasks(launcher, chosen.out, chosen.attempts, chosen.again)
-        ends = contextlib.closing(measured(tasks, every, chosen.workers))
-        with console.stops(lambda: "the same command goes on from here"), ends as each:
-            for label, said, good in each:
-                print(f"{label}: {said}", flush=True)
-                failed += [] if good else [label]
+        ends = contextlib.closing(measure_rows(tasks, every, chosen.workers))
+        with (
+            console.handle_stops(lambda: "start the same command again to continue"),
+            ends as each,
+        ):
+            for name, outcome, good in each:
+                print(f"{name}: {outcome}", flush=True)
+                failed += [] if good else [name]
         print(f"records: {chosen.out}")
         if not failed:
             shutil.rmtree(folder)
         else:
-            print(f"without a record: {', '.join(failed)}", file=sys.stderr)
+            print(f"no record of: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
 
 
 class Tasks(NamedTuple):
-    """Who starts rows, where records go, and how often a row is begun."""
+    """The launcher of rows, the folder of records, and how often a row is tried."""
 
     launcher: Any
     out: Path
@@ -65,20 +67,23 @@ class Tasks(NamedTuple):
     again: bool = False
 
     def part(self, row: RowFile) -> Path:
+        """Returns the file that a worker writes the record of a row to."""
         return self.out / FOLDER / f"{row.table}.{row.row}" / f"{row.table}.jsonl"
 
     def begin(self, row: RowFile) -> Any:
-        """The job of a row; the record that is there goes along, to be kept if it is
-        still the row's."""
-        part, old = self.part(row), record_of(self.out / f"{row.table}.jsonl", row)
+        """Starts a row and returns its job.
+
+        An earlier record of the row is copied along, and kept if it is still valid."""
+        part, old = self.part(row), find_record(self.out / f"{row.table}.jsonl", row)
         if old is not None and not part.exists() and not self.again:
             jsonl.append(part, old)
         return workers.submit(self.launcher, work, command(row, part.parent))
 
     def keep(self, row: RowFile, host: str) -> str:
-        """Takes a record over from a worker, and says whether it is new."""
+        """Takes over a record from a worker, and returns whether it is new, in
+        words."""
         part, path = self.part(row), self.out / f"{row.table}.jsonl"
-        record, old = record_of(part, row), record_of(path, row)
+        record, old = find_record(part, row), find_record(path, row)
         if record != old:
             record["provenance"]["host"] = host
             jsonl.put(path, record)
@@ -87,7 +92,8 @@ class Tasks(NamedTuple):
 
 
 def command(row: RowFile, out: Path) -> list[str]:
-    """What a worker runs; any machine that sees the same files can."""
+    """Returns the command of a worker; any machine that sees the same files can run
+    it."""
     whole = [sys.executable, "-m", "specjax", "run", f"{row.path}:{row.row}"]
     for path in row.over:
         whole += ["--gin_file", path]
@@ -98,22 +104,26 @@ def command(row: RowFile, out: Path) -> list[str]:
 
 
 def work(command: list[str]) -> tuple[int, str, str]:
-    """What a worker does: exit code, the last line of what went wrong, the machine."""
-    # By its own code: 0 is a row that is measured, whatever a scheduler asked of us.
+    """Runs a worker's task: exit code, last line of the error output, machine's
+    name."""
+    # SPECJAX_PREEMPTED is for this command; in a worker, 0 must mean a measured row.
     own = {key: x for key, x in os.environ.items() if key != console.PREEMPTED}
     done = subprocess.run(command, capture_output=True, text=True, env=own, check=False)
     last = done.stderr.strip().splitlines() or [""]
     return done.returncode, last[-1], socket.gethostname()
 
 
-def measured(
+def measure_rows(
     tasks: Tasks, rows: Sequence[RowFile], workers: int
 ) -> Iterator[tuple[str, str, bool]]:
-    """(row, what became of it, whether it has a record now) of each, as they end."""
-    ends = finished(tasks.begin, rows, workers, tasks.attempts, label)
+    """Yields (row, outcome in words, whether it has a record) of each row as it
+    ends."""
+    ends = run_tasks(
+        tasks.begin, rows, workers=workers, attempts=tasks.attempts, label=label
+    )
     for row, how in ends:
-        if how.said or record_of(tasks.part(row), row) is None:
-            yield label(row), how.said or "its worker left no record", False
+        if how.error or find_record(tasks.part(row), row) is None:
+            yield label(row), how.error or "its worker wrote no record", False
         else:
             yield label(row), tasks.keep(row, how.host), True
 
@@ -122,6 +132,6 @@ def label(row: RowFile) -> str:
     return f"{row.table}/{row.row}"
 
 
-def record_of(path: Path, row: RowFile) -> dict | None:
+def find_record(path: Path, row: RowFile) -> dict | None:
     of_row = [each for each in jsonl.read(path) if each.get("row") == row.row]
     return of_row[-1] if of_row else None

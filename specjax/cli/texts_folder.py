@@ -1,8 +1,8 @@
-"""A folder of decoded texts: by what they were decoded, its blocks, and all as one.
+"""A folder of decoded texts: the settings, the blocks, and all texts in one file.
 
-Texts are bound to what made them: the setting, the content of weights, tokenizer and
-drafts, and the lines of their block. Nothing else is joined to them.
-"""
+Texts belong to what produced them: the settings, the content of weights, tokenizer and
+drafts, and the lines of their block. Texts of any other origin are never joined to
+them."""
 
 import hashlib
 import json
@@ -22,9 +22,11 @@ CONTENT = "content"  # in SETTING, digests by file
 
 
 class Setting(NamedTuple):
-    """What is decoded, and how. prompts: their file. block: prompts of a task; None, as
-    `decode.sized` says. batch: texts decoded together. content: of the files that all
-    is read from. The rest is as of `specjax.text.generate_text`."""
+    """The settings of `specjax decode`.
+
+    prompts: their file. block: prompts per task; None means as `decode.with_block_size`
+    says. batch: texts decoded together. content: of all files that are read. The other
+    fields are those of `specjax.text.generate_text`."""
 
     prompts: Path
     folder: Path
@@ -46,83 +48,91 @@ class Setting(NamedTuple):
     content: Content = Content()
 
 
-def described(setting: Setting) -> dict[str, Any]:
-    """Returns all that texts depend on but their prompts, as SETTING holds it."""
+def describe(setting: Setting) -> dict[str, Any]:
+    """Returns all that texts depend on except their prompts, as SETTING holds it."""
     fields = setting._asdict()
     for name in ("prompts", "folder"):
         del fields[name]
     return fields | {CONTENT: setting.content.digests, "goldens": GOLDENS}
 
 
-def blocks_of(setting: Setting) -> Iterator[Block]:
-    """Returns the blocks of the prompts, named by the setting too."""
-    text = json.dumps(described(setting), sort_keys=True)
+def list_blocks(setting: Setting) -> Iterator[Block]:
+    """Yields the blocks of the prompts; their names depend on the settings too."""
+    text = json.dumps(describe(setting), sort_keys=True)
     how = hashlib.sha256(text.encode()).hexdigest()
     return blocks.cut(setting.prompts, setting.block, how)
 
 
-def before(folder: Path) -> dict[str, Any]:
-    """Returns by what the texts of a folder were decoded; empty where it has none.
+def read_setting(folder: Path) -> dict[str, Any]:
+    """Returns the settings that the texts of a folder were decoded with, or {} if none.
+
     joined: the digest of each block whose texts were joined."""
     there = [*folder.glob(TEXTS), *folder.glob("blocks/*.jsonl")]
     return json.loads((folder / SETTING).read_text("utf-8")) if there else {}
 
 
 def is_joined(setting: Setting, every: list[Block]) -> bool:
-    """Whether there are the texts of these blocks, in one file."""
-    return before(setting.folder).get("joined") == [block.digest for block in every]
+    """Returns whether the texts of these blocks are in one file."""
+    return read_setting(setting.folder).get("joined") == [
+        block.digest for block in every
+    ]
 
 
 def prepare(setting: Setting) -> None:
-    """Makes the folder, or finds it to be of the same setting, and some of its blocks
-    of the same prompts: they keep their texts. Raises ValueError for any other."""
+    """Makes the folder, or checks that it has the same settings and some of the
+    prompts.
+
+    Blocks of the same prompts keep their texts. Raises ValueError for any other folder.
+    """
     folder, file = setting.folder, setting.prompts
-    if not (held := before(folder)):
-        writing.whole(folder / SETTING, [json.dumps(described(setting))])
+    if not (held := read_setting(folder)):
+        writing.write_whole(folder / SETTING, [json.dumps(describe(setting))])
         return
-    if differ := differences(held, described(setting)):
+    if differ := differences(held, describe(setting)):
         raise ValueError(
-            f"{folder} has texts of {', '.join(differ)}: name another --out, or"
-            " decode as before"
+            f"{folder} has texts that were decoded with {', '.join(differ)}: name"
+            " another --out, or use the same settings and files again"
         )
-    every, joined = [*blocks_of(setting)], held.get("joined", [])
+    every, joined = [*list_blocks(setting)], held.get("joined", [])
     same = zip((block.digest for block in every), joined, strict=False)
     kept = sum(a == b for a, b in same)
-    kept = kept or sum(blocks.texts_of(folder, block).exists() for block in every)
+    kept = kept or sum(blocks.texts_path(folder, block).exists() for block in every)
     if not kept:
         raise ValueError(
-            f"{folder} has texts of other prompts than {file}, or it has changed since"
-            f" in every block of {setting.block}: name another --out"
+            f"{folder} has texts of other prompts than those of {file}, which may have"
+            f" changed in every block of {setting.block}: name another --out"
         )
     if joined and not is_joined(setting, every):
         print(f"{file} has changed: {kept} of {len(every)} blocks keep their texts")
-        blocks.part(folder / TEXTS, folder, every, joined)
+        blocks.split(folder / TEXTS, folder, every, joined)
 
 
-def differences(held: dict[str, Any], asked: dict[str, Any]) -> list[str]:
-    """Returns in words by what else the texts of a folder were decoded."""
-    unlike = [k for k in asked if held.get(k) != asked[k] and k != CONTENT]
-    found = [f"{name} {held.get(name)!r}" for name in unlike]
-    files = content.differences(held.get(CONTENT, {}), asked[CONTENT])
-    if CONTENT not in held:
-        return [*found, "an older version, which noted no content of weights"]
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Returns in words how the settings of a folder's texts differ from the new
+    ones."""
+    changed = [k for k in new if old.get(k) != new[k] and k != CONTENT]
+    found = [f"{name} {old.get(name)!r}" for name in changed]
+    files = content.differences(old.get(CONTENT, {}), new[CONTENT])
+    if CONTENT not in old:
+        return [*found, "an older version, which did not record the weights"]
     return found + [f"another content of {name}" for name in files]
 
 
-def missing(setting: Setting) -> Iterator[Block]:
-    """The blocks that have no texts yet."""
-    for block in blocks_of(setting):
-        if not blocks.texts_of(setting.folder, block).exists():
+def missing_blocks(setting: Setting) -> Iterator[Block]:
+    """Yields the blocks that have no texts yet."""
+    for block in list_blocks(setting):
+        if not blocks.texts_path(setting.folder, block).exists():
             yield block
 
 
 def finish(setting: Setting) -> int:
-    """Joins the blocks; they and what workers wrote are then gone."""
-    every = [*blocks_of(setting)]
+    """Joins the blocks, removes them and the files of workers; returns the count of
+    texts."""
+    every = [*list_blocks(setting)]
     count = blocks.join(setting.folder, every, setting.folder / TEXTS)
     joined = {"joined": [block.digest for block in every]}
-    whole = json.dumps(described(setting) | joined)
-    writing.whole(setting.folder / SETTING, [whole])
+    whole = json.dumps(describe(setting) | joined)
+    writing.write_whole(setting.folder / SETTING, [whole])
     for name in ("blocks", "workers"):
         shutil.rmtree(setting.folder / name, ignore_errors=True)
     return count

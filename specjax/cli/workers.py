@@ -1,8 +1,7 @@
-"""Who starts tasks on other machines or processes, and begins again what died.
+"""Launchers of tasks on other machines or processes, and the restart of lost workers.
 
-A launcher has `submit(function, *arguments)`, which gives a job with `done()`,
-`result()` and `cancel(check)`, as submitit's have.
-"""
+A launcher has `submit(function, *arguments)`, which returns a job with `done()`,
+`result()` and `cancel(check)`, as submitit's have."""
 
 import argparse
 import contextlib
@@ -16,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from specjax.cli import worlds
+from specjax.cli import environment
 from specjax.cli.local import Local
 from specjax.runtime import console
 
@@ -28,51 +27,57 @@ NEEDS = {"slurm": {"submitit": "sweep"}, "ray": {"ray": "ray"}}  # library, its 
 Task = TypeVar("Task")
 
 
-class Ended(NamedTuple):
-    """How a task ended. died: its worker was lost, by no fault of the task."""
+class Outcome(NamedTuple):
+    """The end of a task. died: its worker was lost, which is no error of the task.
+    error: a message, or "". host: the machine."""
 
     died: bool
-    said: str = ""
+    error: str = ""
     host: str = ""
 
 
 def add(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds `--on`, `--workers` and what else says who works. what: each is given."""
-    add, whole = parser.add_argument, console.whole(1, 10**6)
-    add("--on", choices=LAUNCHERS, default="local", help="who starts them")
-    of_workers = f"{what}s that are worked on at once; default %(default)s"
+    """Adds `--on`, `--workers` and the other flags of workers. what: the unit of a
+    task."""
+    add, whole = parser.add_argument, console.whole_number(1, 10**6)
+    of_on = "where workers run; default %(default)s"
+    add("--on", choices=LAUNCHERS, default="local", help=of_on)
+    of_workers = f"{what}s processed at the same time; default %(default)s"
     add("--workers", type=whole, default=1, help=of_workers)
-    of_attempts = f"times that a {what} is begun whose worker dies; default %(default)s"
+    of_attempts = f"starts of a {what} whose worker dies; default %(default)s"
     add("--attempts", type=whole, default=3, help=of_attempts)
-    of_minutes = "after which a worker is lost, but of Ray's; default %(default)s"
+    of_minutes = "time limit of a worker, except on Ray; default %(default)s"
     add("--minutes", type=whole, default=60, help=of_minutes)
     for resource in ("gpus", "cpus"):
-        add(f"--{resource}", type=whole, help="of a worker")
-    add("--partition", help="of Slurm")
-    add("--address", help="of a cluster of Ray's; default: one on this machine")
+        add(f"--{resource}", type=whole, help=f"{resource.upper()[:-1]}s per worker")
+    add("--partition", help="the partition of Slurm")
+    add("--address", help="of a Ray cluster; default: start one on this machine")
 
 
 def check(chosen: argparse.Namespace) -> None:
-    """Raises ValueError where `launched` could have no launcher, as far as that is seen
-    before one begins."""
+    """Raises ValueError where `make_launcher` would fail, as far as can be seen
+    before."""
     for library, extra in NEEDS.get(chosen.on, {}).items():
         if find_spec(library) is None:
             raise ValueError(
                 f"--on {chosen.on} needs {library}: pip install 'specjax[{extra}]'"
             )
     if chosen.on == "slurm" and shutil.which("sbatch") is None:
-        raise ValueError("there is no sbatch here: name --on local, or start it on a"
-                         " machine that submits to Slurm")  # fmt: skip
+        raise ValueError(
+            "there is no sbatch here: write --on local, or start the command on a"
+            " machine that submits to Slurm"
+        )
     if chosen.on == "local" and chosen.gpus and not any(map(glob.glob, GPUS)):
         raise ValueError(
-            f"--gpus {chosen.gpus}: there is no GPU here: leave it out, or name --on"
-            " slurm or ray"
+            f"--gpus {chosen.gpus}: there is no GPU here: leave --gpus out, or write"
+            " --on slurm or --on ray"
         )
 
 
-def launched(chosen: argparse.Namespace, logs: Path) -> Any:
-    """The launcher. logs: a folder for what it writes. Raises ValueError where it
-    cannot be had."""
+def make_launcher(chosen: argparse.Namespace, logs: Path) -> Any:
+    """Returns the launcher that --on names. logs: a folder for its files.
+
+    Raises ValueError where it is not available."""
     check(chosen)
     if chosen.on == "ray":
         return cluster(chosen.address, chosen.cpus, chosen.gpus)
@@ -89,35 +94,39 @@ def launched(chosen: argparse.Namespace, logs: Path) -> Any:
 
 
 def cluster(address: str | None, cpus: int | None, gpus: int | None) -> "Cluster":
-    """Joins a cluster, or begins one on this machine where no address is named. cpus,
-    gpus: of a worker. Raises ValueError where there is no such cluster."""
-    # Who asks for no GPU is not kept from one.
+    """Joins a Ray cluster, or starts one on this machine where no address is given.
+
+    cpus, gpus: of each worker. Raises ValueError where there is no such cluster."""
+    # Without this, Ray hides the GPUs from a task that requests none.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
     try:
         ray.init(address, log_to_driver=False, include_dashboard=False)
     except (ConnectionError, ValueError) as error:
-        raise ValueError(f"no cluster of Ray's at {address}: {error}") from None
+        raise ValueError(f"there is no Ray cluster at {address}: {error}") from None
     return Cluster(ray, {"num_cpus": cpus or 1, "num_gpus": gpus or 0})
 
 
 class Cluster(NamedTuple):
-    """A launcher. ray: the module, once it is joined. options: of every task."""
+    """A launcher on Ray. ray: the module, after it has joined. options: of every
+    task."""
 
     ray: Any
     options: dict[str, int]
 
     def submit(self, function: Callable, *arguments: Any) -> "Job":
-        # Who begins again what died is `finished`. A worker's process ends with
-        # its task, so that the next finds all memory free.
+        # `run_tasks` starts lost tasks again, not Ray. A worker's process ends with
+        # its task, so that the next task finds all memory free.
         options = {**self.options, "max_retries": 0, "max_calls": 1}
-        options["runtime_env"] = {"env_vars": worlds.settings()}
+        options["runtime_env"] = {"env_vars": environment.worker_variables()}
         task = self.ray.remote(**options)(function)
         return Job(self.ray, task.remote(*arguments))
 
 
 class Job(NamedTuple):
+    """A task that Ray runs."""
+
     ray: Any
     answer: Any
 
@@ -132,13 +141,16 @@ class Job(NamedTuple):
 
 
 def submit(launcher: Any, function: Callable, *arguments: Any) -> Any:
-    """The job of a function's call, in a process that stands where this one does."""
-    return launcher.submit(worlds.within, worlds.here(), function, *arguments)
+    """Returns the job of a function call, in a worker with this process's folder and
+    path."""
+    return launcher.submit(
+        environment.run_in, environment.current(), function, *arguments
+    )
 
 
 @contextlib.contextmanager
-def variables(added: Mapping[str, str]) -> Iterator[None]:
-    """For processes that are begun meanwhile: this environment and what is added."""
+def set_variables(added: Mapping[str, str]) -> Iterator[None]:
+    """Adds environment variables for the processes that are started within."""
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
@@ -150,28 +162,36 @@ def variables(added: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def ended(job: Any) -> Ended:
-    """How a job ended whose task gives exit code, what went wrong, and the machine."""
+def read_outcome(job: Any) -> Outcome:
+    """Returns the outcome of a job whose task returns exit code, error and machine."""
     try:
-        code, said, host = job.result()
+        code, message, host = job.result()
     except Exception as error:  # whatever a launcher says of a worker that is lost
-        return Ended(True, " ".join(str(error).split())[:200])
+        return Outcome(True, " ".join(str(error).split())[:200])
     if code < 0 or code in KILLED:
-        return Ended(
+        return Outcome(
             True, f"killed by signal {-code if code < 0 else code - 128}", host
         )
-    return Ended(False, said if code else "", host)
+    return Outcome(False, message if code else "", host)
 
 
-def finished(
+def run_tasks(
     begin: Callable[[Task], Any],
     tasks: Iterable[Task],
+    *,
     workers: int,
     attempts: int,
     label: Callable[[Task], str],
-) -> Iterator[tuple[Task, Ended]]:
-    """Each task and how it ended, as they end; one whose worker died is begun again,
-    `attempts` times in all. begin: gives the job of a task. Leaves no job behind."""
+) -> Iterator[tuple[Task, Outcome]]:
+    """Yields each task and its outcome, as they end, and leaves no job behind.
+
+    Args:
+      begin: starts a task and returns its job.
+      tasks: what to run.
+      workers: tasks that run at once.
+      attempts: how often a task is started whose worker dies, in total.
+      label: the name of a task, for messages.
+    """
     fresh, again, running = iter(tasks), deque(), []
     try:
         while True:
@@ -179,21 +199,20 @@ def finished(
                 task, attempt = again.popleft() if again else (next(fresh, None), 1)
                 if task is None:
                     break
-                with variables(worlds.variables()):
+                with set_variables(environment.import_variables()):
                     running.append((begin(task), task, attempt))
             if not running:
                 return
             for entry in [entry for entry in running if entry[0].done()]:
                 running.remove(entry)
                 job, task, attempt = entry
-                how = ended(job)
+                how = read_outcome(job)
                 if how.died and attempt < attempts:
-                    say = f"{label(task)}: its worker died ({how.said}); again"
-                    print(say, flush=True)
+                    line = f"{label(task)}: its worker died ({how.error}); trying again"
+                    print(line, flush=True)
                     again.append((task, attempt + 1))
                 elif how.died:
-                    said = f"given up after {attempt} workers died"
-                    yield task, how._replace(said=said)
+                    yield task, how._replace(error=f"{attempt} workers died in turn")
                 else:
                     yield task, how
             time.sleep(POLL if running else 0)

@@ -1,10 +1,9 @@
-"""Rows in gin files: found, parsed and built, and nothing that a person wrote unread.
+"""Rows in gin files: found, parsed and built, with an error for any unused setting.
 
-A file includes what its rows are made of and sets macros; `grid` says how it has more
-than one row. An include is looked for in the current folder, in the folders that are
-named, and where this package keeps its own `gin_configs`. gin is imported in this
-folder only, and only to parse.
-"""
+A file includes the parts of its rows and sets macros; `grid` describes files of several
+rows. An included file is looked for in the current folder, in the folders that are
+given, and in the folder of this package's own `gin_configs`. gin is imported in this
+folder only, and only to parse."""
 
 import contextlib
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.configs import fields, grid, unread
-from specjax.configs.unread import Bound, ConfigError
+from specjax.configs.unread import Binding, ConfigError
 from specjax.measure.row import TableRow
 from specjax.runtime import mesh
 
@@ -25,10 +24,12 @@ HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
 
 
 class RowFile(NamedTuple):
-    """What a row is read from, in this order. path: its file, whose folder names its
-    table. over: other files, such as another family of checkpoints. bindings: NAME =
-    VALUE, of a macro or a parameter. search: folders in which includes are looked for,
-    after the current one. row: its name; None stands for every row of the file."""
+    """The sources of a row, in the order in which they are read.
+
+    path: its file, whose folder names its table. over: other files, such as another
+    family of checkpoints. bindings: NAME = VALUE, of a macro or a parameter. search:
+    folders to search for included files, after the current one. row: its name; None
+    stands for every row of the file."""
 
     path: Path
     over: tuple[str, ...] = ()
@@ -45,29 +46,32 @@ class RowFile(NamedTuple):
         return str(self.path) if one else f"{self.path}:{self.row}"
 
 
-class Built(NamedTuple):
-    """A row that is ready to be measured, and its operative config. own: names that its
-    own file or a binding sets. typed: the bindings."""
+class BuiltRow(NamedTuple):
+    """A row that can be measured, and its operative config.
+
+    own: the names that its own file or a binding sets. bindings: those of its
+    `RowFile`."""
 
     table: str
     name: str
     row: TableRow
     config: str
     own: tuple[str, ...] = ()
-    typed: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
 
 
 def rows(file: RowFile) -> list[RowFile]:
-    """The rows that a file stands for, in its order."""
-    _, names = grid.read(imported(), file.path)
+    """Returns the rows of a file, in its order."""
+    _, names = grid.read(import_gin(), file.path)
     if file.row is not None:
         grid.refuse_unknown(file.row, names)
         return [file]
     return [file._replace(row=name) for name in names]
 
 
-def every(chosen: Iterable[RowFile]) -> list[RowFile]:
-    """The rows of several files."""
+def all_rows(chosen: Iterable[RowFile]) -> list[RowFile]:
+    """Returns the rows of several files. Raises ConfigError for a row that is there
+    twice."""
     found, homes = [], {}
     for file in chosen:
         try:
@@ -78,64 +82,70 @@ def every(chosen: Iterable[RowFile]) -> list[RowFile]:
         home = homes.setdefault((file.table, file.row), file.path)
         if home.resolve() != file.path.resolve():
             raise ConfigError(
-                f"{file.path}: row {file.row} is in {home} too: rename one"
+                f"{file.path}: row {file.row} is in {home} too: rename one of them"
             )
     return found
 
 
-def build(file: RowFile) -> Built:
-    """Parses a row and builds what it names: weights are read, nothing is measured."""
-    gin = imported()
+def build(file: RowFile) -> BuiltRow:
+    """Parses a row and builds its objects: weights are read, nothing is measured."""
+    gin = import_gin()
     typed = [x for text in file.bindings for x in unread.statements(gin, text, text)]
     name, own = parse(gin, file)
-    with searched(gin, file.search):
-        unread.refuse(gin, own, unread.unreferenced(gin))
-        with in_one_line(Exception):
+    with search_folders(gin, file.search):
+        unread.refuse_unread(gin, own, unread.unused_macros(gin))
+        with one_line_errors(Exception):
             gin.parse_config(list(file.bindings))
-        unused = unread.unreferenced(gin)
-        unread.refuse(gin, typed, unused)
-        # A parameter that was typed may stand in the place of a macro of the row.
-        own = [bound for bound in own if str(bound) not in unused] + typed
+        unused = unread.unused_macros(gin)
+        unread.refuse_unread(gin, typed, unused)
+        # A binding of a parameter may replace a macro of the row.
+        own = [each for each in own if str(each) not in unused] + typed
         fields.check(gin)
         if not any(key[1].endswith("row.TableRow") for key in gin.config._CONFIG):
-            raise ConfigError("it measures nothing: include one of gin_configs/runs/")
-        with in_one_line(ValueError, OSError, RuntimeError), placed(gin):
+            raise ConfigError(
+                "it has no measurement: include one of the files in gin_configs/runs/"
+            )
+        with one_line_errors(ValueError, OSError, RuntimeError), on_mesh(gin):
             gin.finalize()
             row = gin.get_configurable(TableRow)()
-    unasked = [str(bound) for bound in own if not unread.read(gin, bound)]
-    unread.refuse(gin, own, unasked)
+    ignored = [str(each) for each in own if not unread.is_read(gin, each)]
+    unread.refuse_unread(gin, own, ignored)
     config, names = gin.operative_config_str(), tuple(map(str, own))
-    return Built(file.table, name, row, config, names, file.bindings)
+    return BuiltRow(file.table, name, row, config, names, file.bindings)
 
 
-def placed(gin) -> contextlib.AbstractContextManager:
-    """Where a row's weights are read: on its mesh, if there are devices enough; a
-    record of it may be kept, and who measures it is told."""
+def on_mesh(gin) -> contextlib.AbstractContextManager:
+    """Returns the context in which the weights of a row are read.
+
+    It is the row's mesh if there are devices enough. Otherwise the weights are read
+    without one: the row may have a valid record, and measuring it reports the error."""
     set_to = (x.value for x in fields.fields(gin) if x.parameter == "mesh")
     text = next((x for x in set_to if isinstance(x, str)), "")
     return mesh.using(text if mesh.has_devices(text) else "")
 
 
 def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
-    """What a row's files set, as gin prints it, and the names that its own sets."""
-    gin = imported()
+    """Returns the settings of a row's files, as gin prints them, and the names that its
+    own file sets."""
+    gin = import_gin()
     _, own = parse(gin, file)
-    with searched(gin, file.search), in_one_line(Exception):
+    with search_folders(gin, file.search), one_line_errors(Exception):
         gin.parse_config(list(file.bindings))
     return gin.config_str(), tuple(map(str, own))
 
 
-def parse(gin, file: RowFile) -> tuple[str, list[Bound]]:
-    """Reads a row's files into gin; its name, and what its own file sets for it."""
+def parse(gin, file: RowFile) -> tuple[str, list[Binding]]:
+    """Reads a row's files into gin; returns its name and the bindings of its own
+    file."""
     path = file.path.resolve()
     common, names = grid.read(gin, path)
     name = file.row
     if name is None and len(names) > 1:
-        raise ConfigError(f"it has {len(names)} rows: name one, {file.path}:ROW")
+        raise ConfigError(f"it has {len(names)} rows: name one as {file.path}:ROW")
     name = name or next(iter(names))
     grid.refuse_unknown(name, names)
     gin.clear_config()
-    with searched(gin, file.search), in_one_line(Exception):
+    with search_folders(gin, file.search), one_line_errors(Exception):
         gin.parse_config_file(str(path))
         grid.choose(gin, name)
         for other in file.over:
@@ -143,23 +153,24 @@ def parse(gin, file: RowFile) -> tuple[str, list[Bound]]:
     return name, common + names[name]
 
 
-def imported():
-    """gin. Raises ConfigError where it is not installed."""
+def import_gin():
+    """Returns the module gin. Raises ConfigError where it is not installed."""
     try:
         import gin
     except ImportError:
-        wanted = "gin is not installed: pip install 'specjax[gin]'"
-        raise ConfigError(wanted) from None
+        fix = "gin is not installed: pip install 'specjax[gin]'"
+        raise ConfigError(fix) from None
     return gin
 
 
 @contextlib.contextmanager
-def searched(gin, folders: Sequence[str]) -> Iterator[None]:
-    """Includes are files, looked for here, in the folders, and among the package's."""
+def search_folders(gin, folders: Sequence[str]) -> Iterator[None]:
+    """Looks for included files here, in the folders, and in the folder of the
+    package."""
     prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
     before = list(prefixes), list(readers)
     prefixes[:] = ["", *folders, str(HOME)]
-    readers[:] = [(unread.reader(), os.path.isfile)]  # none inside Python packages
+    readers[:] = [(unread.make_reader(), os.path.isfile)]  # none inside Python packages
     try:
         yield
     finally:
@@ -167,8 +178,9 @@ def searched(gin, folders: Sequence[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_one_line(*kinds: type[Exception]) -> Iterator[None]:
-    """What gin says over many lines, and what an import lacks, as a ConfigError."""
+def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turns errors of gin, which span many lines, and failed imports into a
+    ConfigError."""
     try:
         yield
     except ConfigError as error:

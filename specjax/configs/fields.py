@@ -1,9 +1,9 @@
-"""What parameters are set to, against what their signatures ask for.
+"""The check of parameter values against the annotations of their functions.
 
-gin binds any value to any parameter. Each is compared with its annotation, and one that
-has the name of a flag with what that flag takes, before anything is built: a macro of
-another type would fail in the midst of a measurement, or change it without a word.
-"""
+gin binds any value to any parameter. Before anything is built, each value is compared
+with the annotation of its parameter, and a parameter that has the name of a flag with
+the range of that flag. A macro of another type would otherwise fail during a
+measurement, or change it silently."""
 
 import argparse
 import types
@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from specjax.configs.unread import MACRO, ConfigError, scoped
+from specjax.configs.unread import MACRO, ConfigError, add_scope
 from specjax.runtime import console
 
 COUNTS = "batch", "texts", "tokens", "new_tokens", "rounds", "samples", "repeats"
@@ -22,7 +22,7 @@ BOUNDS = {
     "temperature": console.temperature,
     "seed": console.seed,
 }
-SEVERAL = tuple, list, Sequence
+SEQUENCES = tuple, list, Sequence
 WORDS = {
     int: "a whole number",
     float: "a number",
@@ -42,18 +42,18 @@ class Field(NamedTuple):
 
 
 def check(gin) -> None:
-    """Raises ConfigError, which names the macro, for the first value that its parameter
-    cannot be."""
+    """Raises ConfigError, naming the macro, for the first value that does not fit."""
     for field in fields(gin):
-        wanted = unmet(gin, field)
+        wanted = explain_mismatch(gin, field)
         if wanted is not None:
             raise ConfigError(f"{field.name} must be {wanted}; got {field.value!r}")
 
 
-def unmet(gin, field: Field) -> str | None:
-    """What a value must be and is not, in words."""
+def explain_mismatch(gin, field: Field) -> str | None:
+    """Returns in words the values that a parameter can have, or None if its value
+    fits."""
     if not suits(gin, field.value, field.wanted):
-        return said(field.wanted)
+        return describe(field.wanted)
     several = isinstance(field.value, list | tuple)
     for value in field.value if several else [field.value]:
         if field.parameter in BOUNDS and isinstance(value, int | float):
@@ -65,7 +65,7 @@ def unmet(gin, field: Field) -> str | None:
 
 
 def fields(gin) -> Iterator[Field]:
-    """Every parameter that has an annotation and a value."""
+    """Yields every parameter that has an annotation and a value."""
     config, registry = gin.config._CONFIG, gin.config._REGISTRY
     for (scope, selector), values in config.items():
         if selector == MACRO:
@@ -73,21 +73,22 @@ def fields(gin) -> Iterator[Field]:
         hints = annotations(registry[selector].wrapped)
         for parameter, value in values.items():
             if parameter in hints:
-                name = scoped(scope, f"{selector.rpartition('.')[2]}.{parameter}")
-                name, value = resolved(gin, name, value)
+                name = add_scope(scope, f"{selector.rpartition('.')[2]}.{parameter}")
+                name, value = resolve(gin, name, value)
                 yield Field(name, parameter, value, hints[parameter])
 
 
 def annotations(of: Callable) -> dict[str, Any]:
-    """By parameter; none of what cannot be looked up here."""
+    """Returns annotations by parameter; {} where they cannot be resolved."""
     try:
         return typing.get_type_hints(of)
     except (NameError, TypeError):
         return {}
 
 
-def resolved(gin, name: str, value: Any) -> tuple[str, Any]:
-    """What a chain of macros ends in, by the name of its first."""
+def resolve(gin, name: str, value: Any) -> tuple[str, Any]:
+    """Returns the value at the end of a chain of macros, and the name of its first
+    macro."""
     chain = []
     while isinstance(value, gin.config.ConfigurableReference):
         macro = "/".join(value.scopes)
@@ -102,14 +103,16 @@ def resolved(gin, name: str, value: Any) -> tuple[str, Any]:
 
 
 def suits(gin, value: Any, wanted: Any) -> bool:
-    """Whether a value can be what an annotation says; of what is built later, and of
-    annotations that say more, it is not asked."""
+    """Returns whether a value fits an annotation.
+
+    It is True for values that are built later, and for annotations that are not types.
+    """
     if value is gin.REQUIRED or isinstance(value, gin.config.ConfigurableReference):
         return True
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         return any(suits(gin, value, each) for each in inner)
-    if origin in SEVERAL:
+    if origin in SEQUENCES:
         each = inner[0] if inner[-1] is Ellipsis or len(inner) == 1 else Any
         several = isinstance(value, origin) and not isinstance(value, str)
         return several and all(suits(gin, x, each) for x in value)
@@ -123,13 +126,13 @@ def suits(gin, value: Any, wanted: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def said(wanted: Any) -> str:
-    """An annotation in words."""
+def describe(wanted: Any) -> str:
+    """Returns an annotation in words."""
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(said, inner))
-    if origin in SEVERAL:
-        return f"(VALUE, VALUE), each {said(inner[0])}"
+        return " or ".join(map(describe, inner))
+    if origin in SEQUENCES:
+        return f"(VALUE, VALUE), each {describe(inner[0])}"
     if wanted in WORDS:
         return WORDS[wanted]
     return f"a {getattr(wanted, '__name__', wanted)}, by %NAME or @name()"

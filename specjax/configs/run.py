@@ -1,4 +1,5 @@
-"""Measures rows of gin files that have no record yet, and keeps a record of each."""
+"""Measures rows of gin files that have no valid record yet, and writes their
+records."""
 
 import contextlib
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from specjax import configs, native
-from specjax.configs import Built, ConfigError, RowFile
+from specjax.configs import BuiltRow, ConfigError, RowFile
 from specjax.measure import baseline, jsonl, provenance
 from specjax.measure.row import versions
 from specjax.runtime import console, hosts, mesh
@@ -30,46 +31,50 @@ def run(
     again: bool = False,
     published: Published = lambda table, row: None,
 ) -> Iterator[dict]:
-    """Measures every row of files that has no record yet, and yields each's record."""
+    """Yields the record of every row in the files, after measuring those without
+    one."""
     try:
-        rows, kept = configs.every(files), {}
+        rows, kept = configs.all_rows(files), {}
     except ConfigError as error:
         raise RowError(str(error)) from error
     for number, file in enumerate(rows, 1):
         label = f"[{number}/{len(rows)}] {file.table}/{file.row}"
-        console.begin(label)
-        begun = time.monotonic()
+        console.begin_line(label)
+        start = time.monotonic()
         try:
             built = configs.build(file)
-            record, new = measure(built, out, kept, again, published)
+            record, new = measure(
+                built, out, kept=kept, again=again, published=published
+            )
         except Exception as error:
             raise RowError(f"{file}: {error}") from error
-        took = f"measured in {time.monotonic() - begun:.0f} s"
-        console.end(label, took if new else "kept")
+        took = f"measured in {time.monotonic() - start:.0f} s"
+        console.end_line(label, took if new else "kept")
         yield record
 
 
 def measure(
-    built: Built, out: Path, kept: dict, again: bool, published: Published
+    built: BuiltRow, out: Path, *, kept: dict, again: bool, published: Published
 ) -> tuple[dict, bool]:
-    """The record of a row, and whether it is new: then it was written."""
+    """Returns the record of a row, and whether it is new; a new one has been
+    written."""
     check(built)
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     old = None
-    if hosts.first():
+    if hosts.is_first():
         jsonl.prepare(path)
-        old = None if again else kept_record(path, built)
-    if old := hosts.of_first(old):
+        old = None if again else find_record(path, built)
+    if old := hosts.broadcast(old):
         return old, False
     provenance.check_clean(out)
-    inputs = provenance.inputs(measurement.inputs)  # as they are read, not afterwards
-    hosts.agree(lambda: inputs, f"{built.table}/{built.name}")
-    begun = time.monotonic()
+    inputs = provenance.inputs(measurement.inputs)  # before the files are read
+    hosts.check_agreement(lambda: inputs, f"{built.table}/{built.name}")
+    start = time.monotonic()
     with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         origin = provenance.of(
-            measurement, built.config, seconds, built.typed, digests=inputs
+            measurement, built.config, seconds, built.bindings, digests=inputs
         )
     if (alone := baseline.token_ms(measured)) is not None:
         origin["baseline_token_ms"] = alone
@@ -82,52 +87,53 @@ def measure(
         "published": published(built.table, built.name),
         "provenance": origin,
     }
-    if hosts.first():
+    if hosts.is_first():
         jsonl.put(path, record)
     return record, True
 
 
-def kept_record(path: Path, built: Built) -> dict | None:
-    """The last record of a row that is still valid."""
+def find_record(path: Path, built: BuiltRow) -> dict | None:
+    """Returns the last record of a row that is still valid, or None."""
     for record in reversed(jsonl.read(path)):
-        if record.get("row") == built.name and valid(record, built):
+        if record.get("row") == built.name and is_valid(record, built):
             return record
     return None
 
 
 @contextlib.contextmanager
-def joined(
+def join(
     parser: console.Parser, text: str | None, files: Iterable[RowFile]
 ) -> Iterator[None]:
-    """`hosts.joined` by processes that agree on versions and on what rows are; refused
-    in one line where they do not."""
+    """Joins the processes of a job (`hosts.join`) that agree on versions and rows.
+
+    A disagreement ends the command with one line."""
     with contextlib.ExitStack() as stack:
-        with parser.refusing(ConfigError):
-            stack.enter_context(hosts.joined(text))
-        with parser.refusing(ConfigError):
-            hosts.agree(lambda: agreed(files))
+        with parser.exit_on_error(ConfigError):
+            stack.enter_context(hosts.join(text))
+        with parser.exit_on_error(ConfigError):
+            hosts.check_agreement(lambda: shared_settings(files))
         yield
 
 
-def agreed(files: Iterable[RowFile]) -> dict[str, str | None]:
-    said = {**versions(), "commit": provenance.commit()["commit"]}
-    for row in configs.every(files):
+def shared_settings(files: Iterable[RowFile]) -> dict[str, str | None]:
+    """Returns the versions, the commit and the settings of all rows."""
+    values = {**versions(), "commit": provenance.commit()["commit"]}
+    for row in configs.all_rows(files):
         settings = provenance.settings(configs.read(row)[0])
-        said |= {f"{name} of {row.row}": value for name, value in settings.items()}
-    return said
+        values |= {f"{name} of {row.row}": value for name, value in settings.items()}
+    return values
 
 
-def check(built: Built) -> None:
-    """Raises ValueError for a word that no row may have."""
-    words = ("products", native.CHOICES), ("kind", KINDS)
-    for field, known in words:
+def check(built: BuiltRow) -> None:
+    """Raises ValueError for a value of `products` or `kind` that does not exist."""
+    for field, known in (("products", native.CHOICES), ("kind", KINDS)):
         value = getattr(built.row, field)
         if value not in known:
             raise ValueError(f"no {field} {value!r}: choose one of {', '.join(known)}")
 
 
-def valid(record: dict, built: Built) -> bool:
-    """Whether a record is of the row as it is set up now, with the same inputs."""
+def is_valid(record: dict, built: BuiltRow) -> bool:
+    """Returns whether a record has the settings and inputs that the row has now."""
     origin = record.get("provenance")
     if not isinstance(origin, dict) or "inputs" not in origin:
         return False
@@ -137,14 +143,15 @@ def valid(record: dict, built: Built) -> bool:
 
 
 @contextlib.contextmanager
-def stopped_politely() -> Iterator[None]:
-    """What a person can mend is said in one line; Ctrl-C says how to go on."""
+def handle_stops() -> Iterator[None]:
+    """Prints errors that a person can fix in one line; Ctrl-C prints how to
+    continue."""
     try:
-        with console.stops(lambda: "the same command goes on from here"):
+        with console.handle_stops(lambda: "start the same command again to continue"):
             yield
     except RowError as error:
-        if lacks := console.exhausted(error.__cause__):
-            sys.exit(f"error: {str(error).partition(': ')[0]}: {lacks}")
+        if reason := console.explain_memory(error.__cause__):
+            sys.exit(f"error: {str(error).partition(': ')[0]}: {reason}")
         if not isinstance(error.__cause__, ValueError | OSError):
             raise
         sys.exit(f"error: {error}")

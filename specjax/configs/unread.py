@@ -1,8 +1,7 @@
-"""What a person set and nothing reads: named, with the nearest name that there is.
+"""The check for settings that nothing reads, with the nearest name that exists.
 
 Included files may set more than a row uses; its own file and the command line may not.
-Files are read as UTF-8, whatever the console's encoding.
-"""
+Files are read as UTF-8, whatever the encoding of the console."""
 
 import codecs
 import contextlib
@@ -17,12 +16,14 @@ WRITE = "write NAME = VALUE, and a text in quotes: NAME = 'text'"
 
 
 class ConfigError(ValueError):
-    """A gin file or a binding that a person can mend, in one line."""
+    """An error in a gin file or a binding that a person can fix, in one line."""
 
 
-class Bound(NamedTuple):
-    """A line that sets something. A macro is a `selector` in a `scope`; a parameter has
-    also its own name. where: its file, or what was typed."""
+class Binding(NamedTuple):
+    """A line that sets a value.
+
+    A macro is a `selector` in a `scope`; a parameter also has a name. where: its file,
+    or the text of the binding."""
 
     scope: str
     selector: str
@@ -31,26 +32,29 @@ class Bound(NamedTuple):
 
     def __str__(self) -> str:
         parts = (self.selector, self.parameter)
-        return scoped(self.scope, ".".join(filter(None, parts)))
+        return add_scope(self.scope, ".".join(filter(None, parts)))
 
 
-def scoped(scope: str, name: str) -> str:
+def add_scope(scope: str, name: str) -> str:
+    """Returns a name with its scope in front, if there is one."""
     return f"{scope}/{name}" if scope else name
 
 
-def statements(gin, text: str, where: str) -> list[Bound]:
-    """What a file or a binding sets by itself, without its includes."""
-    return [bound(statement, where) for statement in parsed(gin, text, where)]
+def statements(gin, text: str, where: str) -> list[Binding]:
+    """Returns the bindings of a file or a text, without those of its included files."""
+    return [
+        make_binding(statement, where) for statement in parse_bindings(gin, text, where)
+    ]
 
 
-def bound(statement, where: str) -> Bound:
-    return Bound(statement.scope, statement.selector, statement.arg_name or "", where)
+def make_binding(statement, where: str) -> Binding:
+    return Binding(statement.scope, statement.selector, statement.arg_name or "", where)
 
 
-def parsed(gin, text: str, where: str) -> list:
-    """The bindings of a text as gin's parser has them, references by their names."""
+def parse_bindings(gin, text: str, where: str) -> list:
+    """Returns the statements of gin's parser, with references by their names."""
 
-    class Named(gin.config_parser.ParserDelegate):
+    class Names(gin.config_parser.ParserDelegate):
         def configurable_reference(self, scoped_configurable_name, evaluate):
             return scoped_configurable_name
 
@@ -58,55 +62,58 @@ def parsed(gin, text: str, where: str) -> list:
             return macro_name
 
     try:
-        found = list(gin.config_parser.ConfigParser(text, Named()))
+        found = list(gin.config_parser.ConfigParser(text, Names()))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         at = f", line {line}" if line and where != text else ""
-        raise ConfigError(f"{where}{at}: not a binding of gin: {WRITE}") from None
+        raise ConfigError(f"{where}{at}: not a gin binding: {WRITE}") from None
     return [x for x in found if isinstance(x, gin.config_parser.BindingStatement)]
 
 
-def unreferenced(gin) -> list[str]:
-    """Macros that no value names: a slip of the pen, seen before weights are read."""
+def unused_macros(gin) -> list[str]:
+    """Returns the macros that no value refers to, before any weights are read."""
     values = gin.config.iterate_references(gin.config._CONFIG)
-    named = {"/".join(value.scopes) for value in values if value.selector == MACRO}
-    return [name for name in macros(gin) if name not in named]
+    used = {"/".join(value.scopes) for value in values if value.selector == MACRO}
+    return [name for name in macros(gin) if name not in used]
 
 
 def macros(gin) -> list[str]:
+    """Returns the names of all macros that are set."""
     return [scope for scope, selector in gin.config._CONFIG if selector == MACRO]
 
 
 def parameters(gin) -> list[str]:
+    """Returns the names of all parameters that are set."""
     return [
-        scoped(scope, ".".join([*selector.split(".")[-2:], name]))
+        add_scope(scope, ".".join([*selector.split(".")[-2:], name]))
         for (scope, selector), values in gin.config._CONFIG.items()
         for name in values
         if selector != MACRO
     ]
 
 
-def refuse(gin, own: Sequence[Bound], unread: Sequence[str]) -> None:
-    """Raises ConfigError, with the nearest name that there is, for the first of `own`
-    that is unread."""
+def refuse_unread(gin, own: Sequence[Binding], unread: Sequence[str]) -> None:
+    """Raises ConfigError, with the nearest existing name, for the first unread one of
+    `own`."""
     for bound in own:
         if str(bound) not in unread:
             continue
         every = parameters(gin) if bound.parameter else macros(gin)
         known = sorted(set(every) - set(unread))
-        said = f"nothing reads {bound} ({bound.where}): {advice(str(bound), known)}"
-        raise ConfigError(said)
+        raise ConfigError(
+            f"nothing reads {bound} ({bound.where}): {advice(str(bound), known)}"
+        )
 
 
 def advice(name: str, known: Sequence[str]) -> str:
-    """The nearest of the names that there are, or all of them."""
+    """Returns the nearest of the known names as a question, or all of them."""
     near = difflib.get_close_matches(name, known, 1, 0.5)
     near = near or difflib.get_close_matches(name.upper(), known, 1, 0.5)
     return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
 
 
-def read(gin, bound: Bound) -> bool:
-    """Whether the row that was built asked for what a line sets."""
+def is_read(gin, bound: Binding) -> bool:
+    """Returns whether the row that was built read the value of a binding."""
     operative = gin.config._OPERATIVE_CONFIG
     if not bound.parameter:
         return (str(bound), MACRO) in operative
@@ -114,13 +121,13 @@ def read(gin, bound: Bound) -> bool:
     return any(
         bound.parameter in values
         and selector.rpartition(".")[2] == last
-        and winner(gin, scope, selector, bound.parameter) == bound.scope
+        and winning_scope(gin, scope, selector, bound.parameter) == bound.scope
         for (scope, selector), values in operative.items()
     )
 
 
-def winner(gin, scope: str, selector: str, parameter: str) -> str | None:
-    """The scope whose binding of a parameter is the one that a call in `scope` gets."""
+def winning_scope(gin, scope: str, selector: str, parameter: str) -> str | None:
+    """Returns the scope whose binding of a parameter a call in `scope` uses."""
     parts = scope.split("/") if scope else []
     outer = ["/".join(parts[:size]) for size in range(len(parts), -1, -1)]
     config = gin.config._CONFIG
@@ -130,8 +137,8 @@ def winner(gin, scope: str, selector: str, parameter: str) -> str | None:
 UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
-def text(path: str | Path) -> str:
-    """What a file holds, without a mark of its byte order."""
+def read_text(path: str | Path) -> str:
+    """Returns the text of a file, without a byte order mark."""
     data = Path(path).read_bytes()
     if data.startswith(UTF16):
         raise ConfigError(f"{path} is UTF-16: save it as UTF-8")
@@ -139,26 +146,30 @@ def text(path: str | Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}, line {line}, is not UTF-8: save it so") from None
+        raise ConfigError(
+            f"{path}, line {line}, is not UTF-8: save the file as UTF-8"
+        ) from None
 
 
-def reader() -> Callable:
-    """path -> a context with its stream, for gin, which opens includes within it."""
-    opened = []
+def make_reader() -> Callable:
+    """Returns a function from a path to a context with its stream, for gin.
+
+    gin opens included files within that context, so a circle of files is detected."""
+    open_files = []
 
     @contextlib.contextmanager
     def read(path: str) -> Iterator[TextIO]:
         file = Path(path).resolve()
-        if file in opened:
-            way = opened[opened.index(file) :]
-            way = " includes ".join(each.name for each in [*way, file])
-            raise ConfigError(f"{way}: files must not include each other in a circle")
-        stream = io.StringIO(text(path))
-        stream.name = path  # which gin says of a mistake
-        opened.append(file)
+        if file in open_files:
+            circle = [*open_files[open_files.index(file) :], file]
+            names = " includes ".join(each.name for each in circle)
+            raise ConfigError(f"{names}: files must not include each other in a circle")
+        stream = io.StringIO(read_text(path))
+        stream.name = path  # gin's error messages name it
+        open_files.append(file)
         try:
             yield stream
         finally:
-            opened.pop()
+            open_files.pop()
 
     return read

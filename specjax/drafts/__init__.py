@@ -16,7 +16,14 @@ from specjax.drafts import source as sides
 from specjax.drafts.kinds import own
 from specjax.drafts.source import Side
 from specjax.pretrained import Pretrained
-from specjax.runtime.plugins import attribute, built, file_of, is_module, is_own, usage
+from specjax.runtime.plugins import (
+    call_with_options,
+    file_of,
+    is_custom,
+    is_module,
+    resolve,
+    usage,
+)
 
 DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,
@@ -58,8 +65,8 @@ def named(name: str, target: Side) -> Side:
     bare, _, options = name.partition(":")
     if bare in DRAFTS:
         told = {"target": target, "paired": paired}
-        return built(name, DRAFTS[bare], options, told)
-    if is_own(name):
+        return call_with_options(name, DRAFTS[bare], options, told)
+    if is_custom(name):
         return own(name, target)
     if (path := reduced.find(name)) is not None:
         return of_some_ids(path, target)
@@ -141,9 +148,12 @@ def check_draft(name: str, dtype: str) -> tuple[Path, ...]:
             return inner if file is None else (*inner, Path(file))
 
         counts = draft_kinds.counts() if bare in ("unigram", "bigram") else ()
-        return (*counts, *built(name, named_in, options, dict.fromkeys(TOLD)))
-    if is_own(name):
-        attribute(name)
+        return (
+            *counts,
+            *call_with_options(name, named_in, options, dict.fromkeys(TOLD)),
+        )
+    if is_custom(name):
+        resolve(name)
         return (file_of(name),)
     if (path := reduced.find(name)) is not None:
         return (path,)
@@ -157,4 +167,4 @@ def check_target(name: str) -> None:
 
 def is_named(name: str) -> bool:
     """Whether a name is that of a draft which is no model."""
-    return name.partition(":")[0] in DRAFTS or is_own(name)
+    return name.partition(":")[0] in DRAFTS or is_custom(name)

@@ -41,7 +41,7 @@ from specjax.models import pad_vocab
 from specjax.pretrained import Pretrained
 from specjax.prompts import text_files
 from specjax.runtime import contracts
-from specjax.runtime.plugins import attribute, built, of
+from specjax.runtime.plugins import call_with_options, describe_error, resolve
 from specjax.step import Decoder
 from specjax.topologies import kary, likeliest
 from specjax.topologies import paths as apart
@@ -229,10 +229,10 @@ def stored(target: Side, file: str, longest: int = 4) -> Side:
     if not path.is_file():
         raise ValueError(f"no file {file}: name one of texts, FILE.txt or FILE.jsonl")
     if ".jsonl" in path.suffixes[-2:]:
-        lines = text_files.numbered(path)
+        lines = text_files.numbered_lines(path)
         each = [ids_of(line, f"{file}, line {number}", read) for number, line in lines]
     else:
-        text = text_files.text(path)
+        text = text_files.read_text(path)
         each = [read.tokenizer.encode(text)] if text else []
     try:
         store = datastore.index(each)
@@ -300,7 +300,7 @@ class Own(NamedTuple):
     def with_params(self, gamma: int, draw: Callable = independent) -> tuple:
         """(Drafter, its parameters or None)."""
         context = {"gamma": gamma, "vocab": self.vocab, "draw": draw}
-        drafter = built(self.name, self.build, self.options, context)
+        drafter = call_with_options(self.name, self.build, self.options, context)
         pair = (drafter, None) if isinstance(drafter, Drafter) else drafter
         if not isinstance(pair, tuple) or not isinstance(pair[0], Drafter):
             raise ValueError(
@@ -318,7 +318,7 @@ def own(name: str, target: Side) -> Side:
     returns a `Drafter`, or (Drafter, parameters), and is called for every gamma. Raises
     ValueError, before any compute, for one that fails.
     """
-    build, options = attribute(name)
+    build, options = resolve(name)
     if not inspect.isfunction(build):
         raise ValueError(f"{name} is of class {type(build).__name__}: name a function")
     make = Own(name, build, options, target.vocab)
@@ -326,7 +326,7 @@ def own(name: str, target: Side) -> Side:
     try:
         regime = carried(target, drafter, params)
     except Exception as error:  # whatever a drafter of one's own does
-        raise ValueError(f"{name} fails: {of(error)}") from error
+        raise ValueError(f"{name} fails: {describe_error(error)}") from error
     files = (Path(inspect.getfile(build)),)
     return Side(name, params, drafter.vocab, make, regime, files=files)
 
@@ -343,7 +343,7 @@ def carried(target: Side, drafter: Drafter, params: Any) -> str:
     def draft(both: Params):
         state = generate.prefill(decoder, both, prompt, drafter.gamma + 2)
         made = drafter.draft(request.key, both.draft, request, state)
-        return contracts.draft_of(made, 1, drafter.gamma)[0]
+        return contracts.check_draft(made, 1, drafter.gamma)[0]
 
     law = jax.eval_shape(draft, Params(target.params, params)).law
     if law is None:

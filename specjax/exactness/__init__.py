@@ -1,1 +1,1 @@
-"""What proves that texts follow the target's law: enumeration, audits, nasty inputs."""
+"""Proofs and tests that speculative decoding keeps the distribution of the target."""

@@ -1,16 +1,18 @@
-"""Whether a real run kept the target's law, from its own output.
+"""A test of whether a run kept the target's distribution, from the run's own texts.
 
-Whatever statistic h_t(x) is known before token t is drawn (it may read the prefix, p_t
-and q_t), M = sum_t [h_t(x_t) - E_p h_t] is a martingale where every x_t follows p_t, so
-that Z = M / sqrt(sum_t Var_p h_t) tends to N(0, 1). One pass over one text tests that:
-five statistics (`NAMES`), Bonferroni's p-value. They also make E, a product of
-likelihood ratios with mean 1, which ever reaches 1 / level with probability at most
-`level` (Ville): it holds at every length and may be watched on. Not seen: what moves no
-statistic by as much as `limits` says; randomness that is shared between texts. Where
-few tokens could have been others (a low temperature) Z is far from normal: go by E.
-p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M generated tokens
-in all, S = 5 statistics, 2 for a draft without a law, K values of lambda.
-"""
+Let h_t(x) be any statistic that is known before token t is drawn; it may depend on the
+prefix, p_t and q_t. If every x_t follows p_t, then M = sum_t [h_t(x_t) - E_p h_t] is a
+martingale, and Z = M / sqrt(sum_t Var_p h_t) tends to N(0, 1). One pass over the texts
+tests that with five statistics (`NAMES`) and Bonferroni's p-value. The statistics also
+give E, a product of likelihood ratios with mean 1, which ever reaches 1 / level with
+probability at most `level` (Ville): it is valid at every length, and may be watched
+while a run continues.
+
+The test cannot detect effects smaller than `limits` says, nor randomness that texts
+share. Where few tokens are free to differ (a low temperature), Z is far from normal:
+use E. p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M generated
+tokens in all, S = 5 statistics, 2 for a draft without probabilities, K values of
+lambda."""
 
 import math
 from statistics import NormalDist
@@ -30,21 +32,23 @@ from specjax.types import Kernels, Law
 
 # Surprisal in nats; 1{x = argmax p}; log q/p within +-5; min(q/p, 50); 1{x = argmax q}.
 NAMES = ("surprisal", "argmax", "log_ratio", "ratio", "draft_argmax")
-# How far E's alternatives lean to either side: so little that a / p is nearly linear in
-# h, or it would be noise of its own. With the lambdas, from a quarter of h's own scale
-# down to what millions of tokens show.
+# The tilts of E's alternatives to either side, so small that a / p is nearly linear in
+# h and adds no noise. With the lambdas they reach from a quarter of h's own scale down
+# to effects that only millions of tokens show.
 TILTS = (0.1, 0.5, 0.2, 0.02, 0.5)
-SMALLEST = float(np.finfo(np.float32).tiny)  # what is below is 0 on some hardware
+SMALLEST = float(np.finfo(np.float32).tiny)  # smaller numbers are 0 on some hardware
 
 
 Pair = tuple[Side, Side]  # target, draft
 
 
 class Steps(NamedTuple):
-    """At each generated token x: deviation h(x) - E_p h, its mean square under p, its
-    mean `pull` and mean `square` under q, [M, S]; log_ratio [M, S, 2], log a(x) / p(x)
-    for a = p tilted by h to either side; impossible [M], p(x) = 0, where the others
-    mean nothing; the sequence [M] that it belongs to."""
+    """The statistics at each generated token x.
+
+    deviation: h(x) - E_p h, [M, S]. variance: its mean square under p. pull, square:
+    its mean and mean square under q. log_ratio [M, S, 2]: log a(x) / p(x) for a = p
+    tilted by h to either side. impossible [M]: p(x) = 0, where the other fields have no
+    meaning. sequence [M]: the text that the token belongs to."""
 
     deviation: np.ndarray
     variance: np.ndarray
@@ -58,33 +62,38 @@ class Steps(NamedTuple):
 def score(
     pair: Pair, text: Text, temperature: float, **truncation: float | None
 ) -> Steps:
-    """Scores every generated token of `text` in one pass of each model. truncation:
-    top_k, top_p and min_p of both laws (`texts.truncation`). Of a draft without a law
-    nothing is read: p has two statistics of its own."""
+    """Returns the statistics of every generated token of `text`, by one pass of each
+    model.
+
+    truncation: top_k, top_p and min_p of both models (`texts.truncation`). A draft
+    without probabilities is not run: two statistics need p alone."""
     target, draft = pair
     if draft.law is None:
         draft = draft._replace(law=lambda params, prompt, sampling: None)
-    law = (target, draft), text, temperature, each
-    steps = Steps(*scoring.positions(*law, **truncation))
+    both = target, draft
+    scores = scoring.positions(both, text, temperature, score_tokens, **truncation)
+    steps = Steps(*scores)
     if not all(np.isfinite(leaf).all() for leaf in steps[:5]):
         raise ValueError(
-            f"{target.name} or {draft.name} gives probabilities that are not numbers:"
+            f"the probabilities of {target.name} or {draft.name} are not finite:"
             " check its weights"
         )
     return steps
 
 
-def each(p_law: Law, q_law: Law | None, written: Array) -> tuple[Array, ...]:
-    """All of `Steps` but the sequence, as [B, T, ...], for `written` [B, T]."""
+def score_tokens(p_law: Law, q_law: Law | None, written: Array) -> tuple[Array, ...]:
+    """Returns the fields of `Steps` but the sequence, as [B, T, ...], for `written` [B,
+    T]."""
     p = probs.dense(p_law)
     q = jnp.zeros_like(p) if q_law is None else probs.dense(q_law)
     tested = NAMES[:2] if q_law is None else NAMES
     # Row by row, so that what is summed over V stays in the processor's own memory.
-    return jax.lax.map(lambda row: of_row(*row, tested), (p, q, written))
+    return jax.lax.map(lambda row: score_row(*row, tested), (p, q, written))
 
 
-def of_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array, ...]:
-    """`each` of a row: p, q [T, V], of which q is 0 if it is not tested."""
+def score_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array, ...]:
+    """Returns `score_tokens` of a row: p, q [T, V], where q is 0 if it is not
+    tested."""
     inside = p >= SMALLEST
     p, q = jnp.where(inside, p, 0.0), jnp.where(inside, q, 0.0)
     p = p / p.sum(-1, keepdims=True)
@@ -97,32 +106,35 @@ def of_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array, ..
     statistics = []
     for name, tilt in zip(tested, TILTS, strict=False):
         if name in dense:
-            statistics.append(of(dense[name], tilt, p, q, written))
+            statistics.append(score_statistic(dense[name], tilt, p, q, written))
         else:
             law = p if name == "argmax" else q
-            statistics.append(of_largest(law, tilt, p, q, written))
+            statistics.append(score_largest(law, tilt, p, q, written))
     fields = (jnp.stack(leaf, axis=1) for leaf in zip(*statistics, strict=True))
-    return *fields, ~at(inside, written)
+    return *fields, ~gather(inside, written)
 
 
-def of(h: Array, tilt: float, p: Array, q: Array, written: Array) -> tuple[Array, ...]:
-    """The first five of `Steps` for h [T, V], which is read where p > 0."""
+def score_statistic(
+    h: Array, tilt: float, p: Array, q: Array, written: Array
+) -> tuple[Array, ...]:
+    """Returns the first five fields of `Steps` for h [T, V], which is read where p >
+    0."""
     h = jnp.where(p > 0, h - jnp.sum(p * h, axis=-1, keepdims=True), 0.0)
-    x = at(h, written)
+    x = gather(h, written)
     # a = p exp(s h) / E_p exp(s h)
     ratios = [s * x - jnp.log(jnp.sum(p * jnp.exp(s * h), -1)) for s in (tilt, -tilt)]
     means = jnp.sum(p * h * h, -1), jnp.sum(q * h, -1), jnp.sum(q * h * h, -1)
     return x, *means, jnp.stack(ratios, axis=-1)
 
 
-def of_largest(
+def score_largest(
     law: Array, tilt: float, p: Array, q: Array, written: Array
 ) -> tuple[Array, ...]:
-    """As `of` for h = 1{x = argmax law}, whose deviation takes two values."""
+    """Returns the same for h = 1{x = argmax law}, whose deviation takes two values."""
     vocab, top = law.shape[-1], law.max(-1, keepdims=True)
     # The first of the largest, by reductions that vectorize everywhere.
     largest = jnp.min(jnp.where(law == top, jnp.arange(vocab), vocab - 1), axis=-1)
-    share, q_largest = at(p, largest), at(q, largest)
+    share, q_largest = gather(p, largest), gather(q, largest)
     q_others = q.sum(-1) - q_largest
     x = (written == largest) - share
     ratios = []
@@ -134,7 +146,8 @@ def of_largest(
     return x, share * (1 - share), pull, square, jnp.stack(ratios, axis=-1)
 
 
-def at(values: Array, ids: Array) -> Array:
+def gather(values: Array, ids: Array) -> Array:
+    """Returns the values at `ids`, along the last axis."""
     return jnp.take_along_axis(values, ids[..., None], axis=-1)[..., 0]
 
 
@@ -144,8 +157,10 @@ LEVEL, POWER = 1e-4, 0.999
 
 
 class Sums(NamedTuple):
-    """Over tokens; `add` makes those of two runs. free: how many tokens could have been
-    others. The other fields are those of `Steps`, [S] float64."""
+    """Sums over tokens; `add` combines those of two runs.
+
+    free: the number of tokens that were free to differ. The other fields are those of
+    `Steps`, [S] float64."""
 
     tokens: int
     impossible: int
@@ -157,18 +172,22 @@ class Sums(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The least effects that a run of this length sees. shift: by statistic, a shift of
-    its mean a token, in its units; None where it cannot vary. leak: the share of tokens
-    that come from q and should come from p; None where no share of them is seen."""
+    """The smallest effects that a run of this length detects.
+
+    shift: by statistic, a shift of its mean per token, in its units; None where it
+    cannot vary. leak: the share of tokens that come from q instead of p; None where no
+    share would be detected."""
 
     shift: dict[str, float | None]
     leak: float | None
 
 
 class Audit(NamedTuple):
-    """z: by statistic, None where it cannot vary, as at temperature 0: then only
-    impossible tokens tell, which fail at once. p_value: Bonferroni's, 0 with one of
-    those. passed: p_value is at least the level."""
+    """The verdict on a run.
+
+    z: by statistic, None where it cannot vary, as at temperature 0. Then only
+    impossible tokens can be detected, and a single one fails the run. p_value:
+    Bonferroni's, 0 with an impossible token. passed: p_value is at least the level."""
 
     tokens: int
     impossible: int
@@ -180,34 +199,46 @@ class Audit(NamedTuple):
 
 
 def total(steps: Steps) -> Sums:
+    """Returns the sums over tokens."""
     sums = (np.sum(leaf, axis=0, dtype=np.float64) for leaf in steps[:4])
     free = (steps.variance > 0).any(axis=1)
     return Sums(len(free), int(steps.impossible.sum()), int(free.sum()), *sums)
 
 
 def add(sums: Sums, other: Sums) -> Sums:
+    """Returns the sums of two runs together."""
     return Sums(*(a + b for a, b in zip(sums, other, strict=True)))
 
 
 def judge(sums: Sums, level: float = LEVEL) -> Audit:
-    """The verdict, which is wrong about an exact run with probability `level`. Raises
-    ValueError for no tokens, or a level outside (0, 1)."""
-    seen = limits(sums, level)
-    z, p_values = dict.fromkeys(seen.shift), [1.0]
+    """Returns the verdict, which fails an exact run with probability `level`.
+
+    Raises ValueError for no tokens, or a level outside (0, 1)."""
+    bounds = limits(sums, level)
+    z, p_values = dict.fromkeys(bounds.shift), [1.0]
     for name, deviation, variance in zip(z, sums.deviation, sums.variance, strict=True):
         if variance > 0:
             z[name] = float(deviation / math.sqrt(variance))
             p_values.append(math.erfc(abs(z[name]) / math.sqrt(2)))
     p_value = min(1.0, (len(p_values) - 1) * min(p_values)) if p_values[1:] else 1.0
     p_value = 0.0 if sums.impossible else p_value
-    return Audit(*sums[:3], z, p_value, p_value >= level, seen)
+    return Audit(
+        tokens=sums.tokens,
+        impossible=sums.impossible,
+        free=sums.free,
+        z=z,
+        p_value=p_value,
+        passed=p_value >= level,
+        limits=bounds,
+    )
 
 
 def limits(sums: Sums, level: float = LEVEL, power: float = POWER) -> Limits:
-    """What a run like this one is caught for with probability `power`. A z must pass c
-    = quantile(1 - level / (2 S)) of N(0, 1) by quantile(power) standard errors, which a
-    leak also widens. Shifts fall as 1 / sqrt(tokens), leaks a little faster. Raises
-    ValueError as `judge`."""
+    """Returns the effects that a run like this one detects with probability `power`.
+
+    A z must pass c = quantile(1 - level / (2 S)) of N(0, 1) by quantile(power) standard
+    errors, which a leak also widens. Shifts fall as 1 / sqrt(tokens), leaks a little
+    faster. Raises ValueError as `judge`."""
     if not (0 < level < 1 and 0 < power < 1):
         raise ValueError(f"level and power must be in (0, 1); got {level} and {power}")
     if sums.tokens < 1:
@@ -225,7 +256,8 @@ def limits(sums: Sums, level: float = LEVEL, power: float = POWER) -> Limits:
 
 
 def leak(sd: float, pull: float, square: float, c: float, k: float) -> float:
-    """The e with e pull = c sd + k sqrt((1 - e) sd^2 + e square), infinite for none."""
+    """Returns the e with e pull = c sd + k sqrt((1 - e) sd^2 + e square), or
+    infinity."""
     half = c * sd * pull + k**2 * (square - sd**2) / 2
     root = half**2 - pull**2 * (c**2 - k**2) * sd**2
     if root < -1e-9 * half**2:  # more than rounding
@@ -236,10 +268,11 @@ def leak(sd: float, pull: float, square: float, c: float, k: float) -> float:
 def evidence(
     steps: Steps, wealth: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """log E after each token [M], and the `wealth` that a later part goes on from. E is
-    the mean over statistics, their tilts a to either side, and lambda of prod_t [(1 -
-    lambda) + lambda a(x_t) / p(x_t)]; infinite from an impossible token on. wealth: the
-    logarithm of each product, [S, 2, K]."""
+    """Returns log E after each token [M], and the `wealth` for a later part of the run.
+
+    E is the mean over statistics, their tilts a to either side, and lambda, of prod_t
+    [(1 - lambda) + lambda a(x_t) / p(x_t)]; it is infinite from an impossible token on.
+    wealth: the logarithm of each product, [S, 2, K]."""
     if wealth is None:
         wealth = np.zeros((*steps.log_ratio.shape[1:], LAMBDAS.size))
     with np.errstate(divide="ignore"):
@@ -253,7 +286,7 @@ def evidence(
 
 
 def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
-    """After how many tokens E first reached 1 / level; None if it never did."""
+    """Returns the number of tokens after which E first reached 1 / level, or None."""
     reached = log_e >= -math.log(level)
     return int(reached.argmax()) + 1 if reached.any() else None
 
@@ -261,7 +294,7 @@ def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
 def run(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
 ) -> tuple[Steps, Calls]:
-    """What is scored of one run (`write`, `score`), and its calls."""
+    """Returns the statistics of one run (`write`, `score`), and its calls."""
     text, calls = write(pair, prompts, protocol, kernels)
     return score(pair, text, protocol.temperature, **texts.truncation(protocol)), calls
 
@@ -269,18 +302,21 @@ def run(
 def write(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
 ) -> tuple[Text, Calls]:
-    """Texts by speculation, in whole batches, until `protocol.tokens` are written. As
-    `texts.speculate`, which must be told how many texts that takes. When to stop
-    depends on what was written only, so M stays a martingale. kernels: what verifies
-    and draws; None is the protocol's rule by the reference."""
-    begun, decoded, written = [], [], 0
+    """Returns texts by speculation, in whole batches, of `protocol.tokens` tokens or
+    more.
+
+    They are those of `texts.speculate`, which needs the number of texts in advance. The
+    decision to stop depends only on the tokens written so far, so M stays a martingale.
+    kernels: the programs that verify and draw; None is the protocol's rule by the
+    reference."""
+    starts, decoded, written = [], [], 0
     count = texts.most(prompts, protocol)
     for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels):
-        begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
+        starts.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
         decoded.append(calls)
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:
             break
     calls = texts.join_calls(decoded, count)
-    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
+    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(starts))
     return lenience.outputs(prompted, calls), calls

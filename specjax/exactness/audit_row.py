@@ -1,4 +1,4 @@
-"""The audit of one run as a row of a table measures it: `specjax.exactness.audit`."""
+"""The audit of a run as a row of a table: `specjax.exactness.audit`."""
 
 import math
 from collections.abc import Callable
@@ -21,22 +21,25 @@ def audit(
     read: Read = pairs.prompts,
     fault: Callable | None = None,
 ) -> Measurement:
-    """One run, tested against the target's own laws: `specjax.exactness.audit`. target,
-    draft, protocol, read: as of `alpha`. fault: breaks the decoder on purpose, (draft,
-    verifier) -> both of them."""
+    """Returns the measurement of one run's audit against the target's own
+    distributions.
+
+    target, draft, protocol, read: as of `alpha`. fault: breaks the decoder on purpose,
+    (draft, verifier) -> both."""
     pair = drafts.paired(target, draft)
     if fault is not None:
-        broken(pair[1], protocol, fault)
-    how = pair, protocol, read, fault
-    return pairs.of_texts(measure_audit, *how, with_alpha=False, shares=False)
+        apply_fault(pair[1], protocol, fault)
+    return pairs.of_texts(
+        measure_audit, pair, protocol, read, fault, with_alpha=False, shares=False
+    )
 
 
 def measure_audit(
     pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
 ) -> dict:
-    """What the audit of one run found: plain numbers, None for what is infinite."""
+    """Returns the results of one audit: plain numbers, with None for infinity."""
     pair = pairs.placed(pair, protocol)
-    drafting, verifier = broken(pair[1], protocol, fault)
+    drafting, verifier = apply_fault(pair[1], protocol, fault)
     chosen = fused.for_protocol(*pair, protocol, verifier)
     steps, calls = auditing.run((pair[0], drafting), prompts, protocol, chosen)
     verdict = auditing.judge(auditing.total(steps))
@@ -60,8 +63,9 @@ def measure_audit(
     }
 
 
-def broken(draft: Side, protocol: Protocol, fault: Callable | None) -> tuple:
-    """A draft and the protocol's rule, one of them with a fault if there is one."""
+def apply_fault(draft: Side, protocol: Protocol, fault: Callable | None) -> tuple:
+    """Returns the draft and the protocol's rule, one of them broken if there is a
+    fault."""
     verifier = verifiers.find(protocol.rule)
     if fault is None:
         return draft, verifier

@@ -1,9 +1,8 @@
-"""The noise of a verifier in cells on which its verdict is constant, for `certify`.
+"""Cells of a verifier's noise on which its verdict is constant, for `certify`.
 
 Axes: N drafts, G = gamma, V vocabulary, K cells, P = 4 points of each: near a corner,
-in the middle, near the opposite corner, and one anywhere, where only the support of
-what is emitted is looked at.
-"""
+in the middle, near the opposite corner, and an arbitrary one, at which only the support
+of the emitted tokens is checked."""
 
 import itertools
 from typing import NamedTuple
@@ -16,7 +15,9 @@ EDGE = 1e-5  # how far points keep from the sides of a cell: more than rounding 
 
 
 class Situation(NamedTuple):
-    """p [N, G + 1, V], q [N, G, V]: the laws, float64. drafts [N, G]; live [G] bool.
+    """The laws and drafts that a rule verifies.
+
+    p [N, G + 1, V], q [N, G, V]: the laws, float64. drafts [N, G]; live [G] bool.
     reported: [N, G], the `accept_prob` of the verifier itself. parent: [G], of each
     node of a tree the row of p that it follows; None is a chain. siblings: how its
     nodes were drawn, as in `specjax.types.Drafter`."""
@@ -31,9 +32,11 @@ class Situation(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """noise: leaves [N, K, P, ...]. volume: [N, K], adding up to 1 over K. sample: [N,
-    K, P, 2], what the extra token is drawn from its residual by. path: [N, K, G + 1],
-    the tokens that are to be emitted up to the end of the verdict, or None."""
+    """Noise at points of every cell.
+
+    noise: leaves [N, K, P, ...]. volume: [N, K], adding up to 1 over K. sample: [N, K,
+    P, 2], the uniforms that draw the extra token from its residual. path: [N, K, G +
+    1], the tokens that should be emitted up to the end of the verdict, or None."""
 
     noise: tuple
     volume: np.ndarray
@@ -41,10 +44,12 @@ class Cells(NamedTuple):
     path: np.ndarray | None = None
 
 
-def boxes(at: Situation, dtype: str) -> Cells:
-    """Of accept uniforms u [G] that are compared with what the verifier reports. The
-    extra token's uniforms are spread over [0, 1)^2: its draw is compared with that of
-    `probs.pick` from the residual, and the residual is weighed whole."""
+def uniform_cells(at: Situation, dtype: str) -> Cells:
+    """Returns the cells of uniforms u [G] that are compared with the reported
+    `accept_prob`.
+
+    The uniforms of the extra token are spread over [0, 1)^2: its draw is compared with
+    that of `probs.pick` from the residual, and the whole residual is weighed."""
     count, gamma = at.drafts.shape
     below = np.array(list(itertools.product((True, False), repeat=gamma)))
     limits = np.clip(np.where(at.live, at.reported, 0.5), 0.0, 1.0)[:, None]
@@ -55,12 +60,13 @@ def boxes(at: Situation, dtype: str) -> Cells:
     return Cells(token.Noise(u, sample), volume.prod(-1), sample)
 
 
-def samples(at: Situation, dtype: str) -> Cells:
-    """Of uniforms that draw one token at every slot: a cell is a choice of tokens."""
+def sample_cells(at: Situation, dtype: str) -> Cells:
+    """Returns the cells of uniforms that draw one token at every slot: one per
+    choice."""
     path, p, volume = _paths(at)
     total = np.cumsum(p, axis=-1)
-    high = along(total, path)
-    low = high - along(p, path)
+    high = gather(total, path)
+    low = high - gather(p, path)
     corner = np.where(np.arange(path.shape[1])[:, None] % 2, 0.0, 1.0)
     inside, _ = points(low, high, np.broadcast_to(corner, low.shape), dtype)
     # Fewer than BLOCK ids are one block, whatever the uniform that chooses it.
@@ -69,9 +75,11 @@ def samples(at: Situation, dtype: str) -> Cells:
     return Cells(noise, volume, spread(inside.shape[:3], dtype), path)
 
 
-def races(at: Situation, dtype: str) -> Cells:
-    """Of Gumbel variables g [G + 1, V]: a cell is the winners of log p + g. Its volume
-    is the product of their p, which is the Gumbel-max theorem."""
+def gumbel_cells(at: Situation, dtype: str) -> Cells:
+    """Returns the cells of Gumbel variables g [G + 1, V], by the winners of log p + g.
+
+    The volume of a cell is the product of the winners' p, which is the Gumbel-max
+    theorem."""
     path, p, volume = _paths(at)
     with np.errstate(divide="ignore"):
         ahead = np.where(p > 0, -np.log(p), 0.0)  # with it all ids of p > 0 are level
@@ -88,20 +96,23 @@ def races(at: Situation, dtype: str) -> Cells:
 
 
 def _paths(at: Situation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens [N, K, G + 1], their laws [N, K, G + 1, V] and what they weigh [N, K]."""
+    """Returns tokens [N, K, G + 1], their laws [N, K, G + 1, V] and their weights [N,
+    K]."""
     count, slots, vocab = at.p.shape
     path = np.array(list(itertools.product(range(vocab), repeat=slots)))
     path = np.broadcast_to(path, (count, *path.shape))
     p = np.broadcast_to(at.p[:, None], (*path.shape, vocab))
-    return path, p, along(p, path).prod(-1)
+    return path, p, gather(p, path).prod(-1)
 
 
 def points(
     low: np.ndarray, high: np.ndarray, corner: np.ndarray, dtype: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Four uniforms [N, K, 4, S] for sides [N, K, S] of cells; how long they are. The
-    last is next to `corner`, 0 or 1. A side of a few uniforms, with no room for a point
-    inside, is as good as empty."""
+    """Returns four uniforms [N, K, 4, S] for sides [N, K, S] of cells, and their
+    lengths.
+
+    The last point is next to `corner`, 0 or 1. A side that spans only a few
+    floating-point numbers has no room for a point inside, and counts as empty."""
     side = high - low
     near = np.minimum(side / 4, EDGE)
     u = np.stack([low + near, (low + high) / 2, high - near, corner], axis=2)
@@ -111,20 +122,20 @@ def points(
 
 
 def spread(shape: tuple, dtype: str) -> np.ndarray:
-    """Pairs of uniforms `[*shape, 2]`, 0 and next to 1 among them."""
+    """Returns pairs of uniforms `[*shape, 2]`, 0 and the largest below 1 among them."""
     count = int(np.prod(shape))
     pairs = np.arange(1, count + 1)[:, None] * [0.7548776662, 0.5698402910] % 1
     pairs[::5], pairs[1::5] = 0.0, 1 - np.finfo(dtype).epsneg
     return pairs.reshape(*shape, 2).astype(dtype)
 
 
-def along(law: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """law [..., V] at ids [...], broadcast."""
+def gather(law: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Returns law [..., V] at ids [...], broadcast."""
     law = np.broadcast_to(law, (*ids.shape, law.shape[-1]))
     return np.take_along_axis(law, ids[..., None], axis=-1)[..., 0]
 
 
-def over(a: np.ndarray, b: np.ndarray, otherwise: float = 0.0) -> np.ndarray:
-    """a / b, and `otherwise` where b is 0."""
+def divide(a: np.ndarray, b: np.ndarray, otherwise: float = 0.0) -> np.ndarray:
+    """Returns a / b, and `otherwise` where b is 0."""
     a, b = np.broadcast_arrays(a, b)
     return np.divide(a, b, out=np.full(b.shape, otherwise), where=b > 0)

@@ -1,12 +1,10 @@
-"""The exact law of a verifier, from its own compiled code and without statistics.
+"""The exact law of a verifier, computed from its own compiled code without statistics.
 
 `enumeration` goes through one step of it from one prefix. Here steps are composed over
 the prefixes that they emit, up to n tokens, and compared with the target's own law
-(Appendix A.1), which is worked out apart, in float64, as are thresholds and tokens per
-call (`claims`).
-`specjax certify` prints the table, and fails where a claim does.
-Axes: G = gamma, V vocabulary.
-"""
+(Appendix A.1). That law is computed separately in float64, and so are thresholds and
+tokens per call (`claims`). `specjax certify` prints the table, and fails where a claim
+does. Axes: G = gamma, V vocabulary."""
 
 import contextlib
 import functools
@@ -23,7 +21,7 @@ from jax import Array
 from scipy import special
 
 from specjax import keys, policies, probs, verifiers
-from specjax.exactness import decoded, draws, enumeration, of_draft
+from specjax.exactness import draft_certificate, draws, enumerated_texts, enumeration
 from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
@@ -37,14 +35,16 @@ NEXT_TO_ONE = 1 - 2**-24  # the largest float32 below 1
 
 
 def pick_law(weights: np.ndarray) -> np.ndarray:
-    """The law [V] that `probs.pick` really has for `weights` [V], measured in u. The id
-    drawn never falls as u grows, so bisection over the multiples of 2^-24 finds the
-    lengths of the sets of u that draw each: the blocks first, then the ids."""
+    """Returns the law [V] that `probs.pick` really has for `weights` [V].
+
+    The drawn id never falls as u grows, so bisection over the multiples of 2^-24 finds
+    the lengths of the sets of u that draw each id: first those of blocks, then those of
+    ids."""
     weights, vocab = np.asarray(weights, np.float32), len(weights)
     ids = np.arange(vocab)
 
     def ends(count: int, u: Callable, drawn: Callable) -> np.ndarray:
-        """The first u whose draw is beyond each of `count`."""
+        """Returns the first u whose draw is beyond each of `count`."""
         low, high = np.zeros(count, int), np.full(count, 2**24)
         rows = np.broadcast_to(weights, (count, vocab))
         for _ in range(25):
@@ -71,7 +71,8 @@ _pick = jax.jit(probs.pick)
 
 @functools.cache
 def pick_gaps(vocab: int) -> np.ndarray:
-    """How far the law [V] of `probs.pick` is from random weights, some of them 0."""
+    """Returns how far the law [V] of `probs.pick` is from random weights, some of them
+    0."""
     rng = np.random.default_rng(vocab)
     weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
     return np.abs(pick_law(weights) - weights / weights.sum())
@@ -80,10 +81,12 @@ def pick_gaps(vocab: int) -> np.ndarray:
 def noise_p_value(
     verifier: Verifier, gamma: int, vocab: int, uniform: Callable = np.asarray
 ) -> float:
-    """Whether the noise of two steps in a row, drafts' included, is independent. The
-    smallest p-value of a chi-square test of each pair, times the number of pairs, at
-    most 1; 0 if any is outside [0, 1) or takes few values. The keys are fixed. uniform:
-    a leaf of the noise -> in [0, 1). The steps have no position in common."""
+    """Returns a p-value for the independence of the noise of two successive steps.
+
+    The noise of the drafts is included. It is the smallest p-value of a chi-square test
+    of each pair of variables times the number of pairs, at most 1; 0 if a variable is
+    outside [0, 1) or takes few values. The keys are fixed. uniform: maps a leaf of the
+    noise to [0, 1). The steps have no position in common."""
     draws, bins, columns = 2**14, 8, []
     requests = jax.vmap(keys.root_key)(jnp.arange(draws))
     for length in (1, gamma + 2):
@@ -105,16 +108,19 @@ def noise_p_value(
 
 
 def chi_square(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """The p-values of counts [..., K] where [K] are expected."""
+    """Returns the p-values of counts [..., K] where [K] are expected."""
     statistic = ((counts - expected) ** 2 / expected).sum(-1)
     return special.chdtrc(expected.size - 1, statistic)
 
 
 @functools.cache
 def race_p_value(vocab: int, draws: int = 2**18) -> float:
-    """Whether the winners of `probs.race` follow the law: a chi-square test. Against
-    float64 probabilities of every size down to 1e-3, by `keys.gumbel` of one position
-    of many requests; 0 if an id outside of the law wins. The keys are fixed."""
+    """Returns a p-value for the winners of `probs.race` under the law they should
+    follow.
+
+    It is a chi-square test against float64 probabilities of every size down to 1e-3,
+    with `keys.gumbel` at one position of many requests; 0 if an id outside of the law
+    wins. The keys are fixed."""
     p = np.geomspace(1e-3, 1, vocab)
     p = np.append(p / p.sum(), 0.0)
     with np.errstate(divide="ignore"):
@@ -135,10 +141,13 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
 
 
 class Certificate(NamedTuple):
-    """What was found, and the names of the CHECKS that failed at any prefix. error:
-    `max |law - target|` over texts of n tokens. tv: their total variation. tokens,
-    closed: mean tokens of the first call, as enumerated and by the closed form (None
-    where no claim gives one). broken: sorted. exact: none is, or "per_call" alone."""
+    """The result of an enumeration, with the names of the CHECKS that failed at any
+    prefix.
+
+    error: `max |law - target|` over texts of n tokens. tv: their total variation.
+    tokens, closed: mean tokens of the first call, as enumerated and by the closed form
+    (None where no claim gives one). broken: the failed checks, sorted. exact: none
+    failed, or "per_call" alone."""
 
     error: float
     tv: float
@@ -154,19 +163,30 @@ def certify(
     gamma: int,
     n: int,
     claim: Claim = UNKNOWN,
+    *,
     dtype: str = "float32",
 ) -> Certificate:
-    """The law of the first `n` tokens that `verifier` emits, against the target's.
-    claim: one of `CLAIMS`, or for a rule of one's own `UNKNOWN`: its noise is that of
-    `verifiers.token`, and what it reports as `accept_prob` bounds the cells. dtype:
-    "float32" or "float64", of all its arithmetic. Raises ValueError if n < 1, for an
-    unknown regime or dtype, and as `check`."""
+    """Returns the law of the first `n` tokens that `verifier` emits, against the
+    target's.
+
+    Args:
+      verifier: the rule.
+      fixture: the pair of models.
+      gamma: drafted tokens.
+      n: tokens of a text.
+      claim: one of `CLAIMS`, or `UNKNOWN` for a custom rule: its noise must be that
+        of `verifiers.token`, and the `accept_prob` that it reports bounds the cells.
+      dtype: "float32" or "float64", of all its arithmetic.
+
+    Raises:
+      ValueError: n < 1, an unknown regime or dtype, or as `check`.
+    """
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}")
     if dtype not in TOLERANCE:
         raise ValueError(f"dtype must be one of {tuple(TOLERANCE)}; got {dtype!r}")
     check("the verifier", verifier, claim)
-    case = enumeration.case_of(verifier, claim, fixture, gamma, dtype)
+    case = enumeration.make_case(verifier, claim, fixture, gamma, dtype)
     wide = jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
     with wide:
         law, steps = text_law(case, n)
@@ -178,14 +198,21 @@ def certify(
     broken |= set() if gaps.max() <= TOLERANCE[dtype] else {"law"}
     exact, names = broken <= {"per_call"}, tuple(sorted(broken))
     first = steps[0]
-    measured = float(gaps.max()), float(gaps.sum() / 2), first.tokens, first.closed
-    return Certificate(*measured, names, exact)
+    return Certificate(
+        error=float(gaps.max()),
+        tv=float(gaps.sum() / 2),
+        tokens=first.tokens,
+        closed=first.closed,
+        broken=names,
+        exact=exact,
+    )
 
 
 def text_law(
     case: enumeration.Case, n: int
 ) -> tuple[defaultdict, list[enumeration.Step]]:
-    """text of n tokens -> its probability; and all steps behind it, in their order."""
+    """Returns the probability of each text of n tokens, and all steps in their
+    order."""
     policy, gamma = case.fixture.policy, case.gamma
     masses = [defaultdict(float) for _ in range(n + 1)]
     memory = () if policy is None else enumeration.rows(policy.init(1, gamma))[0]
@@ -207,11 +234,13 @@ NAMES = "rule fixture V gamma n float32 float64 TV tokens closed verdict".split(
 
 
 def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple]:
-    """The table: a cell for each of NAMES, the last "exact" or what is wrong. float32,
-    float64: `Certificate.error` in that arithmetic; the rest in float32. rules: which
-    verifiers, all that are exact if none is named; one of which nothing is claimed,
-    such as one's own, is enumerated as `UNKNOWN` says. policy: of the fixture that has
-    one, by its name."""
+    """Yields the table: a cell for each of NAMES, the last "exact" or the failed
+    checks.
+
+    float32, float64: `Certificate.error` in that arithmetic; the other cells are of
+    float32. rules: the verifiers, by default all exact ones; one without a claim, such
+    as a custom rule, is enumerated as `UNKNOWN`. policy: the name of the policy of one
+    fixture."""
     chosen = rules or tuple(CLAIMS)
     every = [*trials(policy), *tree_trials()]
     for name, trial in itertools.product(chosen, every):
@@ -221,48 +250,53 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
             continue
         if not fits(verifier, trial.fixture):
             continue
-        narrow, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
+        narrow, wide = (
+            certify(verifier, trial.fixture, trial.gamma, trial.n, claim, dtype=dtype)
+            for dtype in TOLERANCE
+        )
         sizes = name, trial.fixture.name, trial.fixture.vocab, trial.gamma, trial.n
         errors = f"{narrow.error:.1e}", f"{wide.error:.1e}", f"{narrow.tv:.1e}"
         broken = {*narrow.broken, *wide.broken}
         errors = ("void",) * 3 if broken & VOID else errors
         closed = "" if narrow.closed is None else f"{narrow.closed:.5f}"
-        yield *sizes, *errors, f"{narrow.tokens:.5f}", closed, verdict_of(broken)
+        yield *sizes, *errors, f"{narrow.tokens:.5f}", closed, format_verdict(broken)
     for vocab in (4, BLOCK, 3 * BLOCK - 1):
         gaps = pick_gaps(vocab)
         broken = set() if gaps.max() <= TOLERANCE["float32"] else {"law"}
         errors = f"{gaps.max():.1e}", "", f"{gaps.sum() / 2:.1e}"
         what = "pick", "random weights", vocab, "", 1
-        yield *what, *errors, "", "", verdict_of(broken)
+        yield *what, *errors, "", "", format_verdict(broken)
     for name in chosen:
         uniform = CLAIMS.get(name, UNKNOWN).uniform
         p_value = noise_p_value(verifiers.find(name), 2, 3, uniform)
         broken = set() if p_value > 1e-6 else {"noise"}
         what = f"noise, p = {p_value:.2f}"
-        yield name, what, 3, 2, *[""] * 6, verdict_of(broken)
+        yield name, what, 3, 2, *[""] * 6, format_verdict(broken)
     for name in chosen:
-        steps, problems = draws.of_rule(verifiers.find(name))
+        steps, problems = draws.check_rule(verifiers.find(name))
         broken = {"draws"} if problems else set()
-        yield name, f"draws of {steps} steps", 3, *[""] * 7, verdict_of(broken)
-    count, shared = draws.of_shapes(10)
+        yield name, f"draws of {steps} steps", 3, *[""] * 7, format_verdict(broken)
+    count, shared = draws.check_shapes(10)
     broken = {"draws"} if shared else set()
-    yield "tree", f"slots, {count} shapes", "", 10, *[""] * 6, verdict_of(broken)
+    yield "tree", f"slots, {count} shapes", "", 10, *[""] * 6, format_verdict(broken)
     p_value = race_p_value(5)
     broken = set() if p_value > 1e-6 else {"law"}
-    yield "race", f"winners, p = {p_value:.2f}", 5, *[""] * 7, verdict_of(broken)
+    yield "race", f"winners, p = {p_value:.2f}", 5, *[""] * 7, format_verdict(broken)
 
 
-def verdict_of(broken: set[str]) -> str:
-    """ "exact", with "per_call" if only the speed is wrong; else what is."""
+def format_verdict(broken: set[str]) -> str:
+    """Returns "exact", with "per_call" if only the speed is wrong; else "LOSSY" and
+    checks."""
     word = "exact" if broken <= {"per_call"} else "LOSSY"
     return " ".join([word, *sorted(broken)])
 
 
 @functools.cache
 def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
-    """Traces a rule, before minutes are spent on it. Raises ValueError where it fails,
-    its verdict has no residual, or nothing is claimed of it and its noise is not that
-    of `verifiers.token`."""
+    """Traces a rule, before minutes are spent on it.
+
+    Raises ValueError where it fails, its verdict has no residual, or it has no claim
+    and its noise differs from that of `verifiers.token`."""
     gamma, vocab = 2, 3
     key, start = jax.random.split(keys.root_key(0), 1), jnp.ones(1, jnp.int32)
     sampling = make_sampling(1, 1.0)
@@ -286,50 +320,49 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
     own, wanted = ([x.shape for x in jax.tree.leaves(it)] for it in (own, wanted))
     if claim is UNKNOWN and own != wanted:
         raise ValueError(
-            f"{name} has a noise of its own, which is not enumerated: write it on that"
-            " of specjax.verifiers.token"
+            f"{name} draws noise of another shape, which cannot be enumerated: use the"
+            " noise of specjax.verifiers.token"
         )
     if not isinstance(returned, Verdict) or returned.residual is None:
         raise ValueError(
-            f"{name}: verify must return a specjax.types.Verdict, with its"
-            " residual where keep_residual asks for it"
+            f"{name}: verify must return a specjax.types.Verdict, with its residual"
+            " where keep_residual is True"
         )
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
     parser = console.Parser(prog="specjax certify", description=main.__doc__)
-    of_rule = f"of {', '.join(CLAIMS)}, or one's own: my_module:my_verifier; default"
-    of_rule += " all, and with --draft those that read the laws of drafts"
+    of_rule = f"rules: {', '.join(CLAIMS)}, or your own, my_module:my_verifier; default"
+    of_rule += " all, or with --draft those that read the draft's probabilities"
     parser.add_argument("--rule", nargs="*", help=of_rule)
-    of_policy = f"of one of the fixtures: {', '.join(policies.POLICIES)}, or one's own:"
-    of_policy += " my_module:my_policy; default adaptive, and none with --draft"
+    of_policy = f"the policy of one fixture: {', '.join(policies.POLICIES)}, or your"
+    of_policy += " own, my_module:my_policy; default adaptive, or none with --draft"
     parser.add_argument("--policy", help=of_policy)
-    of_draft = "in place of the table: whole texts that a draft takes part in, by its"
-    of_draft += " own draws: random, tree:q,width=2 (q stands for a model), or"
-    of_draft += " my_module:my_drafter"
+    of_draft = "certify whole texts with this draft instead of the table: random,"
+    of_draft += " tree:q,width=2 (q stands for a model), or my_module:my_drafter"
     parser.add_argument("--draft", metavar="NAME", help=of_draft)
     console.add_json(parser)
     flags = parser.parse_args(arguments)
 
-    def made() -> dict:
+    def run() -> dict:
         if flags.draft is not None:
             policy = flags.policy or "none"
-            return drafted(parser, flags.draft, flags.rule or (), policy)
+            return certify_draft(parser, flags.draft, flags.rule or (), policy)
         rules, policy = flags.rule or tuple(CLAIMS), flags.policy or "adaptive"
-        return tabled(parser, rules, policy)
+        return certify_table(parser, rules, policy)
 
-    document = console.document(flags.json, made)
+    document = console.print_document(flags.json, run)
     raise SystemExit(int(not document["passed"]))
 
 
-def tabled(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
-    """Prints the table; what --json tells of it."""
-    with parser.refusing():
+def certify_table(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
+    """Prints the table, and returns the fields of --json."""
+    with parser.exit_on_error():
         policies.find(policy)
         for name in chosen:
             check(name, verifiers.find(name), CLAIMS.get(name, UNKNOWN))
-    with console.stops(lambda: "the lines above are whole"):
+    with console.handle_stops(lambda: "the lines above are whole"):
         checks = show(chosen, policy)
     wrong = {check["rule"] for check in checks if check["verdict"] != "exact"}
     for name in chosen:
@@ -339,25 +372,27 @@ def tabled(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
     return {"passed": passed, "policy": policy, "checks": checks}
 
 
-def drafted(
+def certify_draft(
     parser: console.Parser, name: str, rules: Sequence[str], policy: str
 ) -> dict:
-    """Prints what texts of a draft say of its law; what --json tells."""
+    """Prints the results of a draft's texts, and returns the fields of --json."""
     began, passed, error = time.perf_counter(), True, None
-    with console.stops(), parser.refusing():
-        case = of_draft.case(name, rules, policy)
+    with console.handle_stops(), parser.exit_on_error():
+        case = draft_certificate.make_case(name, rules, policy)
         if case.certain:
-            error = decoded.error_of(case.side)
+            error = enumerated_texts.draft_error(case.side)
             passed = error <= TOLERANCE["float32"]
             print(f"{name}: enumerated, max |law - target| of a text {error:.0e}")
         found = {}
-        for rule, it in of_draft.certify(case):
+        for rule, it in draft_certificate.certify(case):
             found[rule] = it
-            print(f"{name} with {rule}: {of_draft.line(it)}", flush=True)
-        wrong = draws.problems(of_draft.draws_of(case))
-        print(f"{name}: {'; '.join(wrong) or 'no key serves two draws'}")
+            print(
+                f"{name} with {rule}: {draft_certificate.format_line(it)}", flush=True
+            )
+        wrong = draws.problems(draft_certificate.record_draws(case))
+        print(f"{name}: {'; '.join(wrong) or 'no key is used for two draws'}")
     passed &= not wrong and all(it.passed for it in found.values())
-    if not rules:  # else others than those of one's choice may fail
+    if not rules:  # rules that were not chosen may fail
         guarantees.record(name, passed)
     seconds = time.perf_counter() - began
     print(f"{'exact' if passed else 'WRONG'} ({seconds:.0f} s)")
@@ -367,18 +402,20 @@ def drafted(
 
 
 def show(rules: Sequence[str], policy: str = "adaptive") -> list[dict]:
-    """Prints the table as it grows; its lines, by NAMES and with their seconds."""
+    """Prints the table as it grows; returns its lines, by NAMES and with their
+    seconds."""
     form = "{:18} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
     print(
-        "float32, float64: max |law - target| of texts of n tokens, in that arithmetic;"
-        " tokens: of a call, closed: by a formula; s: seconds. A rule takes a minute."
+        "float32, float64: max |law - target| over texts of n tokens, in that"
+        " arithmetic;\ntokens: per call; closed: by a formula; s: seconds. A rule takes"
+        " a minute."
     )
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))
     checks, began = [], time.perf_counter()
     for *cells, verdict in lines(rules, policy):
         now = time.perf_counter()
         print(form.format(*cells, f"{now - began:.1f}", verdict), flush=True)
-        each = *cells[:2], *map(printed, cells[2:]), verdict
+        each = *cells[:2], *map(parse_cell, cells[2:]), verdict
         checks.append(dict(zip(NAMES, each, strict=True)) | {"seconds": now - began})
         began = now
     verdicts = [check["verdict"].split() for check in checks]
@@ -389,8 +426,8 @@ def show(rules: Sequence[str], policy: str = "adaptive") -> list[dict]:
     return checks
 
 
-def printed(cell: int | str) -> float | None:
-    """A number of the table; None where it has none."""
+def parse_cell(cell: int | str) -> float | None:
+    """Returns the number in a cell of the table; None where it has none."""
     if isinstance(cell, int):
         return cell
     return None if cell in ("", "void") else float(cell)

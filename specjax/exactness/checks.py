@@ -1,11 +1,10 @@
-"""What can be wrong with the verdicts that `enumeration` weighs, and with what follows.
+"""The checks of the verdicts that `enumeration` weighs, and of the texts that follow.
 
-Axes: N drafts, G = gamma, V vocabulary, K cells with P = 4 points each.
-"""
+Axes: N drafts, G = gamma, V vocabulary, K cells with P = 4 points each."""
 
 import numpy as np
 
-from specjax.exactness.cells import Situation, along
+from specjax.exactness.cells import Situation, gather
 from specjax.exactness.claims import Claim
 from specjax.types import Verdict
 
@@ -28,31 +27,33 @@ CHECKS = {
 VOID = {"cells", "tokens"}  # then the law that was enumerated is not the rule's
 
 
-def failed(
+def failed_checks(
     claim: Claim,
-    dtype: str,
     situation: Situation,
+    *,
+    dtype: str,
     num: int,
     chances: tuple,
     results: tuple,
 ) -> set[str]:
-    """Names of the CHECKS that one step fails, without law, per_call and noise."""
+    """Returns the names of the CHECKS that a step fails, without law, per_call and
+    noise."""
     (chance, weight, cells), (verdict, drawn) = chances, results
     n, tokens = verdict.num_accepted, verdict.tokens
     drafts, live, p = situation.drafts, situation.live, situation.p
     likely, inside = (chance > 0)[:, None, None], (weight > 0)[..., None]
     slots, last = np.arange(live.size + 1), n[..., None]
-    share, tolerance = normalized(verdict.residual), TOLERANCE[dtype]
+    share, tolerance = normalize(verdict.residual), TOLERANCE[dtype]
     other_share = np.abs(share[..., :3, :] - share[..., 1:2, :]).max(-1) > tolerance
     wanted = np.pad(drafts, ((0, 0), (0, 1)))[:, None, None]
     known_path, rows = np.ones(n.shape, bool), slots  # the row behind each slot
     if situation.parent is not None:
-        wanted, known_path, rows = followed(situation, verdict)
+        wanted, known_path, rows = follow_path(situation, verdict)
     wanted = np.where(slots < last, wanted, 0)
     wanted = np.where(slots == last, drawn[..., None], wanted)
     known = np.clip(tokens, 0, p.shape[-1] - 1)
     behind = np.arange(len(p)).reshape(-1, 1, 1, 1), rows
-    p_x = np.where(known == tokens, along(p[behind], known), 0.0)
+    p_x = np.where(known == tokens, gather(p[behind], known), 0.0)
     reported = (situation.reported * live)[:, None, None]
     wrong = {
         "cells": inside & ((n[..., :3] != n[..., 1:2]) | other_share),
@@ -78,9 +79,13 @@ def failed(
     return names
 
 
-def followed(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
-    """The tokens along a verdict's path [N, K, P, G + 1], whether it is one of the
-    tree, of live nodes [N, K, P], and the rows before its tokens [N, K, P, G + 1]."""
+def follow_path(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
+    """Returns the tokens of each verdict's path, whether the path is valid, and its
+    rows.
+
+    Their shapes are [N, K, P, G + 1], [N, K, P], and [N, K, P, G + 1]. A valid path
+    consists of live nodes that follow each other in the tree; the rows are those before
+    its tokens."""
     path, n = np.asarray(verdict.path), verdict.num_accepted[..., None]
     drafts = np.broadcast_to(situation.drafts[:, None, None], path.shape)
     tokens = np.take_along_axis(drafts, path, axis=-1)
@@ -94,7 +99,7 @@ def followed(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
     return padded, (right | beyond).all(-1), rows
 
 
-def normalized(weights: np.ndarray) -> np.ndarray:
-    """[..., V], each row adding up to 1, or as it is where it adds up to nothing."""
+def normalize(weights: np.ndarray) -> np.ndarray:
+    """Returns rows [..., V] that add up to 1; rows of zeros stay as they are."""
     mass = weights.sum(-1, keepdims=True)
     return weights / np.where(mass > 0, mass, 1.0)

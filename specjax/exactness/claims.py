@@ -1,24 +1,33 @@
-"""What each verifier claims, worked out apart from it in float64, for `certify`.
+"""The claims of each verifier, computed separately in float64, for `certify`.
 
-A claim says how to enumerate a verifier's noise, with what probability each slot is to
-be kept, and how many tokens a call gives in the mean.
-Axes: N drafts, G = gamma, V vocabulary.
-"""
+A claim says how to enumerate a verifier's noise, the probability that each slot is
+accepted, and the mean number of tokens per call. Axes: N drafts, G = gamma, V
+vocabulary."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from specjax.exactness.cells import EDGE, Situation, along, boxes, over, races, samples
+from specjax.exactness.cells import (
+    EDGE,
+    Situation,
+    divide,
+    gather,
+    gumbel_cells,
+    sample_cells,
+    uniform_cells,
+)
 
 
 class Claim(NamedTuple):
-    """cells: (Situation, dtype) -> Cells; bounded: by what the verifier reports.
-    limits: Situation -> (probability [N, G] of keeping a slot, how far rounding may
-    move it). tokens: Situation -> E[tokens of a call | draft] [N]. Both are None for a
-    rule of which nothing is claimed. uniform: a leaf of its noise -> in [0, 1). chains:
-    of a rule for trees, the rule whose code verifies its chains."""
+    """The claim of a rule.
+
+    cells: (Situation, dtype) -> Cells; bounded: they depend on the verifier's report.
+    limits: Situation -> (probability [N, G] of accepting a slot, how far rounding may
+    move it). tokens: Situation -> E[tokens per call | draft] [N]. Both are None for a
+    rule without a claim. uniform: maps a leaf of its noise to [0, 1). chains: for a
+    rule for trees, the rule whose code verifies its chains."""
 
     cells: Callable
     limits: Callable | None = None
@@ -31,30 +40,31 @@ class Claim(NamedTuple):
 # With what probability a slot is kept, and how many tokens follow from that.
 
 
-def of_ratio(at: Situation) -> tuple[np.ndarray, float]:
-    """min(1, p_i(x_i) / q_i(x_i)): Algorithm 1."""
+def accept_ratio(at: Situation) -> tuple[np.ndarray, float]:
+    """Returns min(1, p_i(x_i) / q_i(x_i)): Algorithm 1."""
     return np.minimum(1.0, _ratio(at)), EDGE
 
 
-def of_rejection(at: Situation) -> tuple[np.ndarray, float]:
-    """p_i(x_i) / (M q_i(x_i)) for M = max_x p(x) / q(x): Appendix A.2."""
+def accept_rejection(at: Situation) -> tuple[np.ndarray, float]:
+    """Returns p_i(x_i) / (M q_i(x_i)) for M = max_x p(x) / q(x): Appendix A.2."""
     p, q = at.p[:, :-1], at.q
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.where(p > 0, p / q, 0.0).max(-1)
     return np.minimum(1.0, _ratio(at) / most), EDGE
 
 
-def of_target(at: Situation) -> tuple[np.ndarray, float]:
-    """p_i(x_i): of a token that is compared with one drawn from the target."""
-    return along(at.p[:, :-1], at.drafts), EDGE
+def accept_target(at: Situation) -> tuple[np.ndarray, float]:
+    """Returns p_i(x_i), for a token that is compared with one drawn from the target."""
+    return gather(at.p[:, :-1], at.drafts), EDGE
 
 
-def of_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
-    """h_i of Sun et al. (2024): s_i / (s_i + 1 - w_i), and w_i at the last."""
+def accept_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
+    """Returns h_i of Sun et al. (2024): s_i / (s_i + 1 - w_i), and w_i at the last
+    slot."""
     w, last = _walk(at), int(at.live.sum())
     s = np.maximum(w[:, :-1, None] * at.p[:, 1:-1] - at.q[:, 1:], 0.0).sum(-1)
     below = s + 1 - w[:, :-1]
-    h = np.concatenate([over(s, below, 1.0), w[:, -1:]], axis=1)
+    h = np.concatenate([divide(s, below, 1.0), w[:, -1:]], axis=1)
     h[:, last - 1 : last] = w[:, last - 1 : last]
     # Where w is 1 and nothing is left, h is 0 / 0: rounding may make it anything, and
     # the slots after it are then sure to be kept.
@@ -63,7 +73,7 @@ def of_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _walk(at: Situation) -> np.ndarray:
-    """w_i = min(1, w_{i-1} p(x_i) / q(x_i)) [N, G], from w_0 = 1."""
+    """Returns w_i = min(1, w_{i-1} p(x_i) / q(x_i)) [N, G], from w_0 = 1."""
     ratio, w, walk = _ratio(at), 1.0, []
     for i in range(ratio.shape[1]):
         w = np.minimum(1.0, w * ratio[:, i])
@@ -72,11 +82,11 @@ def _walk(at: Situation) -> np.ndarray:
 
 
 def _ratio(at: Situation) -> np.ndarray:
-    return over(along(at.p[:, :-1], at.drafts), along(at.q, at.drafts))
+    return divide(gather(at.p[:, :-1], at.drafts), gather(at.q, at.drafts))
 
 
-def in_turn(limits: Callable) -> Callable:
-    """One more than the mean of the products of the slots 1 .. i, over i."""
+def tokens_in_turn(limits: Callable) -> Callable:
+    """Returns 1 + sum_i prod_{j <= i} limits_j: slots are accepted in turn."""
 
     def tokens(at: Situation) -> np.ndarray:
         return 1 + np.cumprod(limits(at)[0] * at.live, axis=1).sum(1)
@@ -84,8 +94,8 @@ def in_turn(limits: Callable) -> Callable:
     return tokens
 
 
-def by_block(at: Situation) -> np.ndarray:
-    """1 + sum_i w_i: the first i are kept with probability w_i, whatever follows."""
+def tokens_by_block(at: Situation) -> np.ndarray:
+    """Returns 1 + sum_i w_i: the first i slots are accepted with probability w_i."""
     return 1 + (_walk(at) * at.live).sum(1)
 
 
@@ -93,20 +103,23 @@ def by_block(at: Situation) -> np.ndarray:
 # rejected, which is what a uniform is compared with.
 
 
-def of_recursive(at: Situation) -> tuple[np.ndarray, float]:
-    """min(1, r(x) / q_i(x)) of each node among its siblings (Miao et al. 2024)."""
-    left, chance = Left(at), np.zeros(at.drafts.shape)
+def accept_recursive(at: Situation) -> tuple[np.ndarray, float]:
+    """Returns min(1, r(x) / q_i(x)) of each node among its siblings (Miao et al.
+    2024)."""
+    left, chance = Residuals(at), np.zeros(at.drafts.shape)
     for node in np.flatnonzero(at.live):
         x, q = left.proposal(node)
         row = at.parent[node]
-        chance[:, node] = np.minimum(1.0, along(left.r[:, row], x) / along(q, x))
+        chance[:, node] = np.minimum(1.0, gather(left.r[:, row], x) / gather(q, x))
         left.reject(node, np.ones(len(x)))
     return chance, EDGE
 
 
-def of_kseq(at: Situation) -> tuple[np.ndarray, float]:
-    """min(1, p(x) / (rho q(x))), rho by the number of live siblings (Sun et al. 2023):
-    the least for which p(x) - min(q, p / rho) (1 - (1 - b)^K) / b is not negative."""
+def accept_kseq(at: Situation) -> tuple[np.ndarray, float]:
+    """Returns min(1, p(x) / (rho q(x))), with rho for the number of live siblings.
+
+    rho is the least value for which p(x) - min(q, p / rho) (1 - (1 - b)^K) / b is not
+    negative (Sun et al. 2023)."""
     chance = np.zeros(at.drafts.shape)
     for node in np.flatnonzero(at.live):
         row, x = at.parent[node], at.drafts[:, node]
@@ -118,31 +131,33 @@ def of_kseq(at: Situation) -> tuple[np.ndarray, float]:
             b = np.minimum(q, p / rho[:, None]).sum(1)
             beyond = 1 - (1 - b) ** count <= rho * b
             low, high = np.where(beyond, low, rho), np.where(beyond, rho, high)
-        ratio = along(p, x) / np.where(along(q, x) > 0, high * along(q, x), 1.0)
+        ratio = gather(p, x) / np.where(gather(q, x) > 0, high * gather(q, x), 1.0)
         chance[:, node] = np.minimum(1.0, ratio)
     return chance, 10 * EDGE
 
 
-def of_traversal(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
-    """w of each node when what follows it was rejected (Weng et al. 2025)."""
-    left, chance = Left(at), np.zeros(at.drafts.shape)
+def accept_traversal(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
+    """Returns w of each node after all that follows it was rejected (Weng et al.
+    2025)."""
+    left, chance = Residuals(at), np.zeros(at.drafts.shape)
 
     def visit(row: int, w: np.ndarray) -> np.ndarray:
         for node in left.children(row):
             x, q = left.proposal(node)
-            below = np.minimum(1.0, w * along(left.r[:, row], x) / along(q, x))
+            below = np.minimum(1.0, w * gather(left.r[:, row], x) / gather(q, x))
             chance[:, node] = visit(node + 1, below)
             mass = left.reject(node, w)
-            w = over(mass, mass + 1 - w, 1.0)
+            w = divide(mass, mass + 1 - w, 1.0)
         return w
 
     visit(0, np.ones(len(at.drafts)))
     return chance, 10 * EDGE
 
 
-class Left:
-    """What rejections leave of the laws of a tree: r, q [N, G + 1, V] of each row, the
-    target's and that of the row's next child."""
+class Residuals:
+    """The laws of a tree after rejections: r, q [N, G + 1, V] of each row.
+
+    r is the target's law there, and q that of the row's next child."""
 
     def __init__(self, at: Situation):
         self.at, self.r, self.q = at, at.p.copy(), np.zeros_like(at.p)
@@ -150,23 +165,26 @@ class Left:
             self.q[:, at.parent[node]] = at.q[:, node]
 
     def children(self, row: int) -> np.ndarray:
+        """Returns the live nodes that follow a row."""
         return np.flatnonzero((self.at.parent == row) & self.at.live)
 
     def proposal(self, node: int) -> tuple[np.ndarray, np.ndarray]:
-        """The token of a node [N], and the law that it is judged by [N, V]."""
+        """Returns the token of a node [N], and the law that it is verified by [N,
+        V]."""
         x, q = self.at.drafts[:, node], self.q[:, self.at.parent[node]]
         if self.at.siblings in ("with", "own"):  # each by the law that it carries
             q = self.at.q[:, node]
         sure = x[:, None] == np.arange(q.shape[-1])
-        return x, np.where(along(q, x)[:, None] > 0, q, sure)
+        return x, np.where(gather(q, x)[:, None] > 0, q, sure)
 
     def reject(self, node: int, w: np.ndarray) -> np.ndarray:
-        """Takes w r - q for r, and of q what is not the node. Returns the mass [N]."""
+        """Replaces r by w r - q, and removes the node from q. Returns the remaining
+        mass [N]."""
         row, (x, q) = self.at.parent[node], self.proposal(node)
         rest = np.maximum(w[:, None] * self.r[:, row] - q, 0.0)
         mass = rest.sum(1)
         some = mass[:, None] > 0
-        self.r[:, row] = np.where(some, over(rest, mass[:, None]), self.r[:, row])
+        self.r[:, row] = np.where(some, divide(rest, mass[:, None]), self.r[:, row])
         if self.at.siblings not in ("with", "own"):
             np.put_along_axis(self.q[:, row], x[:, None], 0.0, axis=1)
             left = self.q[:, row].sum(1, keepdims=True)
@@ -174,8 +192,9 @@ class Left:
         return mass
 
 
-def by_children(limits: Callable) -> Callable:
-    """One more than the chances of all nodes to be reached and accepted."""
+def tokens_by_children(limits: Callable) -> Callable:
+    """Returns one more than the summed chances that each node is reached and
+    accepted."""
 
     def tokens(at: Situation) -> np.ndarray:
         chance, one = limits(at)[0], np.ones(len(at.drafts))
@@ -189,9 +208,9 @@ def by_children(limits: Callable) -> Callable:
     return tokens
 
 
-def by_traversal(at: Situation) -> np.ndarray:
-    """The mean length of the path that is kept, and one more."""
-    chance = of_traversal(at)[0]
+def tokens_by_traversal(at: Situation) -> np.ndarray:
+    """Returns one more than the mean length of the accepted path."""
+    chance = accept_traversal(at)[0]
     depth = np.zeros(len(at.parent) + 1)
     for node, row in enumerate(at.parent):
         depth[node + 1] = depth[row] + 1
@@ -208,26 +227,26 @@ def by_traversal(at: Situation) -> np.ndarray:
     return tokens
 
 
-def of_best(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
-    """h of each node that is followed, as of a draft drawn from q' (Thomas & Pal
+def accept_best(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
+    """Returns h of each node on the best path, for a draft drawn from q' (Thomas & Pal
     2026)."""
     chance, slack = np.zeros(at.drafts.shape), EDGE
-    for i, (chain, levels) in enumerate(followed(at)):
-        h, moved = of_block(chain)
+    for i, (chain, levels) in enumerate(best_paths(at)):
+        h, moved = accept_block(chain)
         for nodes, limit in zip(levels, h[0], strict=True):
             chance[i, nodes] = limit
         slack = max(slack, float(np.max(moved, initial=0.0)))
     return chance, slack
 
 
-def by_best(at: Situation) -> np.ndarray:
-    """Those of block verification of what is followed."""
-    return np.array([by_block(chain)[0] for chain, _ in followed(at)])
+def tokens_by_best(at: Situation) -> np.ndarray:
+    """Returns the tokens per call of block verification along the best path."""
+    return np.array([tokens_by_block(chain)[0] for chain, _ in best_paths(at)])
 
 
-def followed(at: Situation) -> list[tuple[Situation, list[np.ndarray]]]:
-    """Of each draft the best path as a draft of its own, and the nodes that agree with
-    it, level by level."""
+def best_paths(at: Situation) -> list[tuple[Situation, list[np.ndarray]]]:
+    """Returns the best path of each draft as a draft of its own, and the nodes that
+    agree with it, level by level."""
     return [_best(at, i) for i in range(len(at.drafts))]
 
 
@@ -238,7 +257,7 @@ def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
         if not nodes.size:
             break
         p, q = at.p[i, group[0]], at.q[i, nodes[0]]
-        order = np.lexsort((np.arange(len(q)), over(p, q, -1.0)))
+        order = np.lexsort((np.arange(len(q)), divide(p, q, -1.0)))
         high = np.cumsum(q[order])
         power = np.diff(high**nodes.size, prepend=0.0)
         laws.append(power[np.argsort(order)])
@@ -253,14 +272,15 @@ def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
     return Situation(at.p[i, rows][None], q, tokens, live, blank), levels
 
 
-def of_path(at: Situation) -> tuple[np.ndarray, float]:
-    """p(x) of each node after its own parent: `of_target` of a tree."""
-    return along(at.p[:, at.parent], at.drafts) * at.live, EDGE
+def accept_path(at: Situation) -> tuple[np.ndarray, float]:
+    """Returns p(x) of each node after its own parent: `accept_target` for a tree."""
+    return gather(at.p[:, at.parent], at.drafts) * at.live, EDGE
 
 
-def by_path(at: Situation) -> np.ndarray:
-    """One more than the chances that the target's own tokens follow each path."""
-    chance, reached = of_path(at)[0], [np.ones(len(at.drafts))]
+def tokens_by_path(at: Situation) -> np.ndarray:
+    """Returns one more than the chances that the target's own tokens follow each
+    path."""
+    chance, reached = accept_path(at)[0], [np.ones(len(at.drafts))]
     for node, row in enumerate(at.parent):
         earlier = [i for i in range(node) if at.parent[i] == row]
         same = np.zeros(len(at.drafts), bool)
@@ -274,8 +294,10 @@ def gumbel_cdf(g: np.ndarray) -> np.ndarray:
     return np.exp(-np.exp(-np.float64(g)))
 
 
-def of_trees(claim: Claim, limits: Callable, tokens: Callable, **more: str) -> Claim:
-    """A rule for trees, with `claim` of its chains. limits, tokens: of trees."""
+def tree_claim(claim: Claim, limits: Callable, tokens: Callable, **more: str) -> Claim:
+    """Returns the claim of a rule for trees, with `claim` for its chains.
+
+    limits, tokens: those of trees."""
 
     def of(chain: Callable, tree: Callable) -> Callable:
         return lambda at: (chain if at.parent is None else tree)(at)
@@ -284,20 +306,28 @@ def of_trees(claim: Claim, limits: Callable, tokens: Callable, **more: str) -> C
     return claim._replace(limits=both[0], tokens=both[1], **more)
 
 
-TOKEN = Claim(boxes, of_ratio, in_turn(of_ratio))
-BLOCK = Claim(boxes, of_block, by_block)
-MATCH = Claim(samples, of_target, in_turn(of_target), bounded=False)
-RECURSIVE = of_trees(TOKEN, of_recursive, by_children(of_recursive), chains="token")
+TOKEN = Claim(uniform_cells, accept_ratio, tokens_in_turn(accept_ratio))
+BLOCK = Claim(uniform_cells, accept_block, tokens_by_block)
+MATCH = Claim(sample_cells, accept_target, tokens_in_turn(accept_target), bounded=False)
+RECURSIVE = tree_claim(
+    TOKEN, accept_recursive, tokens_by_children(accept_recursive), chains="token"
+)
 CLAIMS = {
     "token": TOKEN,
     "block": BLOCK,
-    "rejection": Claim(boxes, of_rejection, in_turn(of_rejection)),
-    "match": of_trees(MATCH, of_path, by_path),
+    "rejection": Claim(
+        uniform_cells, accept_rejection, tokens_in_turn(accept_rejection)
+    ),
+    "match": tree_claim(MATCH, accept_path, tokens_by_path),
     "recursive": RECURSIVE,
     "recursive_replaced": RECURSIVE,
-    "kseq": of_trees(TOKEN, of_kseq, by_children(of_kseq), chains="token"),
-    "traversal": of_trees(BLOCK, of_traversal, by_traversal, chains="block"),
-    "greedy_block": of_trees(BLOCK, of_best, by_best, chains="block"),
-    "gumbel": MATCH._replace(cells=races, uniform=gumbel_cdf),
+    "kseq": tree_claim(
+        TOKEN, accept_kseq, tokens_by_children(accept_kseq), chains="token"
+    ),
+    "traversal": tree_claim(
+        BLOCK, accept_traversal, tokens_by_traversal, chains="block"
+    ),
+    "greedy_block": tree_claim(BLOCK, accept_best, tokens_by_best, chains="block"),
+    "gumbel": MATCH._replace(cells=gumbel_cells, uniform=gumbel_cdf),
 }
-UNKNOWN = Claim(boxes)
+UNKNOWN = Claim(uniform_cells)

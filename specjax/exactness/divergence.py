@@ -1,19 +1,18 @@
-"""Whether greedy texts differ by rounding alone, and how often.
+"""A test of whether greedy texts differ by rounding alone, and how often.
 
-A call of gamma + 1 tokens and a call of one round differently, so that a greedy text
-may part from the baseline's where two logits are nearly tied. Three levels, at T = 0:
-matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first is
-real (`drafters.nothing`): equal texts, and logits bitwise equal at every row index of a
-call, required on a CPU; natural shapes, beside calls of one token: the emitted token
-lacks at most 2 eps to the baseline's largest logit, `eps = max |z_AR - z_spec|` up to
-there; one full forward: every emitted token is within 2 eps of the largest logit.
+A call of gamma + 1 tokens and a call of one token round differently, so that a greedy
+text may differ from the baseline's where two logits are nearly tied. There are three
+comparisons, at T = 0. Matched shapes: against autoregression in calls of gamma + 1
+tokens of which the first is real (`drafters.nothing`); texts must be equal, and on a
+CPU logits must be bitwise equal at every row index of a call. Natural shapes: against
+calls of one token; the logit of the emitted token is at most 2 eps below the baseline's
+largest, where `eps = max |z_AR - z_spec|` up to there. One full forward: every emitted
+token is within 2 eps of the largest logit.
 
-Logits are evaluated again from the texts, in calls as decoding makes them, so that a
-cache read wrongly by a run explains nothing. At T > 0 a token's law, not truncated,
-moves by a total variation of at most (e^(2 eps / T) - 1) / 2.
-Axes: E evaluations, N texts, B rows of a batch, T generated tokens, L buffer, V
-vocabulary.
-"""
+Logits are evaluated again from the texts, in calls like those of decoding, so that a
+cache which a run read wrongly explains nothing. At T > 0 a token's law, if not
+truncated, moves by a total variation of at most (e^(2 eps / T) - 1) / 2. Axes: E
+evaluations, N texts, B rows of a batch, T generated tokens, L buffer, V vocabulary."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,8 +37,10 @@ from specjax.types import Kernels, Model, Params, Prompt, Request
 
 
 class Text(NamedTuple):
-    """tokens [B, L] with the prompt; ids [B, T] generated, -1 after the end; logits
-    [E, B, T, V] that chose them, of each of E evaluations."""
+    """Texts and their logits.
+
+    tokens [B, L] with the prompt; ids [B, T] generated, -1 after the end; logits [E, B,
+    T, V] that chose them, in each of E evaluations."""
 
     tokens: Array
     ids: np.ndarray
@@ -47,12 +48,13 @@ class Text(NamedTuple):
 
 
 class Places(NamedTuple):
-    """A baseline's and a speculative text, place by place, [N, T]. live: either is
-    written here, and they are equal before. differ: they part here. margin: m = z1 - z2
-    of the baseline. gap: z1 less the logit of the token that speculation emitted. eps:
-    max `|z_AR - z_spec|` over V and evaluations. shift: how much of m the speculative
-    logits take away. tv: of the two laws at T = 1. lost: a text's token is not the
-    argmax of its own logits."""
+    """A baseline and a speculative text, place by place, [N, T].
+
+    live: one of them has a token here, and they are equal before. differ: they first
+    differ here. margin: m = z1 - z2 of the baseline. gap: z1 minus the logit of the
+    token that speculation emitted. eps: max `|z_AR - z_spec|` over V and evaluations.
+    shift: how much of m the speculative logits take away. tv: total variation of the
+    two laws at T = 1. lost: a text's token is not the argmax of its own logits."""
 
     live: np.ndarray
     differ: np.ndarray
@@ -65,11 +67,13 @@ class Places(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What N texts are beside a baseline's: identical + explained + unexplained = N.
-    places, lost: how many are live, and of them lost (see `Places`). equal: the share
-    of places whose logits are bitwise equal. tv_bound: of one token's law, by eps_max
-    at T = 1. Rates a place: bound, P(m <= 2 eps_max); expected, P(shift >= m) if the
-    two were independent; observed, of divergences."""
+    """The comparison of N texts with a baseline: identical + explained + unexplained =
+    N.
+
+    places, lost: the numbers of live and of lost places (see `Places`). equal: the
+    share of places whose logits are bitwise equal. tv_bound: the bound on one token's
+    law from eps_max at T = 1. Rates per place: bound, P(m <= 2 eps_max); expected,
+    P(shift >= m) if the two were independent; observed, of differences."""
 
     texts: int
     identical: int
@@ -88,8 +92,10 @@ class Comparison(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """Speculative texts in one full forward: tokens, how many of them are further than
-    2 eps below the largest logit, and the largest eps."""
+    """Speculative texts in one full forward.
+
+    tokens: their number. below: how many are more than 2 eps below the largest logit.
+    eps_max: the largest eps."""
 
     tokens: int
     below: int
@@ -97,7 +103,8 @@ class Oracle(NamedTuple):
 
 
 def compare(base: Text, text: Text) -> Places:
-    """`text` is speculative; of `base`, the first evaluation counts."""
+    """Returns the comparison of speculative `text` with the first evaluation of
+    `base`."""
     same = base.ids == text.ids
     before = np.cumprod(np.pad(same, ((0, 0), (1, 0)), constant_values=True), axis=1)
     live = before[:, :-1].astype(bool) & ((base.ids >= 0) | (text.ids >= 0))
@@ -109,7 +116,7 @@ def compare(base: Text, text: Text) -> Places:
 
 @jax.jit
 def _measured(base: Array, logits: Array, ids: Array, emitted: Array):
-    """Places.margin to Places.lost."""
+    """Returns the fields of Places from margin to lost."""
     (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
     at_best = _at(logits[0], best[0]) - _at(logits[0], best[1])
     gap = jnp.where(emitted < 0, jnp.inf, first - _at(base, emitted))
@@ -127,12 +134,12 @@ def _at(logits: Array, ids: Array) -> Array:
 
 
 def join(batches: Sequence[Places]) -> Places:
-    """[B, T] each -> [N, T]."""
+    """Returns batches [B, T] as one [N, T]."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
 def summarize(places: Places) -> Comparison:
-    """Whether each divergence is explained by the eps up to there, and rates."""
+    """Returns rates, and how many differences the eps up to there explains."""
     live, differ = places.live, places.differ
     eps = np.maximum.accumulate(np.where(live, places.eps, 0.0), axis=1)
     explained = int(np.sum(differ & (places.gap <= 2 * eps)))
@@ -140,25 +147,25 @@ def summarize(places: Places) -> Comparison:
     most, count = float(places.eps[live].max()), int(live.sum())
     beaten = shift.size - np.searchsorted(shift, margin)  # shifts of m or more
     return Comparison(
-        len(live),
-        len(live) - int(differ.sum()),
-        explained,
-        int(differ.sum()) - explained,
-        count,
-        int(places.lost[live].sum()),
-        float(np.mean(places.eps[live] == 0)),
-        most,
-        float(places.eps[live].mean()),
-        float(places.tv[live].max()),
-        float(min(np.expm1(2 * most) / 2, 1.0)),
-        float(np.mean(margin <= 2 * most)),
-        float(np.mean(beaten / shift.size)),
-        float(differ.sum() / count),
+        texts=len(live),
+        identical=len(live) - int(differ.sum()),
+        explained=explained,
+        unexplained=int(differ.sum()) - explained,
+        places=count,
+        lost=int(places.lost[live].sum()),
+        equal=float(np.mean(places.eps[live] == 0)),
+        eps_max=most,
+        eps_mean=float(places.eps[live].mean()),
+        tv_max=float(places.tv[live].max()),
+        tv_bound=float(min(np.expm1(2 * most) / 2, 1.0)),
+        bound=float(np.mean(margin <= 2 * most)),
+        expected=float(np.mean(beaten / shift.size)),
+        observed=float(differ.sum() / count),
     )
 
 
 def oracle(places: Places) -> Oracle:
-    """places: beside the full forward; eps is that of a whole text."""
+    """Returns the summary of the full forward, with the eps of each whole text."""
     eps = np.where(places.live, places.eps, 0.0).max(1, keepdims=True)
     below = places.live & ~(places.gap <= 2 * eps)
     return Oracle(int(places.live.sum()), int(below.sum()), float(eps.max()))
@@ -168,10 +175,12 @@ QUANTILES = {"min": 0.0, "1%": 0.01, "10%": 0.1, "50%": 0.5, "90%": 0.9}
 
 
 class DivergenceSetting(NamedTuple):
-    """texts: prompts continued, each once. tokens: at most so many a text. batch: rows
-    decoded together. rule, policy: by their names in `specjax.verifiers` and
-    `specjax.policies`. kernels: what reads logits, for whoever chooses them
-    (`specjax.fused`)."""
+    """The settings of the comparison.
+
+    gammas: drafted tokens per call, one comparison each. texts: prompts continued, each
+    once. tokens: new tokens of a text, at most. batch: rows decoded together. rule,
+    policy: by their names in `specjax.verifiers` and `specjax.policies`. kernels: the
+    programs that read logits, for the function that chooses them (`specjax.fused`)."""
 
     gammas: tuple[int, ...]
     texts: int = 16
@@ -182,8 +191,8 @@ class DivergenceSetting(NamedTuple):
     policy: str = "none"
 
 
-class Found(NamedTuple):
-    """The three levels for one gamma."""
+class GammaReport(NamedTuple):
+    """The three comparisons for one gamma."""
 
     gamma: int
     matched: Comparison
@@ -192,21 +201,23 @@ class Found(NamedTuple):
 
 
 class Report(NamedTuple):
-    """margins: of every token of the one-row texts, [M]. found: of every gamma."""
+    """The results. margins: of every token of the one-row texts, [M]. found: by
+    gamma."""
 
     margins: np.ndarray
-    found: list[Found]
+    found: list[GammaReport]
 
 
-def look(
+def examine(
     pair: tuple[Side, Side],
     prompts: Prompts,
     setting: DivergenceSetting,
     kernels: Kernels | None = None,
 ) -> Report:
-    """Decodes at T = 0 with (target, draft) and without, and explains what differs.
-    kernels: what verifies and draws; None is the setting's rule by the reference.
-    Raises ValueError as `check`."""
+    """Decodes at T = 0 with and without a draft, and explains the differences.
+
+    pair: target and draft. kernels: the programs that verify and draw; None is the
+    setting's rule by the reference. Raises ValueError as `check`."""
     check(pair, prompts, setting)
     target, draft = pair
     kernels = kernels or reference(verifiers.find(setting.rule))
@@ -214,31 +225,41 @@ def look(
     slots = width(prompts) + setting.tokens + max(setting.gammas) + 1
     sizes, params = (slots, setting.tokens), Params(target.params, draft.params)
     read = build_read(target.model, sizes, rows=1)
-    # Without a draft always by the reference, so that a kernel that errs shows.
-    baseline = build_text(Decoder(target.model), sizes, read, in_order(setting.tokens))
-    whole = jax.jit(partial(in_one_call, target.model, sizes))
+    # The baseline always runs on the reference, so that a wrong kernel shows.
+    baseline = build_text(
+        Decoder(target.model), sizes, read, starts_in_order(setting.tokens)
+    )
+    whole = jax.jit(partial(one_call_logits, target.model, sizes))
     drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
-    rules = kernels.verifier, policies.find(setting.policy)
-    decoders = [Decoder(target.model, drafter, *rules) for drafter in drafters]
+    policy = policies.find(setting.policy)
+    decoders = [
+        Decoder(target.model, drafter, kernels.verifier, policy) for drafter in drafters
+    ]
     checkers = [build_checker(decoder, sizes, whole) for decoder in decoders]
-    margins, seen = [], [[] for _ in checkers]
+    margins, places = [], [[] for _ in checkers]
     for prompt, request in progress.track(requests(prompts, setting), "batches"):
         alone = baseline(params, prompt, request)
         margins.append(compare(alone, alone).margin[alone.ids >= 0])
-        for checker, into in zip(checkers, seen, strict=True):
+        for checker, into in zip(checkers, places, strict=True):
             into.append(checker(params, prompt, request, alone))
     found = []
-    for gamma, batches in zip(setting.gammas, seen, strict=True):
+    for gamma, batches in zip(setting.gammas, places, strict=True):
         matched, natural, forward = map(join, zip(*batches, strict=True))
-        both = summarize(matched), summarize(natural)
-        found.append(Found(gamma, *both, oracle(forward)))
+        found.append(
+            GammaReport(
+                gamma=gamma,
+                matched=summarize(matched),
+                natural=summarize(natural),
+                oracle=oracle(forward),
+            )
+        )
     return Report(np.concatenate(margins), found)
 
 
 def check(
     pair: tuple[Side, Side], prompts: Prompts, setting: DivergenceSetting
 ) -> None:
-    """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
+    """Raises ValueError for a pair that cannot decode, or sizes without a meaning."""
     sides.check(*pair, with_alpha=False)
     verifiers.find(setting.rule)
     policies.find(setting.policy)
@@ -254,26 +275,33 @@ def check(
 def requests(
     prompts: Prompts, setting: DivergenceSetting
 ) -> Sequence[tuple[Prompt, Request]]:
-    """The first prompts in batches of one shape; at T = 0 each has one text."""
+    """Returns the first prompts in batches of one shape; at T = 0 each has one text."""
     count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
     key, sampling = root_key(0), make_sampling(batch, 0.0)
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
-    limits = setting.tokens, sampling, prompts.ends
-    each = ((prompt, make_request(key, prompt, *limits)) for prompt in chosen)
-    return [*map(mesh.rows, each)]
+    return [
+        mesh.rows(
+            (prompt, make_request(key, prompt, setting.tokens, sampling, prompts.ends))
+        )
+        for prompt in chosen
+    ]
 
 
 def build_checker(
     decoder: Decoder, sizes: tuple[int, int], whole: Callable
 ) -> Callable:
-    """(params, prompt, request, one-row Text) -> Places beside the matched baseline,
-    the one-row baseline and the full forward, of one batch. sizes: L and T. whole:
-    `in_one_call`, of the same sizes."""
+    """Returns the function that compares one batch with all three baselines.
+
+    It takes (params, prompt, request, one-row Text) and returns `Places` against the
+    matched baseline, the one-row baseline and the full forward. sizes: L and T. whole:
+    `one_call_logits`, of the same sizes."""
     target, gamma = decoder.target, decoder.drafter.gamma
     read = build_read(target, sizes, gamma + 1)
-    speculate = build_text(decoder, sizes, read, at_every_row(sizes[1], gamma + 1))
+    speculate = build_text(
+        decoder, sizes, read, starts_at_every_row(sizes[1], gamma + 1)
+    )
     same = Decoder(target, nothing.build(gamma))
-    matched = build_text(same, sizes, read, in_order(sizes[1]))
+    matched = build_text(same, sizes, read, starts_in_order(sizes[1]))
 
     def checker(params: Params, prompt: Prompt, request: Request, alone: Text):
         text = speculate(params, prompt, request)
@@ -288,24 +316,29 @@ def build_checker(
 # A text, and its logits evaluated again.
 
 
-def in_order(tokens: int) -> list[list[int]]:
-    """One evaluation with a call at every place, as it is decoded without a draft: only
-    the first row counts, the others are written over."""
+def starts_in_order(tokens: int) -> list[list[int]]:
+    """Returns the starts of one evaluation with a call at every place.
+
+    It is decoding without a draft: only the first row counts, the others are
+    overwritten."""
     return [list(range(tokens))]
 
 
-def at_every_row(tokens: int, rows: int) -> list[list[int]]:
-    """Evaluations in calls of `rows` places, shifted by one place from each to the
-    next, so that every place has every row index in one of them; but the first places,
-    which nothing can begin before."""
+def starts_at_every_row(tokens: int, rows: int) -> list[list[int]]:
+    """Returns the starts of evaluations in calls of `rows` places.
+
+    Each evaluation is shifted by one place, so that every place has every row index in
+    one of them, except the first places, before which no call can start."""
     return [[0, *range(shift, tokens, rows)] for shift in range(rows)]
 
 
 def build_text(
     decoder: Decoder, sizes: tuple[int, int], read: Callable, begins: list[list[int]]
 ) -> Callable[[Params, Prompt, Request], Text]:
-    """Decodes a batch and evaluates it again, once for each list of places at which
-    calls begin. read: of `build_read`, with the rows of the decoder's own calls."""
+    """Returns a function that decodes a batch and evaluates it again.
+
+    There is one evaluation for each list of places at which calls begin. read: of
+    `build_read`, with the rows of the decoder's own calls."""
     decode = generate.build(decoder, sizes[0])
 
     def text(params: Params, prompt: Prompt, request: Request) -> Text:
@@ -320,10 +353,12 @@ def build_text(
 
 
 def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
-    """(params, prompt, whole [B, L], begins) -> logits [B, T, V] of the generated
-    places of `whole`, evaluated after a prefill in calls of `rows` tokens. begins:
-    places at which the calls begin, in their order; at most T + 1. What a later call
-    writes replaces what an earlier one wrote."""
+    """Returns a function that evaluates given tokens in calls of `rows` tokens.
+
+    It takes (params, prompt, whole [B, L], begins), and returns logits [B, T, V] of the
+    generated places of `whole` after a prefill. begins: the places at which calls
+    begin, in their order; at most T + 1. A later call overwrites what an earlier one
+    wrote."""
     slots, tokens = sizes
 
     @jax.jit
@@ -341,8 +376,8 @@ def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
             put = jax.lax.dynamic_update_slice_in_dim
             return cache, put(logits, z, begins[i], axis=1)
 
-        begun = state.target_cache, jnp.zeros(shape)
-        return jax.lax.fori_loop(0, count, call, begun)[1][:, :tokens]
+        initial = state.target_cache, jnp.zeros(shape)
+        return jax.lax.fori_loop(0, count, call, initial)[1][:, :tokens]
 
     def read(params, prompt: Prompt, whole: Array, begins: Sequence[int]) -> Array:
         padded_begins = np.zeros(tokens + 1, np.int32)
@@ -352,10 +387,11 @@ def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
     return read
 
 
-def in_one_call(
+def one_call_logits(
     model: Model, sizes: tuple[int, int], params, prompt: Prompt, whole: Array
 ) -> Array:
-    """Logits [B, T, V] of the generated places, by one call for all of `whole`."""
+    """Returns logits [B, T, V] of the generated places, by one call for all of
+    `whole`."""
     cache = model.init(params, prompt, sizes[0])
     features, _ = model.apply(params, whole, jnp.zeros_like(prompt.length), cache)
     place = prompt.length[:, None] - 1 + jnp.arange(sizes[1])
@@ -363,9 +399,10 @@ def in_one_call(
     return model.readout(params, chosen)
 
 
-def failures(found: Found, strict: bool) -> list[str]:
-    """What breaks a promise, in words. strict: rows of a call do not depend on their
-    index, as on a CPU."""
+def failures(found: GammaReport, strict: bool) -> list[str]:
+    """Returns the broken promises, in words.
+
+    strict: the rows of a call must not depend on their index, as on a CPU."""
     matched, natural, gamma = found.matched, found.natural, found.gamma
     wrong = []
     for name, counts in (("matched", matched), ("natural", natural)):

@@ -1,13 +1,12 @@
-"""Which noise a step draws: no key serves two draws, in one step or in the next.
+"""The keys that a step draws noise from: none serves two draws, in one step or in the
+next.
 
-A step runs with every key recorded that noise is drawn from. Its batch has two requests
-at each length at which the next step may begin, so that the draws of two rows and of
-two steps in a row lie side by side. What is judged is the keys themselves, however they
-were named: of independent draws no two may agree. Draws that a rule couples, which are
-named by position (`keys.gumbel`), must be those of the same positions, of draft and
-rule.
-Axes: B rows, N draws, W words of a key, G = gamma.
-"""
+A step runs with a record of every key that noise is drawn from. Its batch has two
+requests at each length at which the next step may begin, so that the draws of two rows
+and of two successive steps lie side by side. The keys themselves are compared, however
+they were made: no two independent draws may have the same key. Draws that a rule
+couples, which are named by position (`keys.gumbel`), must be those of the same
+positions, in draft and rule. Axes: B rows, N draws, W words of a key, G = gamma."""
 
 import contextlib
 import functools
@@ -45,9 +44,8 @@ class Draw(NamedTuple):
     """The keys that one call drew from.
 
     who: DRAFT, RULE or OTHER. key: [..., W] uint32, data of a key for each draw.
-    request [B, W], position [B]: what names the keys of coupled draws, [B, W]; None of
-    independent ones.
-    """
+    request [B, W], position [B]: the names of the keys of coupled draws, [B, W]; None
+    for independent ones."""
 
     who: str
     key: np.ndarray
@@ -56,7 +54,7 @@ class Draw(NamedTuple):
 
 
 class Recorder:
-    """Collects the keys of programs, whenever they run, that `recording` traced.
+    """A record of the keys that programs use, if they were traced within `recording`.
 
     Attributes:
       draws: keys that noise was drawn from.
@@ -74,7 +72,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Records what is traced within it, and not what was compiled before."""
+        """Records programs that are traced within, not those compiled before."""
         wrappers = {(keys, name): self._making for name in MAKERS}
         wrappers |= {(keys, name): self._drawing for name in DRAWERS}
         wrappers |= {(jax.random, name): self._drawing for name in SAMPLERS}
@@ -86,7 +84,7 @@ class Recorder:
             yield
 
     def watched(self, decoder: Decoder) -> Decoder:
-        """Returns the same decoder, of whose draws it is known who asks for them."""
+        """Returns the same decoder, whose draws are recorded with their owner."""
         drafter, verifier = decoder.drafter, decoder.verifier
 
         def draft(*arguments: Any) -> tuple:
@@ -153,18 +151,23 @@ def words(data: np.ndarray) -> list[bytes]:
     return [key.tobytes() for key in np.asarray(data).reshape(-1, data.shape[-1])]
 
 
-def side_by_side(gamma: int, vocab: int, requests: int = 2) -> tuple[Prompt, Array]:
-    """Returns prompts and request keys [B] of so many requests at each length from
-    SHORTEST to that at which a step that keeps gamma tokens ends."""
+def make_requests(gamma: int, vocab: int, requests: int = 2) -> tuple[Prompt, Array]:
+    """Returns prompts and request keys [B], `requests` of them at each length.
+
+    The lengths go from SHORTEST to that at which a step that accepts gamma tokens ends.
+    """
     lengths = range(SHORTEST, SHORTEST + gamma + 2)
     texts = [[i % vocab for i in range(length)] for length in lengths]
     keys_of = keys.split(keys.root_key(0), requests)
     return make_prompt(texts * requests), jnp.repeat(keys_of, len(texts))
 
 
-def of_step(decoder: Decoder, params: Params, prompt: Prompt, key: Array) -> Recorder:
-    """Returns what a step at temperature 1 asks for that begins after each of the
-    prompts, of request keys [B]."""
+def record_step(
+    decoder: Decoder, params: Params, prompt: Prompt, key: Array
+) -> Recorder:
+    """Returns the record of a step at temperature 1 after each of the prompts.
+
+    key: request keys [B]."""
     recorder, gamma = Recorder(), decoder.drafter.gamma
     slots = prompt.tokens.shape[1] + 2 * gamma + 2
     sampling = make_sampling(key.size, 1.0)
@@ -183,12 +186,12 @@ def of_step(decoder: Decoder, params: Params, prompt: Prompt, key: Array) -> Rec
 
 
 def problems(recorder: Recorder) -> list[str]:
-    """Returns what is wrong with steps side by side, or one after the other of a single
-    text: [] where nothing is."""
+    """Returns the problems of steps side by side, or in succession; [] if there are
+    none."""
     found, draws = [], recorder.draws
     for who in (DRAFT, RULE) if recorder.drawn else (RULE,):
         if not any(draw.who == who for draw in draws):
-            found.append(f"no draw of {who} was seen")
+            found.append(f"no draw of {who} was recorded")
     if any(draw.who == OTHER for draw in draws):
         found.append(f"{OTHER} draws")
     users: dict[bytes, list[str]] = {}
@@ -205,17 +208,19 @@ def problems(recorder: Recorder) -> list[str]:
     if not recorder.parents.isdisjoint(drawn):
         found.append("other keys are made of one that is drawn from")
     coupled = [draw for draw in draws if draw.position is not None]
-    return found + wrong_places(coupled, users.keys())
+    return found + coupling_problems(coupled, users.keys())
 
 
-def wrong_places(coupled: list[Draw], independent: set[bytes]) -> list[str]:
-    """Returns what is wrong with coupled draws: their keys must be named by request and
-    position alone, be drawn from once by a row's draft and once by its rule, and the
-    draft's positions, fewer where a policy stops it, be the rule's but the last."""
+def coupling_problems(coupled: list[Draw], independent: set[bytes]) -> list[str]:
+    """Returns the problems of coupled draws.
+
+    Their keys must be named by request and position alone, and be drawn from once by a
+    row's draft and once by its rule. The draft's positions must be the rule's without
+    the last, or fewer where a policy stops the draft."""
     keys_of: dict[tuple, set[bytes]] = {}
-    asked: dict[str, list[list[int]]] = {}
+    positions: dict[str, list[list[int]]] = {}
     for draw in coupled:
-        rows = asked.setdefault(draw.who, [[] for _ in draw.position])
+        rows = positions.setdefault(draw.who, [[] for _ in draw.position])
         for row, position in enumerate(draw.position.tolist()):
             rows[row].append(position)
             name = draw.request[row].tobytes(), position
@@ -225,10 +230,10 @@ def wrong_places(coupled: list[Draw], independent: set[bytes]) -> list[str]:
         found.append("coupled draws are not named by their request and position")
     if not independent.isdisjoint(every):
         found.append("a coupled draw shares its key with an independent one")
-    if any(len(set(row)) != len(row) for rows in asked.values() for row in rows):
+    if any(len(set(row)) != len(row) for rows in positions.values() for row in rows):
         found.append("a row draws twice for one position")
-    if asked.keys() == {DRAFT, RULE}:
-        pairs = zip(asked[DRAFT], asked[RULE], strict=True)
+    if positions.keys() == {DRAFT, RULE}:
+        pairs = zip(positions[DRAFT], positions[RULE], strict=True)
         if any(not {*draft} <= {*sorted(rule)[:-1]} for draft, rule in pairs):
             found.append("the draft is coupled to other positions than the rule")
     return found
@@ -237,7 +242,7 @@ def wrong_places(coupled: list[Draw], independent: set[bytes]) -> list[str]:
 # What `specjax certify` puts to it.
 
 
-def blank(vocab: int = 3) -> Model:
+def constant_model(vocab: int = 3) -> Model:
     """Returns a model whose parameters are its logits [V], the same after any text."""
 
     def apply(params, tokens, start, cache, branches=None) -> tuple:
@@ -255,9 +260,11 @@ def blank(vocab: int = 3) -> Model:
 
 
 def decoders(verifier: Verifier) -> Iterator[Decoder]:
-    """Yields decoders of blank models: chains, one whose policy stops within a draft,
-    and the trees that the rule verifies."""
-    model, draw = blank(), for_rule(verifier)
+    """Yields decoders of constant models.
+
+    They are chains, one whose policy stops within a draft, and the trees that the rule
+    verifies."""
+    model, draw = constant_model(), for_rule(verifier)
     for gamma, policy in ((1, None), (5, policies.renewal())):
         chain = autoregressive.build(model, gamma, draw)
         yield Decoder(model, chain, verifier, policy)
@@ -271,20 +278,20 @@ def decoders(verifier: Verifier) -> Iterator[Decoder]:
         yield Decoder(model, forked.build(model, 6, 2), verifier)
 
 
-def of_rule(verifier: Verifier) -> tuple[int, list[str]]:
-    """Returns how many steps of a rule were recorded, and what is wrong with them."""
+def check_rule(verifier: Verifier) -> tuple[int, list[str]]:
+    """Returns how many steps of a rule were recorded, and their problems."""
     logits, found, count = jnp.log(jnp.array([0.5, 0.3, 0.2])), [], 0
     for decoder in decoders(verifier):
         gamma, vocab = decoder.drafter.gamma, decoder.target.vocab
-        asked = side_by_side(gamma, vocab)
-        found += problems(of_step(decoder, Params(logits, logits), *asked))
+        requests = make_requests(gamma, vocab)
+        found += problems(record_step(decoder, Params(logits, logits), *requests))
         count += 1
     return count, found
 
 
-def shapes(most: int) -> Iterator[tuple[int, ...]]:
-    """Yields the parents of every tree of up to `most` nodes, in levels, but for the
-    order of siblings (Beyer & Hedetniemi 1980, their sequences of depths)."""
+def tree_shapes(most: int) -> Iterator[tuple[int, ...]]:
+    """Yields the parents of every tree of up to `most` nodes, in levels, without regard
+    to the order of siblings (Beyer & Hedetniemi 1980, their sequences of depths)."""
     for size in range(1, most + 1):
         depth = list(range(size + 1))
         while True:
@@ -304,10 +311,13 @@ def shapes(most: int) -> Iterator[tuple[int, ...]]:
                 depth[node] = depth[node - end + above]
 
 
-def of_shapes(most: int) -> tuple[int, int]:
-    """Returns how many trees of up to `most` nodes there are (`shapes`), and in how
-    many of them two draws have one slot, by arithmetic, however siblings are drawn."""
-    shared, every = 0, list(shapes(most))
+def check_shapes(most: int) -> tuple[int, int]:
+    """Returns the number of trees of up to `most` nodes, and of those with a shared
+    slot.
+
+    In such a tree (`tree_shapes`) two draws have one slot, by arithmetic, for some way
+    of drawing siblings."""
+    shared, every = 0, list(tree_shapes(most))
     for parent in every:
         levels = tree.build_levels(parent)
         for siblings in (tree.WITH, tree.WITHOUT):

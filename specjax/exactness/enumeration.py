@@ -1,11 +1,10 @@
-"""One step of a verifier from one prefix, enumerated by its own compiled code.
+"""The enumeration of one step of a verifier from one prefix, with its compiled code.
 
 Every draft of G tokens is verified with noise from every cell on which the verdict is
-constant. A verdict weighs the chance of its draft times the volume of its cell, and
-spreads its extra token by the residual that it returns.
-Axes: B rows, G = gamma, V vocabulary, N = V^G drafts, K cells with P = 4 points each
-(B = N K P), C contexts: what may have been drafted before a slot.
-"""
+constant. The weight of a verdict is the chance of its draft times the volume of its
+cell, and its extra token is spread by the residual that it returns. Axes: B rows, G =
+gamma, V vocabulary, N = V^G drafts, K cells with P = 4 points each (B = N K P), C
+contexts: the tokens that may have been drafted before a slot."""
 
 import functools
 import itertools
@@ -20,15 +19,15 @@ from jax import Array
 
 from specjax import probs, step
 from specjax.drafters.rollout import Proposal, rollout
-from specjax.exactness.cells import Cells, Situation, along
-from specjax.exactness.checks import failed, normalized
+from specjax.exactness.cells import Cells, Situation, gather
+from specjax.exactness.checks import failed_checks, normalize
 from specjax.exactness.claims import Claim
 from specjax.exactness.fixtures import Fixture, laws, references
 from specjax.types import Draft, Law, Policy, Request, State, Verdict, Verifier
 
 
 class Case(NamedTuple):
-    """What stays the same from prefix to prefix; p, q, drawn: prefix -> law [V]."""
+    """The parts that are the same at every prefix; p, q, drawn: prefix -> law [V]."""
 
     verifier: Verifier
     claim: Claim
@@ -41,8 +40,10 @@ class Case(NamedTuple):
 
 
 class Step(NamedTuple):
-    """law: (tokens emitted, memory after) -> chance; the rest as in
-    `certify.Certificate`, closed None where nothing is claimed."""
+    """The result of a step.
+
+    law: (tokens emitted, memory after) -> chance; the rest as in `certify.Certificate`,
+    closed None where there is no claim."""
 
     law: dict
     tokens: float
@@ -51,9 +52,10 @@ class Step(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """What may be drafted, the same from every prefix. contexts: C tuples of ids.
-    nodes: [N, G + 1], each row's place among them. drafts: [N, G]. parent: [G], of each
-    drafted token the row that it follows."""
+    """The grid of possible drafts, the same from every prefix.
+
+    contexts: C tuples of ids. nodes: [N, G + 1], each row's place among them. drafts:
+    [N, G]. parent: [G], of each drafted token the row that it follows."""
 
     contexts: list
     nodes: np.ndarray
@@ -61,7 +63,7 @@ class Grid(NamedTuple):
     parent: np.ndarray
 
 
-def case_of(
+def make_case(
     verifier: Verifier, claim: Claim, fixture: Fixture, gamma: int, dtype: str
 ) -> Case:
     p, q = references(fixture)
@@ -69,8 +71,8 @@ def case_of(
 
 
 @functools.cache
-def grid_of(vocab: int, gamma: int, tree: tuple[int, ...] | None = None) -> Grid:
-    """tree: of each node its parent, None for a chain."""
+def make_grid(vocab: int, gamma: int, tree: tuple[int, ...] | None = None) -> Grid:
+    """Returns the grid. tree: the parent of each node; None for a chain."""
     above = np.arange(gamma) if tree is None else np.array(tree) + 1
     drafts = list(itertools.product(range(vocab), repeat=gamma))
 
@@ -89,13 +91,15 @@ def grid_of(vocab: int, gamma: int, tree: tuple[int, ...] | None = None) -> Grid
 
 
 def grid(case: Case) -> Grid:
-    return grid_of(case.fixture.vocab, case.gamma, case.fixture.parent)
+    return make_grid(case.fixture.vocab, case.gamma, case.fixture.parent)
 
 
-def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
-    """Of each draft [N], where node i is drawn from drawn[:, i]. Siblings "without"
-    replacement: from what is left of it; where nothing is, as "certain": the first id
-    that is not taken. Beyond `live` lies anything: each id equally often."""
+def draft_chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
+    """Returns the chance of each draft [N], where node i is drawn from drawn[:, i].
+
+    Siblings "without" replacement are drawn from the rest of the law; where nothing is
+    left, as for "certain", the first id that is not taken is drawn. Slots beyond `live`
+    may hold anything: each id has the same chance."""
     chance = np.ones(len(at.drafts))
     for i, row in enumerate(at.parent):
         if not live[i]:
@@ -110,15 +114,16 @@ def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
             free = np.ones_like(law)
             np.put_along_axis(free, at.drafts[:, taken], 0.0, axis=1)
             sure = np.arange(fixture.vocab) == free.argmax(1)[:, None]
-            law = np.where(law.sum(1, keepdims=True) > 0, normalized(law), sure)
-        chance *= along(law, at.drafts[:, i])
+            law = np.where(law.sum(1, keepdims=True) > 0, normalize(law), sure)
+        chance *= gather(law, at.drafts[:, i])
     return chance
 
 
 def run(case: Case, prefix: tuple, memory: tuple) -> Step:
-    """One step from `prefix`; `memory` is the policy's (budget, carry), () without."""
+    """Returns one step from `prefix`; `memory` is the policy's (budget, carry), or
+    ()."""
     if not callable(case.fixture.parent):
-        return of_shape(case, prefix, memory)
+        return run_shape(case, prefix, memory)
     trees = defaultdict(dict)
     drawn = case.fixture.parent(lambda context: case.drawn(prefix + context))
     for (parents, tokens), chance in drawn.items():
@@ -126,12 +131,12 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     parts = []
     for parents, known in trees.items():  # each is one shape for all of its drafts
         alike = case._replace(fixture=case.fixture._replace(parent=parents))
-        parts.append(of_shape(alike, prefix, memory, known))
-    return together(parts)
+        parts.append(run_shape(alike, prefix, memory, known))
+    return merge(parts)
 
 
-def together(parts: Sequence[Step]) -> Step:
-    """A step of several parts, each of some of its drafts."""
+def merge(parts: Sequence[Step]) -> Step:
+    """Returns a step of several parts, each of some of its drafts."""
     law, (_, tokens, closed, broken) = defaultdict(float), zip(*parts, strict=True)
     for part in parts:
         for outcome, chance in part.law.items():
@@ -140,36 +145,47 @@ def together(parts: Sequence[Step]) -> Step:
     return Step(law, sum(tokens), closed, set().union(*broken))
 
 
-def of_shape(
+def run_shape(
     case: Case, prefix: tuple, memory: tuple, known: dict | None = None
 ) -> Step:
-    """The same of drafts of one shape. known: tokens -> how probable they are, of those
-    that are drafted at all; None is as the fixture says."""
+    """Returns the step of drafts of one shape.
+
+    known: tokens -> probability, of the drafts that are possible; None as the fixture
+    says."""
     fixture, gamma = case.fixture, case.gamma
     bounds = [gamma, *memory[:1]] + ([fixture.num(prefix)] if fixture.num else [])
     most, count = int(min(bounds)), len(grid(case).drafts)
     every, memories = np.full(count, most), [memory] * count
     if fixture.policy is not None and fixture.policy.go_on is not None:
-        every, memories = stopped(case, prefix, memory, most)
+        every, memories = roll_out(case, prefix, memory, most)
     parts = [
-        of_length(case, prefix, memories, (num, most), every == num, known)
+        run_length(
+            case,
+            prefix,
+            memories,
+            num=num,
+            most=most,
+            chosen=every == num,
+            known=known,
+        )
         for num in np.unique(every).tolist()
     ]
-    whole = together(parts)
+    whole = merge(parts)
     if whole.closed is not None and abs(whole.tokens - whole.closed) > 1e-5:
         whole.broken.add("per_call")
     return whole
 
 
-def stopped(
+def roll_out(
     case: Case, prefix: tuple, memory: tuple, most: int
 ) -> tuple[np.ndarray, list[tuple]]:
-    """How much of each draft [N] is drafted, and the policy's memory after it, by
-    `rollout` itself: a policy may stop it after each token, of which `most` are."""
+    """Returns how much of each draft [N] is drafted, and the policy's memory after it.
+
+    It uses `rollout` itself: a policy may stop after each of the `most` tokens."""
     at = grid(case)
     contexts = [prefix + context for context in at.contexts]
     law = laws(case.fixture, contexts, case.dtype)[1]
-    budget, carry = restored(case, [memory] * len(at.drafts))
+    budget, carry = restore_memory(case, [memory] * len(at.drafts))
     run = _rolled(case.fixture.policy)
     before = at.nodes[:, at.parent]
     num, carry = run(law, at.drafts, before, np.minimum(budget, most), carry)
@@ -200,24 +216,27 @@ def _rolled(policy: Policy) -> Callable:
     return run
 
 
-def restored(case: Case, memories: list[tuple]):
-    """The policy's (budget, carry), leaves [B, ...], from `rows`."""
+def restore_memory(case: Case, memories: list[tuple]):
+    """Returns the policy's (budget, carry), leaves [B, ...], from `rows`."""
     structure = jax.tree.structure(case.fixture.policy.init(1, case.gamma))
     return jax.tree.unflatten(structure, map(np.asarray, zip(*memories, strict=True)))
 
 
-def of_length(
+def run_length(
     case: Case,
     prefix: tuple,
     memories: list[tuple],
-    length: tuple,
+    *,
+    num: int,
+    most: int,
     chosen: np.ndarray,
     known: dict | None = None,
 ) -> Step:
-    """The part of a step that its `chosen` drafts [N] have, which are of one length.
-    memories: of each draft. length: (num, of how many might have been drafted). known:
-    as of `of_shape`."""
-    (num, most), fixture, gamma = length, case.fixture, case.gamma
+    """Returns the part of a step that its `chosen` drafts [N] of one length have.
+
+    memories: of each draft. num: tokens drafted. most: tokens that might have been
+    drafted. known: as of `run_shape`."""
+    fixture, gamma = case.fixture, case.gamma
     at = grid(case)
     live = np.arange(gamma) < num
     p, q, drawn = (
@@ -226,7 +245,7 @@ def of_length(
     )
     before = at.nodes[:, at.parent]
     if known is None:
-        chance = chances(fixture, drawn[before], at, np.arange(gamma) < most)
+        chance = draft_chances(fixture, drawn[before], at, np.arange(gamma) < most)
     else:
         chance = np.array([known.get(x, 0.0) for x in map(tuple, at.drafts.tolist())])
     chance = chosen * chance
@@ -250,16 +269,16 @@ def of_length(
         situation = situation._replace(reported=reported)
 
     weight = chance[:, None] * cells.volume
-    broken = failed(
+    broken = failed_checks(
         case.claim,
-        case.dtype,
         situation,
-        num,
-        (chance, weight, cells),
-        (verdict, extra),
+        dtype=case.dtype,
+        num=num,
+        chances=(chance, weight, cells),
+        results=(verdict, extra),
     )
     n, tokens = verdict.num_accepted[:, :, 1], verdict.tokens[:, :, 1]
-    share = normalized(verdict.residual[:, :, 1])
+    share = normalize(verdict.residual[:, :, 1])
     law = defaultdict(float)
     for i, k in zip(*np.nonzero(weight), strict=True):
         kept = tuple(tokens[i, k, : n[i, k]].tolist())
@@ -274,8 +293,10 @@ def of_length(
 
 
 def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
-    """The verdict [N, K, P, ...], the extra token as `probs.pick` draws it from the
-    residual [N, K, P], and (i, k) -> the memory after."""
+    """Returns verdict and extra token, and a function to the memory after.
+
+    The verdict is [N, K, P, ...], and the extra token [N, K, P] is drawn from the
+    residual as by `probs.pick`. The function is (i, k) -> memory."""
     fixture, at = case.fixture, grid(case)
     shape = (*cells.volume.shape, 4)
     batch = int(np.prod(shape))
@@ -290,7 +311,7 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
     flat = jax.tree.map(lambda leaf: leaf.reshape(batch, *leaf.shape[3:]), flat)
     carried = None
     if memories[0]:
-        carried = restored(case, [memories[i] for i in row])
+        carried = restore_memory(case, [memories[i] for i in row])
     decide = _compiled(case.verifier, fixture.policy, fixture.sure)
     nodes, before = at.nodes[row], at.nodes[:, at.parent][row]
     *results, carried = decide(target, draft, (nodes, before), flat, carried)
@@ -309,7 +330,10 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
 def _compiled(
     verifier: Verifier, policy: Policy | None, sure: tuple[int, ...] = ()
 ) -> Callable:
-    """One compilation for each vocabulary, gamma, dtype and regime of the draft."""
+    """Returns the compiled verification.
+
+    There is one compilation for each vocabulary, gamma, dtype and regime of the draft.
+    """
 
     def of(law: Law | None, nodes: Array) -> Law | None:
         if law is None:
@@ -334,7 +358,7 @@ def _compiled(
 
 
 def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tuple:
-    """(budget, carry) after the step, from what `step.measure` reports of it."""
+    """Returns (budget, carry) after the step, from the report of `step.measure`."""
     zero = jnp.zeros_like(draft.num)
     request = Request(None, None, start=zero, limit=zero + 2**30, eos=zero - 1)
     state = State(zero[:, None], zero + 1, None, None, budget=memory[0])
@@ -345,7 +369,7 @@ def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tu
 
 
 def rows(memory) -> list[tuple]:
-    """A pytree of [B, ...] leaves as B tuples, to tell states apart by."""
+    """Returns a pytree of [B, ...] leaves as B tuples, which tell states apart."""
 
     def plain(row: np.ndarray):
         return tuple(map(plain, row)) if np.ndim(row) else row

@@ -1,9 +1,8 @@
 """Pairs of models small enough to enumerate, for `specjax.exactness.certify`.
 
-Every regime of drafts, setting of the sampler and kind of support that an exact
-verifier must get right; their laws in float64, and as the `Law`s that decoding makes.
-Axes: V vocabulary, C contexts.
-"""
+They cover every regime of drafts, setting of the sampler and kind of support that an
+exact verifier must handle. Their laws are computed in float64, and as the `Law`s of
+decoding. Axes: V vocabulary, C contexts."""
 
 import functools
 import itertools
@@ -25,17 +24,19 @@ REGIMES = ("dense", "table", "certain", "reduced", "common")
 
 
 class Fixture(NamedTuple):
-    """Two models small enough to enumerate, and how the draft is made. target, draft:
-    prefix (a tuple of ids) -> logits [V] float32. sampling: one number a setting, for
-    both. regime: "dense", "table" (rows of one shared `Table`), "certain" (the draft's
-    most probable id, no law), "reduced" (it never says the first id) or "common" (its
-    logits are of V + 1 other ids, some of which are common). num: prefix -> tokens
-    drafted, at most gamma; None is gamma. policy: it sets a bound of its own on them.
-    drawn: prefix -> the law [V] that tokens are really drawn from, None where it is the
-    one that the draft carries, as it must be. parent: of each node of a tree, as in
-    `specjax.trees`, None for a chain; or, of trees that differ from draft to draft,
-    (context -> q [V]) -> {(parents, tokens): how probable}; siblings: how they are
-    drawn, as in `specjax.types.Drafter`. sure: nodes that are certain, by no law."""
+    """Two models small enough to enumerate, and the way that drafts are made.
+
+    target, draft: prefix (a tuple of ids) -> logits [V] float32. sampling: one number
+    per setting, for both. regime: "dense", "table" (rows of one shared `Table`),
+    "certain" (the draft's most probable id, no law), "reduced" (the draft never
+    proposes the first id) or "common" (its logits are of V + 1 other ids, some of which
+    are common). num: prefix -> tokens drafted, at most gamma; None is gamma. policy: it
+    limits them further. drawn: prefix -> the law [V] that tokens are really drawn from;
+    None where it is the one that the draft carries, as it must be. parent: of each node
+    of a tree, as in `specjax.trees`, None for a chain; or, for trees that differ from
+    draft to draft, (context -> q [V]) -> {(parents, tokens): probability}. siblings:
+    how they are drawn, as in `specjax.types.Drafter`. sure: nodes that are certain,
+    without a law."""
 
     name: str
     vocab: int
@@ -52,12 +53,14 @@ class Fixture(NamedTuple):
 
 
 def references(fixture: Fixture) -> tuple[Callable, Callable]:
-    """What tokens are drawn from: prefix -> p [V] and prefix -> q [V], in float64."""
+    """Returns the laws that tokens are drawn from: prefix -> p [V] and prefix -> q [V].
+
+    They are in float64."""
     if fixture.regime not in REGIMES:
         raise ValueError(f"regime must be one of {REGIMES}; got {fixture.regime!r}")
     certain = fixture.regime == "certain"
     drafted = Sampling(0.0) if certain else fixture.sampling
-    both = (fixture.target, fixture.sampling), (said(fixture), drafted)
+    both = (fixture.target, fixture.sampling), (draft_logits(fixture), drafted)
 
     def law(model: Callable, sampling: Sampling) -> Callable:
         return functools.cache(lambda prefix: reference(model(prefix), sampling))
@@ -65,11 +68,11 @@ def references(fixture: Fixture) -> tuple[Callable, Callable]:
     return tuple(law(*each) for each in both)
 
 
-def said(fixture: Fixture) -> Callable:
-    """The draft's logits, -inf at what its regime has it never say."""
+def draft_logits(fixture: Fixture) -> Callable:
+    """Returns the draft's logits, with -inf at ids that its regime excludes."""
     if fixture.regime == "common":
         ids, own = shared_ids(fixture.vocab)
-        return lambda prefix: spread(fixture.draft(prefix)[own], ids, fixture.vocab)
+        return lambda prefix: scatter(fixture.draft(prefix)[own], ids, fixture.vocab)
     if fixture.regime != "reduced":
         return fixture.draft
 
@@ -82,20 +85,21 @@ def said(fixture: Fixture) -> Callable:
 
 
 def shared_ids(vocab: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ids that a "common" draft has of a target's, and what they are to it."""
+    """Returns the target's ids that a "common" draft shares, and its own ids for
+    them."""
     ids = np.arange(1, vocab)
     return ids, vocab + 1 - ids
 
 
-def spread(logits: np.ndarray, ids: np.ndarray, vocab: int) -> np.ndarray:
-    """Logits [V], -inf but at some ids."""
+def scatter(logits: np.ndarray, ids: np.ndarray, vocab: int) -> np.ndarray:
+    """Returns logits [V], -inf except at some ids."""
     z = np.full(vocab, -np.inf, logits.dtype)
     z[ids] = logits
     return z
 
 
 def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """Section 2.2 in float64, in the plainest way and apart from `specjax.probs`."""
+    """Returns the law of Section 2.2 in float64, independently of `specjax.probs`."""
     z, vocab = np.asarray(logits, float), len(logits)
     order = np.argsort(-z, kind="stable")
     law = np.zeros(vocab)
@@ -117,12 +121,13 @@ def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 def laws(
     fixture: Fixture, prefixes: Sequence[tuple], dtype: str = "float32"
 ) -> tuple[Law, Law | None]:
-    """The same two by `specjax.probs`: the target's and what the draft carries, [C];
-    further rows are those of the first prefix, so that trees share a program."""
+    """Returns both laws by `specjax.probs`: the target's and the one of the draft, [C].
+
+    Further rows repeat the first prefix, so that trees share a program."""
     prefixes = [*prefixes, *[prefixes[0]] * (-len(prefixes) % ROWS)]
     z_p, z_q = (
         np.array([model(prefix) for prefix in prefixes], dtype)
-        for model in (fixture.target, said(fixture))
+        for model in (fixture.target, draft_logits(fixture))
     )
     count = len(prefixes)
     settings = jax.tree.map(lambda value: np.full(count, value), fixture.sampling)
@@ -150,7 +155,7 @@ _standardize = jax.jit(probs.standardize)
 
 @jax.jit
 def _common_law(logits: jax.Array, settings: Sampling) -> Law:
-    """By `drafters.intersection`, of logits [C, V + 1]."""
+    """Returns the law by `drafters.intersection`, from logits [C, V + 1]."""
     vocab = logits.shape[-1] - 1
     ids, own = shared_ids(vocab)
     none = np.zeros(vocab, int)
@@ -168,7 +173,7 @@ def _table_law(table: Table, settings: Sampling) -> Law:
 
 
 def shared_table(logits: np.ndarray) -> Table:
-    """`logits` [C, V] as a table: in each row one id follows the base."""
+    """Returns `logits` [C, V] as a table: in each row one id follows the base."""
     count, vocab = logits.shape
     rows, plain = np.arange(count), np.arange(count) % vocab
     base = np.arange(vocab, dtype=logits.dtype) / 4
@@ -178,7 +183,8 @@ def shared_table(logits: np.ndarray) -> Table:
 
 
 def table(vocab: int, seed: int, zeros: float = 0.0, spread: float = 1.5) -> Callable:
-    """Random logits for every prefix, a share `zeros` of them -inf: prefix -> [V]."""
+    """Returns random logits for every prefix, prefix -> [V], a share `zeros` of them
+    -inf."""
 
     @functools.cache
     def logits(prefix: tuple) -> np.ndarray:
@@ -192,14 +198,15 @@ def table(vocab: int, seed: int, zeros: float = 0.0, spread: float = 1.5) -> Cal
 
 
 def context_free(law: Sequence[float]) -> Callable:
-    """The logits of one law [V], whatever the prefix."""
+    """Returns the logits of one law [V], whatever the prefix."""
     with np.errstate(divide="ignore"):
         logits = np.log(np.asarray(law, float)).astype(np.float32)
     return lambda prefix: logits
 
 
 def small_gpt(layers: int) -> tuple[gpt.Config, dict]:
-    """Of three ids, with weights that are wide enough for laws far from uniform."""
+    """Returns a GPT of three ids, with weights wide enough for laws far from
+    uniform."""
     config = gpt.Config(vocab=3, dim=8, mlp_dim=16, num_layers=layers, num_heads=2)
     rng = np.random.default_rng(3)
 
@@ -210,12 +217,14 @@ def small_gpt(layers: int) -> tuple[gpt.Config, dict]:
 
 
 def early_exit(longest: int, sampling: Sampling) -> Fixture:
-    """A real `gpt` of two layers and its own first layer, for prefixes to `longest`."""
+    """Returns a real `gpt` of two layers and its own first layer, for prefixes to
+    `longest`."""
     (config, params), slots = small_gpt(2), longest + 1
 
     @functools.cache
     def rows(layers: int) -> np.ndarray:
-        """The logits at every slot of every text of `longest` tokens after a 0."""
+        """Returns the logits at every slot of every text of `longest` tokens after a
+        0."""
         model = gpt.build(config._replace(num_layers=layers))
         texts = np.array(list(itertools.product(range(config.vocab), repeat=longest)))
         tokens, zero = np.pad(texts, ((0, 0), (1, 0))), np.zeros(len(texts), np.int32)
@@ -248,8 +257,10 @@ class Trial(NamedTuple):
 
 
 def trials(policy: str = "adaptive") -> list[Trial]:
-    """What an exact verifier must pass: every regime, length, setting and support.
-    policy: of one of them, by its name in `specjax.policies`."""
+    """Returns the trials of an exact verifier: every regime, length, setting and
+    support.
+
+    policy: the policy of one of them, by its name in `specjax.policies`."""
     p, q = table(3, 1, zeros=0.25), table(3, 2, zeros=0.1)
     plain, twin = Fixture("random", 3, p, q), table(3, 14)
     larger = Fixture("random, V 4", 4, table(4, 5, 0.2), table(4, 6))
@@ -300,7 +311,8 @@ def trials(policy: str = "adaptive") -> list[Trial]:
 
 
 def tree_trials() -> list[Trial]:
-    """What a rule for trees must pass besides: shapes, siblings, supports, lengths."""
+    """Returns the further trials of a rule for trees: shapes, siblings, supports,
+    lengths."""
     p, q = table(3, 8, zeros=0.15), table(3, 28, zeros=0.1)
     fork = (-1, -1, 0)
     plain = Fixture("tree", 3, p, q, parent=fork)
@@ -340,14 +352,16 @@ def tree_trials() -> list[Trial]:
 
 
 def growing(nodes: int) -> Callable:
-    """Trees that grow where the next token is likeliest by the draft, and are drawn
-    there: the rule of `drafters.grown`, as `Fixture.parent` has trees."""
+    """Returns trees that grow where the draft finds the next token most likely.
+
+    Their tokens are drawn there: the method of `drafters.grown`, in the form of
+    `Fixture.parent`."""
 
     def trees(q: Callable) -> dict:
         found = defaultdict(float)
 
         def grow(parents: tuple, tokens: tuple, places: dict, chance: float) -> None:
-            """places: row -> (context, how likely it is come to, what is left of q)."""
+            """Adds nodes; places: row -> (context, chance to be reached, rest of q)."""
             if len(tokens) == nodes:
                 found[parents, tokens] += chance
                 return
@@ -359,8 +373,7 @@ def growing(nodes: int) -> Callable:
                 on = {row: (context, reach * (1 - left[x]), rest)}
                 path = (*context, x)
                 on[len(tokens) + 1] = path, reach * left[x], q(path)
-                after = (*parents, row - 1), (*tokens, x), places | on
-                grow(*after, chance * left[x])
+                grow((*parents, row - 1), (*tokens, x), places | on, chance * left[x])
 
         grow((), (), {0: ((), 1.0, q(()))}, 1.0)
         return found
@@ -369,5 +382,5 @@ def growing(nodes: int) -> Callable:
 
 
 def fits(verifier: Verifier, fixture: Fixture) -> bool:
-    """Whether a rule is for a fixture's drafts."""
+    """Returns whether a rule can verify the drafts of a fixture."""
     return fixture.parent is None or fixture.siblings in verifier.siblings

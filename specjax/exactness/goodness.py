@@ -1,9 +1,8 @@
-"""Whether sampled texts follow a law that is known: G-tests, and what they would find.
+"""G-tests of whether sampled texts follow a known law, and the errors that they detect.
 
-A law is worked out in float64 and never sampled. Seeds are fixed, so that a false alarm
-is met once, when a seed is chosen.
-Axes: N rows, n tokens, V vocabulary, K cells.
-"""
+The law is computed in float64 and never sampled. Seeds are fixed, so that a false alarm
+can only occur once, when a seed is chosen. Axes: N rows, n tokens, V vocabulary, K
+cells."""
 
 import itertools
 from collections.abc import Iterable
@@ -18,11 +17,10 @@ POWER = 0.99  # the share of runs in which what is `visible` is found
 def g_test(counts: np.ndarray, law: np.ndarray) -> float:
     """Returns the p-value of counts [K] under a law [K], by G = 2 sum O log(O / E).
 
-    0 if what cannot happen was counted. What is expected less than 5 times is one cell,
-    with more of the smallest if that is not enough; 1 if no other is left. G is divided
-    by the correction of Williams (1976), without which it is too large where little is
-    expected.
-    """
+    It is 0 if an impossible cell was counted. Cells with fewer than 5 expected are
+    merged, with more of the smallest if that is not enough; 1 if no other cell is left.
+    G is divided by the correction of Williams (1976), without which it is too large
+    where little is expected."""
     total = counts.sum()
     if counts[law == 0].any():
         return 0.0
@@ -55,8 +53,10 @@ def count(texts: np.ndarray, vocab: int) -> np.ndarray:
 
 
 def text_p_values(texts: np.ndarray, law: np.ndarray) -> list[float]:
-    """Tests texts [N, n] under a law [V] * n: whole texts, each token, and each two
-    neighbours, which see smaller errors as they have fewer cells."""
+    """Returns p-values of texts [N, n] under a law [V] * n.
+
+    The tests are of whole texts, of each token, and of each two neighbours, which
+    detect smaller errors because they have fewer cells."""
     axes, counts = range(law.ndim), count(texts, law.shape[0])
     parts = [tuple(axes), *((i,) for i in axes), *itertools.pairwise(axes)]
     rest = [tuple(set(axes) - set(part)) for part in parts]
@@ -66,8 +66,9 @@ def text_p_values(texts: np.ndarray, law: np.ndarray) -> list[float]:
 def neighbours_p_value(
     texts: np.ndarray, others: np.ndarray, laws: tuple[np.ndarray, np.ndarray]
 ) -> float:
-    """Tests that texts [N, n] of a row and of the next are independent, by the first
-    two tokens of each; laws: of the two, [V] * n."""
+    """Returns a p-value for the independence of texts [N, n] in neighbouring rows.
+
+    It uses the first two tokens of each text. laws: of the two texts, [V] * n."""
     first, second = (law.sum(tuple(range(2, law.ndim))) for law in laws)
     joint = first[:, :, None, None] * second
     both = np.concatenate([texts[:, :2], others[:, :2]], axis=1)
@@ -75,25 +76,23 @@ def neighbours_p_value(
 
 
 def total_variation(counts: np.ndarray, law: np.ndarray) -> float:
-    """Returns the distance of shares [K] from a law [K]; chance alone gives `by_chance`
-    of it."""
+    """Returns the distance of shares [K] from a law [K]; compare `chance_variation`."""
     return float(np.abs(counts / counts.sum() - law).sum() / 2)
 
 
-def by_chance(law: np.ndarray, total: int) -> float:
+def chance_variation(law: np.ndarray, total: int) -> float:
     """Returns the mean total variation of the shares of `total` draws from a law."""
     return float(np.sqrt(law * (1 - law) / (2 * np.pi * total)).sum())
 
 
 def visible(law: np.ndarray, total: int, level: float) -> float:
-    """Returns the total variation from which on any other law is found.
+    """Returns the total variation from which on any other law is detected.
 
-    A G-test of `total` draws that raises a false alarm with probability `level` finds
+    A G-test of `total` draws that raises a false alarm with probability `level` detects
     it with probability POWER. Its noncentrality is N sum (p' - p)^2 / p, which for a
     total variation t is at least 4 N t^2: less only if half of the mass of p moved
-    further than the other half, by Cauchy and Schwarz. Most laws that are as far off
-    are found with fewer draws.
-    """
+    further than the other half, by Cauchy and Schwarz. Most laws at this distance are
+    detected with fewer draws."""
     freedom = np.count_nonzero(law) - 1
     if not freedom:
         return 0.0

@@ -1,9 +1,9 @@
-"""The worst inputs that a verifier may meet: nasty logits of two models, and settings.
+"""The worst inputs that a verifier may meet: extreme logits of two models, and
+settings.
 
-Which ids a target can draw is worked out here from its raw logits, apart from
-`specjax.probs`.
-Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F features.
-"""
+The ids that a target can draw are derived here from its raw logits, independently of
+`specjax.probs`. Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F
+features."""
 
 import math
 from typing import NamedTuple
@@ -36,8 +36,10 @@ TOP_K, TOP_P, MIN_P = (1, 2, 5), (1e-6, 0.3, 0.9, 0.9999999), (0.0, 0.05, 0.5, 1
 
 
 class Variant(NamedTuple):
-    """What is compiled apart. certain: drafts carry no law. tree: of a rule that
-    verifies trees, they are TREE. own: they are drawn by a drafter's own code."""
+    """The properties that are compiled separately.
+
+    certain: drafts carry no law. tree: drafts for a rule that verifies trees are TREE.
+    own: they are drawn by a drafter's own code."""
 
     vocab: int
     dtype: str
@@ -62,10 +64,12 @@ VARIANTS = (*SHORT, WIDE, *TREES, *DRAWN)
 
 
 class Problem(NamedTuple):
-    """B rows to draw from again and again. logits: [B, G + 1, V] of each side.
-    sampling, laws: of each side, the draft's law [B, G]. inside: [B, G + 1, V] bool,
-    what the target can draw. cumulative: [B, G, V] and dice: [B, 2 G + 1] uniforms, to
-    draw drafts by. key: [B] request keys. features: [B, S, F] bool."""
+    """B rows to draw from again and again.
+
+    logits: [B, G + 1, V] of each side. sampling, laws: of each side, the draft's law
+    [B, G]. inside: [B, G + 1, V] bool, the ids that the target can draw. cumulative:
+    [B, G, V] and dice: [B, 2 G + 1] uniforms, to draw drafts by. key: [B] request keys.
+    features: [B, S, F] bool."""
 
     logits: tuple[Array, Array]
     sampling: tuple[Sampling, Sampling]
@@ -78,7 +82,7 @@ class Problem(NamedTuple):
 
 
 def make(key: Array, chunk: Array | int, variant: Variant) -> Problem:
-    """B problems, with features and settings in any combination."""
+    """Returns B problems, with features and settings in any combination."""
     key, uniform = jax.random.split(jax.random.fold_in(key, chunk))
     shape = 2, 2, GAMMA + 1, variant.vocab
     size, count, drafting = math.prod(shape), len(FEATURES), 2 * GAMMA + 1
@@ -89,7 +93,7 @@ def make(key: Array, chunk: Array | int, variant: Variant) -> Problem:
     features, dice = dice[..., :count] < 0.2, dice[..., count:]
     logits = nasty_logits(each, features, dice[..., :2]).astype(variant.dtype)
 
-    target, draft = (settings(side, variant) for side in dice[..., 2:])
+    target, draft = (make_settings(side, variant) for side in dice[..., 2:])
     same = jnp.arange(ROWS) % 2 == 0
     draft = jax.tree.map(lambda a, b: jnp.where(same, a, b), target, draft)
     p = probs.standardize(logits[0], target)
@@ -101,8 +105,9 @@ def make(key: Array, chunk: Array | int, variant: Variant) -> Problem:
 
 
 def nasty_logits(u: Array, features: Array, dice: Array) -> Array:
-    """[S, B, G + 1, V] float32, in each row an id that is finite. u: [2, S, B, G + 1,
-    V] uniforms. features: [S, B, F]. dice: [S, B, 2] uniforms."""
+    """Returns logits [S, B, G + 1, V] float32, with a finite one in each row.
+
+    u: [2, S, B, G + 1, V] uniforms. features: [S, B, F]. dice: [S, B, 2] uniforms."""
     on = {name: features[..., i, None, None] for i, name in enumerate(FEATURES)}
     u, share = u
     vocab = u.shape[-1]
@@ -125,8 +130,9 @@ def nasty_logits(u: Array, features: Array, dice: Array) -> Array:
     return z.at[1].set(jnp.where(equal | shifted, again, z[1]))
 
 
-def settings(dice: Array, variant: Variant) -> Sampling:
-    """One value of each list a row; each truncation is on in half of the rows."""
+def make_settings(dice: Array, variant: Variant) -> Sampling:
+    """Returns one value of each list per row; each truncation is on in half of the
+    rows."""
 
     def any_of(values: tuple, u: Array) -> Array:
         return jnp.array(values)[(u * len(values)).astype(int)]
@@ -143,9 +149,11 @@ def settings(dice: Array, variant: Variant) -> Sampling:
 
 
 def support(logits: Array, sampling: Sampling) -> Array:
-    """Which ids of `logits` [B, T, V] can be drawn at all; bool. By comparison with
-    values sorted in descending order. An id below e^-150 of the largest cannot be
-    drawn; one at the very limit of top_p or min_p counts as drawable."""
+    """Returns which ids of `logits` [B, T, V] can be drawn at all; bool.
+
+    It compares them with values sorted in descending order. An id below e^-150 of the
+    largest cannot be drawn; one at the very limit of top_p or min_p counts as drawable.
+    """
     z = logits.astype(jnp.float32)
     z = jnp.where(z >= -jnp.inf, z, -jnp.inf)  # NaN is never at least anything
     down = -jnp.sort(-z, axis=-1)

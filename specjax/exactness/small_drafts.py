@@ -1,10 +1,9 @@
-"""Drafts for a target of a few ids: every kind that a name may stand for.
+"""Drafts of every kind that a name may stand for, for a target of a few ids.
 
 Most are built by the functions that their names call (`specjax.drafts`), with a model
-`q` in the place of a file's. Those that take a tokenizer, texts or layers of the target
-are built here of arbitrary ones.
-Axes: B rows, G = gamma, V vocabulary, K ids that a draft says.
-"""
+`q` in place of one in a file. Drafts that need a tokenizer, texts or layers of the
+target are built here from arbitrary ones. Axes: B rows, G = gamma, V vocabulary, K ids
+of a draft with a reduced vocabulary."""
 
 import functools
 from collections.abc import Callable
@@ -28,29 +27,31 @@ from specjax.drafters.rollout import independent
 from specjax.drafts import source as sides
 from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE, Remade, Side
 from specjax.exactness import tables
-from specjax.runtime.plugins import built
+from specjax.runtime.plugins import call_with_options
 from specjax.types import Drafter, Model, Reduced
 
 STRETCH = 2  # ids of a draft for each of the target's
 
 
-def says_some(model: Model) -> Model:
-    """Returns the model that says two in three of its ids."""
+def reduce_vocab(model: Model) -> Model:
+    """Returns the model with two in three of its ids."""
     size = model.vocab
     ids = np.flatnonzero(np.arange(size) % 3)
     place = np.full(size, ids.size)
     place[ids] = np.arange(ids.size)
-    known = jnp.asarray(ids, jnp.int32), jnp.asarray(place, jnp.int32)
+    own, places = jnp.asarray(ids, jnp.int32), jnp.asarray(place, jnp.int32)
 
     def readout(params: Any, features: Array) -> Reduced:
-        return Reduced(model.readout(params, features)[..., ids], *known)
+        return Reduced(model.readout(params, features)[..., ids], own, places)
 
     return model._replace(readout=readout)
 
 
-def spelled(size: int) -> intersection.Spelling:
-    """Returns a spelling of `size` ids: two in three are another id to the draft, the
-    others two of them."""
+def make_spelling(size: int) -> intersection.Spelling:
+    """Returns a spelling of `size` ids.
+
+    Two in three of them are one other id for the draft, the others are two of its ids.
+    """
     word = [i.to_bytes(2) for i in range(size)]
     after = word[1:] + word[:1]
     read = [after[i] if i % 3 else word[i] + after[i] for i in range(size)]
@@ -58,18 +59,23 @@ def spelled(size: int) -> intersection.Spelling:
     return intersection.spelling(read, word, same={}, names=names, head=[1])
 
 
-def of_other_ids(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
-    """Returns a drafter of the ids that both have, by `spelled`."""
-    drafter = autoregressive.build(in_ids_of_target(model), gamma, draw)
+def other_ids_drafter(
+    model: Model, gamma: int, draw: Callable = independent
+) -> Drafter:
+    """Returns a drafter of the ids that both models have, by `make_spelling`."""
+    drafter = autoregressive.build(in_target_vocab(model), gamma, draw)
     return intersection.limit_to_room(drafter, model, STRETCH)
 
 
-def in_ids_of_target(model: Model) -> Model:
+def in_target_vocab(model: Model) -> Model:
     return intersection.in_target_vocab(model, model.vocab, STRETCH)
 
 
-def by_strings(model: Model, gamma: int, respelled: Callable | None = None) -> Drafter:
-    """Returns a drafter that cuts what a model says in the ids of `spelled`."""
+def strings_drafter(
+    model: Model, gamma: int, respelled: Callable | None = None
+) -> Drafter:
+    """Returns a drafter that cuts the text of a model into the ids of
+    `make_spelling`."""
     size = model.vocab
     after = [*range(1, size), 0]
     ids = {(j,) if i % 3 else (i, j): i for i, j in enumerate(after)}
@@ -86,37 +92,38 @@ def by_strings(model: Model, gamma: int, respelled: Callable | None = None) -> D
 
 
 def counts(size: int) -> ngram.NGram:
-    """Returns trigrams of arbitrary text, some of whose contexts come up."""
+    """Returns trigrams of arbitrary text, some of whose contexts occur."""
     text = np.random.default_rng(0).integers(0, size, (12, 3 * size))
     return ngram.fit(text.tolist(), size, order=3, places=8)
 
 
 def texts(size: int) -> datastore.Store:
-    """Returns a store of arbitrary texts, some of whose tokens come up."""
+    """Returns a store of arbitrary texts, some of whose tokens occur."""
     return datastore.index(np.random.default_rng(0).integers(0, size, (4, 3 * size)))
 
 
-def named(name: str, target: Side) -> Side:
-    """The draft of a name as `specjax.drafts` has it, for a target that is a table.
+def load(name: str, target: Side) -> Side:
+    """Returns the draft of a name as `specjax.drafts` has it, for a target that is a
+    table.
 
-    A model is named `q`, `q_some` (it says some ids), `q_other` (its ids are others)
-    or `bigram`; `hand_made:0/0/1` is a tree whose i-th node follows the row of that
-    number, 0 being the last committed token.
+    A model is named `q`, `q_some` (a reduced vocabulary), `q_other` (its ids are
+    others) or `bigram`; `hand_made:0/0/1` is a tree whose i-th node follows the row of
+    that number, 0 being the last committed token.
 
-    Raises ValueError as `drafts.named`.
-    """
+    Raises ValueError as `drafts.named`."""
     bare, _, options = name.partition(":")
-    if bare in MADE:
-        return built(name, MADE[bare], options, {"target": target})
+    if bare in BUILDERS:
+        return call_with_options(name, BUILDERS[bare], options, {"target": target})
     if bare in drafts.DRAFTS:
-        told = {"target": target, "paired": paired}
-        return built(name, drafts.DRAFTS[bare], options, told)
+        context = {"target": target, "paired": load_pair}
+        return call_with_options(name, drafts.DRAFTS[bare], options, context)
     return drafts.named(name, target)
 
 
-def paired(target: Side, name: str) -> tuple[Side, Side]:
-    """Returns a target and the draft of a name: `specjax.drafts.paired` of these."""
-    return target, named(name, target)
+def load_pair(target: Side, name: str) -> tuple[Side, Side]:
+    """Returns a target and the draft of a name: `specjax.drafts.paired` for these
+    names."""
+    return target, load(name, target)
 
 
 def weights(target: Side) -> Array:
@@ -132,61 +139,61 @@ def table(size: int) -> Model:
 
 @functools.cache
 def table_of_some(size: int) -> Model:
-    return says_some(table(size))
+    return reduce_vocab(table(size))
 
 
 @functools.cache
 def table_of_others(size: int) -> Model:
-    return in_ids_of_target(table(size))
+    return in_target_vocab(table(size))
 
 
 def q(target: Side) -> Side:
     return sides.of_model("q", table(target.vocab), weights(target))
 
 
-def of_some_ids(target: Side) -> Side:
+def q_some(target: Side) -> Side:
     model = sides.built(table_of_some, Remade, size=target.vocab)
     make = sides.built(sides.by_model, model=model)
     return q(target)._replace(drafter=make, regime=REDUCED, model=None)
 
 
-def of_others(target: Side) -> Side:
+def q_other(target: Side) -> Side:
     model = sides.built(table_of_others, Remade, size=target.vocab)
-    make = sides.built(_of_others, model=model)
-    params = spelled(target.vocab).params(weights(target))
+    make = sides.built(_q_other_drafter, model=model)
+    params = make_spelling(target.vocab).params(weights(target))
     return Side("q_other", params, target.vocab, make, REDUCED)
 
 
-def _of_others(gamma: int, draw: Callable, model: Remade) -> Drafter:
-    return of_other_ids(table(model().vocab), gamma, draw)
+def _q_other_drafter(gamma: int, draw: Callable, model: Remade) -> Drafter:
+    return other_ids_drafter(table(model().vocab), gamma, draw)
 
 
-def exiting_early(target: Side) -> Side:
+def early_exit_draft(target: Side) -> Side:
     def make(gamma: int, draw: Callable = independent) -> Drafter:
         return early_exit.build(table(target.vocab), lambda cache: cache, gamma, draw)
 
     return Side("early_exit", weights(target), target.vocab, make, SAMPLED)
 
 
-def counted(target: Side, order: int) -> Side:
+def count_draft(target: Side, order: int) -> Side:
     make = sides.built(ngram.build, vocab=target.vocab, order=order)
     return Side("counts", counts(target.vocab), target.vocab, make, TABLE)
 
 
 def bigram(target: Side) -> Side:
-    return counted(target, 2)
+    return count_draft(target, 2)
 
 
-def stored(target: Side) -> Side:
+def datastore_draft(target: Side) -> Side:
     return sides.certain("datastore", datastore.build, texts(target.vocab))
 
 
-def of_strings(target: Side) -> Side:
+def strings_draft(target: Side) -> Side:
     def make(gamma: int, draw: Callable = independent) -> Drafter:
         del draw  # nothing is drawn
-        return by_strings(table(target.vocab), gamma)
+        return strings_drafter(table(target.vocab), gamma)
 
-    params = spelled(target.vocab).params(weights(target))
+    params = make_spelling(target.vocab).params(weights(target))
     return Side("strings", params, target.vocab, make, CERTAIN)
 
 
@@ -200,15 +207,15 @@ def hand_made(target: Side, parents: str, siblings: str = "without") -> Side:
     return q(target)._replace(name="hand_made", drafter=make, law=None, model=None)
 
 
-MADE: dict[str, Callable[..., Side]] = {
+BUILDERS: dict[str, Callable[..., Side]] = {
     "q": q,
-    "q_some": of_some_ids,
-    "q_other": of_others,
-    "early_exit": exiting_early,
-    "unigram": functools.partial(counted, order=1),
+    "q_some": q_some,
+    "q_other": q_other,
+    "early_exit": early_exit_draft,
+    "unigram": functools.partial(count_draft, order=1),
     "bigram": bigram,
-    "trigram": functools.partial(counted, order=3),
-    "datastore": stored,
-    "strings": of_strings,
+    "trigram": functools.partial(count_draft, order=3),
+    "datastore": datastore_draft,
+    "strings": strings_draft,
     "hand_made": hand_made,
 }

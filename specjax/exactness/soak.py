@@ -1,12 +1,11 @@
-"""Every verifier on the worst inputs that it may meet, hundreds of millions of rows.
+"""A test of every verifier on the worst inputs, over hundreds of millions of rows.
 
-A draw is one verified row: nasty logits of two models, a draft, noise. Whatever they
-are, KINDS must hold of its verdict, row by row, so that one bad row in 1e8 is found;
-whether laws are right is for `specjax.exactness.certify`. In some chunks a drafter's
-own code draws, and what it drew is judged over all rows (`own_draws`).
-`specjax soak --draws 1e8` prints rates and exits with 1 on a violation.
-Axes: B rows, G = gamma, V vocabulary, F features, K kinds.
-"""
+A draw is one verified row: extreme logits of two models, a draft, and noise. KINDS must
+hold of the verdict of each row, so that one bad row in 1e8 is found;
+`specjax.exactness.certify` tests the laws. In some chunks a drafter's own code draws,
+and its draws are judged over all rows (`drafter_draws`). `specjax soak --draws 1e8`
+prints rates and exits with 1 on a violation. Axes: B rows, G = gamma, V vocabulary, F
+features, K kinds."""
 
 import argparse
 import functools
@@ -23,7 +22,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs, trees, verifiers
-from specjax.exactness import own_draws
+from specjax.exactness import drafter_draws
 from specjax.exactness.nasty import (
     FEATURES,
     GAMMA,
@@ -62,16 +61,18 @@ LEAST_GUMBEL, MOST_GUMBEL = -2.7689812, 87.33655
 
 
 class Deal(NamedTuple):
-    """One draw of each problem: what the verifier was given and what it said."""
+    """A draw of each problem: the input of the verifier and its verdict."""
 
     draft: Draft
     noise: Array | tuple
     verdict: Verdict
 
 
-class Found(NamedTuple):
-    """counts: [K] rows by kind. first: [K] the first such row of the chunk, or -1.
-    draws: [2, Z] sums of `own_draws.moments`, Z = 0 where no drafter drew."""
+class Tally(NamedTuple):
+    """The violations in a chunk.
+
+    counts: [K] rows by kind. first: [K] the first such row of the chunk, or -1. draws:
+    [2, Z] sums of `drafter_draws.moments`, Z = 0 where no drafter drew."""
 
     counts: np.ndarray
     first: np.ndarray
@@ -79,12 +80,14 @@ class Found(NamedTuple):
 
     @property
     def wrong_draws(self) -> np.ndarray:
-        """Which statistics of draws are off: [Z] bool."""
-        return np.abs(own_draws.scores(self.draws)) > own_draws.LIMIT
+        """Returns which statistics of draws are wrong: [Z] bool."""
+        return np.abs(drafter_draws.scores(self.draws)) > drafter_draws.LIMIT
 
 
 class SoakRow(NamedTuple):
-    """One row in full: its problem and deal as numpy, and the names of what is wrong.
+    """A row in full: its problem and deal as NumPy arrays, and the names of its
+    violations.
+
     features: names of (target, draft)."""
 
     kinds: list[str]
@@ -94,25 +97,27 @@ class SoakRow(NamedTuple):
     deal: Deal
 
 
-def soak(verifier: Verifier, seed: int, chunk: int) -> Found:
-    """The CHUNK rows that seed and chunk name; the problems are the same for any rule.
-    Raises ValueError for a negative chunk."""
+def soak(verifier: Verifier, seed: int, chunk: int) -> Tally:
+    """Returns the violations in the CHUNK rows that seed and chunk name.
+
+    The problems are the same for any rule. Raises ValueError for a negative chunk."""
     run = _compiled(verifier, variant_of(chunk))
-    return Found(*map(np.asarray, run(_problem(seed, chunk), 0, ROUNDS)[0]))
+    return Tally(*map(np.asarray, run(_problem(seed, chunk), 0, ROUNDS)[0]))
 
 
 def replay(verifier: Verifier, seed: int, chunk: int, row: int) -> SoakRow:
-    """Everything about one row of a chunk. Raises ValueError for a row outside of it,
-    or a negative chunk."""
+    """Returns everything about one row of a chunk.
+
+    Raises ValueError for a row outside of it, or a negative chunk."""
     if not 0 <= row < CHUNK:
         raise ValueError(f"row must be in 0 .. {CHUNK - 1}, as reported; got {row}")
     variant, problem = variant_of(chunk), _problem(seed, chunk)
     number, row = divmod(row, ROWS)
-    dealt, wrong = _compiled(verifier, variant)(problem, number, number + 1)[1]
+    deal, wrong = _compiled(verifier, variant)(problem, number, number + 1)[1]
     kinds = [name for name, bad in zip(KINDS, wrong[:, row], strict=True) if bad]
     problem = problem._replace(key=jax.random.key_data(problem.key))
-    problem, dealt = jax.tree.map(lambda leaf: np.asarray(leaf[row]), (problem, dealt))
-    return SoakRow(kinds, _names(problem.features), variant, problem, dealt)
+    problem, deal = jax.tree.map(lambda leaf: np.asarray(leaf[row]), (problem, deal))
+    return SoakRow(kinds, _names(problem.features), variant, problem, deal)
 
 
 def variant_of(chunk: int) -> Variant:
@@ -128,8 +133,10 @@ def _problem(seed: int, chunk: int) -> Problem:
 
 @functools.cache
 def _compiled(verifier: Verifier, variant: Variant) -> Callable:
-    """(problem, first, end) -> what draws first .. end - 1 found, and all of the last.
-    One program for soaking and replaying, so that both round alike."""
+    """Returns (problem, first, end) -> the tally of draws first .. end - 1, and the
+    last.
+
+    One program serves soaking and replaying, so that both round alike."""
 
     def trial(problem: Problem, number: Array) -> tuple[Deal, Array]:
         dealt = deal(verifier, problem, number, variant)
@@ -138,23 +145,23 @@ def _compiled(verifier: Verifier, variant: Variant) -> Callable:
     def drawn(dealt: Deal) -> Array:
         if not variant.own:
             return jnp.zeros((2, 0))
-        return own_draws.moments(dealt.draft, siblings_of(verifier, variant))
+        return drafter_draws.moments(dealt.draft, siblings_of(verifier, variant))
 
     @jax.jit
-    def run(problem: Problem, first: int, end: int) -> tuple[Found, tuple[Deal, Array]]:
+    def run(problem: Problem, first: int, end: int) -> tuple[Tally, tuple[Deal, Array]]:
         def turn(number: Array, carry: tuple) -> tuple:
             dealt, wrong = trial(problem, number)
             counts, earlier, draws = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
             row = jnp.where(wrong.any(1) & (earlier < 0), row, earlier)
-            found = Found(counts + wrong.sum(1), row, draws + drawn(dealt))
+            found = Tally(counts + wrong.sum(1), row, draws + drawn(dealt))
             return found, (dealt, wrong)
 
         shapes = jax.eval_shape(trial, problem, 0)
         none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         zero = jnp.zeros(len(KINDS), jnp.int32)
         draws = jax.eval_shape(drawn, none[0])
-        empty = Found(zero, zero - 1, jnp.zeros(draws.shape, draws.dtype))
+        empty = Tally(zero, zero - 1, jnp.zeros(draws.shape, draws.dtype))
         return jax.lax.fori_loop(first, end, turn, (empty, none))
 
     return run
@@ -164,16 +171,17 @@ _make = jax.jit(make, static_argnums=2)
 
 
 def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) -> Deal:
-    """Draw `number` of each problem: a draft, noise, and the verdict on them."""
+    """Returns draw `number` of each problem: a draft, noise, and the verdict on
+    them."""
     noise = verifier.noise(problem.key, jnp.full(ROWS, number), GAMMA, variant.vocab)
-    noise = at_the_edges(noise, jnp.arange(ROWS) % 16 >= 8, verifier.coupled)
+    noise = push_to_edges(noise, jnp.arange(ROWS) % 16 >= 8, verifier.coupled)
     dice = (problem.dice + number * jnp.array(STEPS)) % 1
     if variant.own:
         branches = siblings_of(verifier, variant) is not None
-        drafter = own_draws.drafter_of(verifier, variant.vocab, branches)
-        draft = own_draws.draft(drafter, problem, number)
+        drafter = drafter_draws.make_drafter(verifier, variant.vocab, branches)
+        draft = drafter_draws.draft(drafter, problem, number)
     else:
-        draft = drawn_apart(verifier, problem, dice, noise, variant)
+        draft = draw_draft(verifier, problem, dice, noise, variant)
     num = jnp.minimum((2 * GAMMA * dice[:, -1]).astype(jnp.int32), GAMMA)
     draft = draft._replace(num=num)
     verdict = verifier.verify(problem.laws[0], draft, noise, keep_residual=True)
@@ -181,7 +189,8 @@ def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) 
 
 
 def siblings_of(verifier: Verifier, variant: Variant) -> str | None:
-    """How the nodes of a rule's trees are drawn; None where its drafts are chains."""
+    """Returns how the nodes of a rule's trees are drawn; None where its drafts are
+    chains."""
     if not variant.tree or not verifier.siblings:
         return None
     if variant.certain and "certain" not in verifier.siblings:
@@ -189,10 +198,11 @@ def siblings_of(verifier: Verifier, variant: Variant) -> str | None:
     return verifier.siblings[0]
 
 
-def drawn_apart(
+def draw_draft(
     verifier: Verifier, problem: Problem, dice: Array, noise: Array, variant: Variant
 ) -> Draft:
-    """A draft of each problem by uniforms of its own, all nodes of it."""
+    """Returns a draft of each problem, drawn by separate uniforms, with all its
+    nodes."""
     law, row, vocab = problem.laws[1], jnp.arange(ROWS), variant.vocab
     u, stray = dice[:, :GAMMA], dice[:, GAMMA:-1]
     siblings, cumulative = siblings_of(verifier, variant), problem.cumulative
@@ -203,7 +213,9 @@ def drawn_apart(
     below = u[..., None] * cumulative[..., -1:]
     tokens = (cumulative <= below).sum(-1)
     if siblings == "without":
-        tokens = tokens.at[:, 1].set(another(cumulative[:, 1], tokens[:, 0], u[:, 1]))
+        tokens = tokens.at[:, 1].set(
+            draw_other(cumulative[:, 1], tokens[:, 0], u[:, 1])
+        )
     if verifier.coupled:
         race = probs.race(law, noise[:, :GAMMA])
         tokens = jnp.where((row % 4 < 2)[:, None], race, tokens)
@@ -217,15 +229,16 @@ def drawn_apart(
     return draft
 
 
-def another(cumulative: Array, taken: Array, u: Array) -> Array:
-    """An id a row of laws [B, V] other than `taken` [B]; any where none is left."""
+def draw_other(cumulative: Array, taken: Array, u: Array) -> Array:
+    """Returns an id per row of laws [B, V] other than `taken` [B]; any where none is
+    left."""
     law = jnp.diff(cumulative, axis=-1, prepend=0.0)
     left = jnp.cumsum(law.at[jnp.arange(len(taken)), taken].set(0.0), axis=-1)
     return (left <= u[:, None] * left[:, -1:]).sum(-1)
 
 
-def at_the_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tuple:
-    """In `rows` [B] the lower and the upper quarter of all variables become extreme."""
+def push_to_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tuple:
+    """Returns noise whose lower and upper quarter is extreme in `rows` [B]."""
     low, high = (-0.33, 1.25) if gumbel else (0.25, 0.75)
     least, most = (LEAST_GUMBEL, MOST_GUMBEL) if gumbel else (0.0, NEXT_TO_ONE)
 
@@ -237,7 +250,7 @@ def at_the_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tup
 
 
 def violations(problem: Problem, dealt: Deal) -> Array:
-    """[K, B] bool, in the order of KINDS."""
+    """Returns [K, B] bool, in the order of KINDS."""
     draft, (n, tokens, chance, path, residual) = dealt.draft, dealt.verdict
     inside, drafted = trees.rows_on_path(problem.inside, dealt.verdict), draft.tokens
     if path is not None:
@@ -266,9 +279,11 @@ def violations(problem: Problem, dealt: Deal) -> Array:
     return jnp.stack([wrong[name] for name in KINDS])
 
 
-def describe(rule: str, seed: int, chunk: int, tally: Found) -> Iterator[tuple]:
-    """(kind, text) for each kind of violation: how often, the first, how to see it; and
-    for what a drafter drew, over all rows."""
+def describe(rule: str, seed: int, chunk: int, tally: Tally) -> Iterator[tuple]:
+    """Yields (kind, text) for each kind of violation.
+
+    The text says how often it occurred, the first row, and how to replay it. Wrong
+    draws of a drafter, over all rows, are the kind "draws"."""
     problem, vocab = _problem(seed, chunk), variant_of(chunk).vocab
     for index, (kind, meaning) in enumerate(KINDS.items()):
         row = int(tally.first[index])
@@ -287,12 +302,12 @@ def describe(rule: str, seed: int, chunk: int, tally: Found) -> Iterator[tuple]:
             f"  soak.replay(verifiers.find({rule!r}), {seed=}, {chunk=}, {row=})",
         )
     siblings = siblings_of(verifiers.find(rule), variant_of(chunk))
-    z, named = own_draws.scores(tally.draws), own_draws.names(siblings)
+    z, names = drafter_draws.scores(tally.draws), drafter_draws.names(siblings)
     for index in np.flatnonzero(tally.wrong_draws):
         yield (
             "draws",
-            f"{rule}: a drafter draws otherwise than it says: {named[index]}, by"
-            f" {z[index]:.0f} standard errors over {CHUNK} rows of chunk {chunk}",
+            f"{rule}: a drafter's draws differ from its probabilities: {names[index]},"
+            f" by {z[index]:.0f} standard errors over {CHUNK} rows of chunk {chunk}",
         )
 
 
@@ -304,25 +319,25 @@ def make_parser() -> console.Parser:
     about = "Verifiers on nasty inputs, row by row."
     parser = console.Parser(prog="specjax soak", description=about)
     add = parser.add_argument
-    draws, of_draws = console.number(1, 1e15), "rows of all rules; default 1e7"
+    draws, of_draws = console.number(1, 1e15), "rows over all rules; default 1e7"
     add("--draws", type=draws, default=1e7, help=of_draws)
-    add("--rule", choices=verifiers.names(), help="this one alone; default all")
-    add("--seed", type=console.seed, default=0, help="of inputs; default %(default)s")
-    first = {"type": console.whole(0, 2**31 - 1), "default": 0, "dest": "first"}
-    add("--from", **first, metavar="CHUNK", help="go on here; default %(default)s")
+    add("--rule", choices=verifiers.names(), help="only this rule; default all")
+    add("--seed", type=console.seed, default=0, help="of the inputs; default 0")
+    first = {"type": console.whole_number(0, 2**31 - 1), "default": 0, "dest": "first"}
+    add("--from", **first, metavar="CHUNK", help="continue here; default %(default)s")
     console.add_json(parser)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Soaks, prints what is wrong and the rates; returns 1 if anything is wrong."""
+    """Soaks, prints violations and rates; returns 1 if there is any violation."""
     flags = make_parser().parse_args(argv)
-    document = console.document(flags.json, lambda: soaked(flags))
+    document = console.print_document(flags.json, lambda: run(flags))
     return int(not document["passed"])
 
 
-def soaked(flags: argparse.Namespace) -> dict:
-    """Prints what is found and the rates; what --json tells of them."""
+def run(flags: argparse.Namespace) -> dict:
+    """Prints violations and rates, and returns the fields of --json."""
     rules = [flags.rule] if flags.rule else verifiers.names()
     count = math.ceil(flags.draws / (CHUNK * len(rules)))
     rows, wrong, seconds, shown = Counter(), Counter(), Counter(), {}
@@ -338,19 +353,19 @@ def soaked(flags: argparse.Namespace) -> dict:
                 wrong[rule] += int(tally.counts.sum() + tally.wrong_draws.sum())
                 for kind, text in describe(rule, flags.seed, chunk, tally):
                     if (rule, kind) not in shown:
-                        with bar.above():
+                        with bar.paused():
                             print(text)
                         shown[rule, kind] = text
-                bar.to(rows.total())
+                bar.update(rows.total())
         except KeyboardInterrupt:
             chunks = range(flags.first, chunk)
-            with bar.above():
+            with bar.paused():
                 print(f"interrupted in chunk {chunk}")
     for rule in rows:
         rate = rows[rule] / seconds[rule]
         print(f"{rule:9} {rows[rule]:13,} rows, {wrong[rule]:,} wrong, {rate:,.0f} a s")
     all_rows = f"{rows.total():,} rows of seed {flags.seed}"
-    print(f"{all_rows}; go on with --from {chunks.stop}")
+    print(f"{all_rows}; continue with --from {chunks.stop}")
     counts = {"rows": rows, "wrong": wrong, "seconds": seconds}
     return {
         "passed": not wrong.total(),

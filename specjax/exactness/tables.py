@@ -1,10 +1,9 @@
-"""Models that are tables, for texts whose law a few products give.
+"""Models that are tables, so that the law of a text is a few products.
 
-The next id depends on the last two, so that what is read from the wrong branch of a
-tree, or a cache that keeps the wrong one, gives texts another law. Their cache holds
-the ids that were read, slot by slot, and features are the two ids.
-Axes: B rows, T tokens in one call, M tokens of a tree, V vocabulary, L slots.
-"""
+The next id depends on the last two. A read from the wrong branch of a tree, or a cache
+that keeps the wrong branch, therefore changes the law of texts. The cache holds the ids
+that were read, slot by slot, and features are the two ids. Axes: B rows, T tokens in
+one call, M tokens of a tree, V vocabulary, L slots."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +18,10 @@ from specjax.types import Branches, Model, Prompt, Sampling
 
 
 def build(vocab: int) -> Model:
-    """Returns the model whose parameters are logits [V, V, V]: of the next id by the
-    one before the last and the last. Nothing before a text counts as id 0."""
+    """Returns the model whose parameters are logits [V, V, V] of the next id.
+
+    They are indexed by the id before the last and the last. The place before a text
+    counts as id 0."""
 
     def init(params: Any, prompt: Prompt, slots: int) -> Array:
         del params
@@ -37,9 +38,9 @@ def build(vocab: int) -> Model:
         cache = jax.vmap(jax.lax.dynamic_update_slice)(cache, tokens, start[:, None])
         if branches is None:
             earlier = jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))
-            before = earlier.at[:, 0].set(at(cache, start - 1))
+            before = earlier.at[:, 0].set(ids_at(cache, start - 1))
         else:
-            before = above(cache, start, tokens.shape[1], branches)
+            before = parent_ids(cache, start, tokens.shape[1], branches)
         return jnp.stack([before, tokens], axis=-1), cache
 
     def readout(params: Array, features: Array) -> Array:
@@ -53,13 +54,13 @@ def build(vocab: int) -> Model:
     return Model(init, apply, readout, vocab, shapes, keep=keep)
 
 
-def at(cache: Array, slot: Array) -> Array:
-    """Returns the ids in one slot a row [B], 0 in those before the first."""
+def ids_at(cache: Array, slot: Array) -> Array:
+    """Returns the ids in one slot per row [B], 0 for slots before the first."""
     found = jnp.take_along_axis(cache, jnp.maximum(slot, 0)[:, None], axis=1)[:, 0]
     return jnp.where(slot < 0, 0, found)
 
 
-def above(cache: Array, start: Array, count: int, branches: Branches) -> Array:
+def parent_ids(cache: Array, start: Array, count: int, branches: Branches) -> Array:
     """Returns the ids [B, T] that the tokens of a call follow in their tree."""
     depth, sees = branches
     size = depth.shape[1]
@@ -67,7 +68,7 @@ def above(cache: Array, start: Array, count: int, branches: Branches) -> Array:
     tree = jax.vmap(lambda row, at: jax.lax.dynamic_slice(row, (at,), (size,)))
     parent = sees & (depth[:, None] == depth[:, size - count :, None] - 1)
     found = jnp.sum(jnp.where(parent, tree(cache, begin)[:, None], 0), axis=-1)
-    return jnp.where(parent.any(-1), found, at(cache, begin - 1)[:, None])
+    return jnp.where(parent.any(-1), found, ids_at(cache, begin - 1)[:, None])
 
 
 def weights(vocab: int, seed: int, spread: float = 1.2) -> np.ndarray:
@@ -78,8 +79,9 @@ def weights(vocab: int, seed: int, spread: float = 1.2) -> np.ndarray:
 def text_law(
     logits: np.ndarray, prompt: Sequence[int], n: int, temperature: float
 ) -> np.ndarray:
-    """Returns the law [V] * n of the n ids after a prompt of two or more, in float64
-    and apart from what decodes."""
+    """Returns the law [V] * n of the n ids after a prompt of two or more.
+
+    It is computed in float64, independently of decoding."""
     vocab, setting = len(logits), Sampling(temperature)
     step = [reference(row, setting) for row in logits.reshape(-1, vocab)]
     step = np.array(step).reshape(logits.shape)

@@ -24,7 +24,7 @@ from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import take, truncation
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts, questions
-from specjax.prompts.questions import Asked
+from specjax.prompts.questions import Question
 from specjax.runtime import hosts, progress
 from specjax.theory import estimate, speedup
 from specjax.types import Info, Params, Prompt, Request
@@ -42,7 +42,7 @@ class Turn(NamedTuple):
     the pair, [S]: tokens that it gave, drafted tokens that were kept, and that were
     decided on. repeated: tokens written alone that end a run which was there before."""
 
-    asked: Asked
+    asked: Question
     prompt: int
     seconds: dict[str, list[float]]
     texts: dict[str, list[int]]
@@ -62,7 +62,7 @@ def decode(
     are padded to widths that many share, of which each is compiled once. so_far: gets
     the turns that are done after each, so that what is stopped is not lost. Raises
     FloatingPointError for logits that are no law, ValueError for no questions."""
-    if len(prompts.asked) < len(prompts.tokens):
+    if len(prompts.questions) < len(prompts.tokens):
         raise ValueError("these prompts are no questions: name a file of them")
     pair = pair._replace(kernels=finite.guard_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
@@ -76,7 +76,7 @@ def decode(
             slots = prompt.tokens.shape[1] + setting.new_tokens + gamma + 1
             here = pair._replace(slots=slots)
             programs[shapes] = [build(here, each) for each in (0, gamma)]
-        asked = prompts.asked[index], prompt, request, setting.rounds, is_new
+        asked = prompts.questions[index], prompt, request, setting.rounds, is_new
         turns[index] = timed(programs[shapes], *asked)
         done = [turns[index] for index in sorted(turns)]
         if so_far is not None:
@@ -127,7 +127,7 @@ def build(pair: costs.Pair, gamma: int) -> Callable:
 
 def timed(
     programs: Sequence[Callable],
-    asked: Asked,
+    asked: Question,
     prompt: Prompt,
     request: Request,
     rounds: int,
@@ -171,7 +171,7 @@ def rows(
     question of none."""
     groups: dict[str, list[Turn]] = {}
     for turn in turns if by is not None else ():
-        groups.setdefault(questions.group(turn.asked, by), []).append(turn)
+        groups.setdefault(questions.group_name(turn.asked, by), []).append(turn)
     groups[ALL] = list(turns)
     gamma, found, drop = max(setting.gammas), {}, ("gammas", "texts", "others", "ends")
     for group, chosen in groups.items():

@@ -41,7 +41,7 @@ def announce(
     prompt, request = walltime.first_batch(prompts, setting)
     needed = memory(pair, max(setting.gammas), prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
-    with console.announced("Compiling and decoding a first text"):
+    with console.announce("Compiling and decoding a first text"):
         start = time.monotonic()
         run = costs.decode(pair, 0)
         jax.block_until_ready(run(prompt, request))

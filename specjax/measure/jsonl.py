@@ -17,8 +17,8 @@ from typing import Any
 
 from specjax.prompts.text_files import MARK
 from specjax.runtime import writing
-from specjax.runtime.console import shortened
-from specjax.runtime.writing import naming
+from specjax.runtime.console import shorten
+from specjax.runtime.writing import name_path
 
 LONGEST = 2**28  # bytes of a record: the largest have the times of every turn
 BLOCK = 2**16  # bytes that are read at once, from the end of a file
@@ -30,7 +30,7 @@ def prepare(path: Path) -> None:
 
     Raises ValueError if it cannot.
     """
-    shown = shortened(str(path), 80)
+    shown = shorten(str(path), 80)
 
     def tried(descriptor: int) -> None:
         set_aside(descriptor, path)
@@ -67,7 +67,7 @@ def append(path: Path, record: dict) -> None:
             os.ftruncate(descriptor, end)
             raise
 
-    with naming(path):
+    with name_path(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         locked(path, add)
 
@@ -96,7 +96,7 @@ def put(path: Path, record: dict) -> None:
                 else:
                     yield line
 
-        writing.whole(path, left())
+        writing.write_whole(path, left())
 
     locked(path, drop)
 

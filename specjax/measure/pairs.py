@@ -22,7 +22,7 @@ from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
 from specjax.policies import POLICIES
 from specjax.prompts import Prompts
-from specjax.prompts.questions import ALL, Chosen
+from specjax.prompts.questions import ALL, Selection
 from specjax.runtime import mesh
 from specjax.theory import estimate
 from specjax.types import Kernels
@@ -49,7 +49,7 @@ def prompts(name: str, target: Side) -> Task:
 
 
 def questions(
-    name: str, target: Side, chosen: Chosen = ALL, tokens: int = texts.ANSWER
+    name: str, target: Side, chosen: Selection = ALL, tokens: int = texts.ANSWER
 ) -> Task:
     """Those of a benchmark's file, by its path, that are chosen (`prompts.questions`).
     tokens: of the target's own answers, which later turns stand behind."""

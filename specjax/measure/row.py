@@ -13,7 +13,7 @@ import jax
 from specjax import native
 from specjax.runtime import jax_flags, processor
 from specjax.runtime.mesh import layout
-from specjax.runtime.plugins import file_of, is_own
+from specjax.runtime.plugins import file_of, is_custom
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
@@ -28,7 +28,7 @@ def machine() -> dict:
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
     device |= {"processor": processor.describe()}
     told = {"versions": versions(), "device": device, "products": native.in_use()}
-    told["xla_flags"] = jax_flags.xla()
+    told["xla_flags"] = jax_flags.xla_flags()
     return told if layout.value is None else told | {"mesh": layout.value._asdict()}
 
 
@@ -99,4 +99,4 @@ def own_files(*names: str) -> tuple[Path, ...]:
     They are inputs of what is measured with them, so that a change of theirs is
     detected.
     """
-    return tuple(file_of(name) for name in names if is_own(name))
+    return tuple(file_of(name) for name in names if is_custom(name))

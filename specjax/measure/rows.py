@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.measure import jsonl
-from specjax.runtime.console import shortened
+from specjax.runtime.console import shorten
 
 Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
 LISTS = ("c", "v", "speedup")  # parallel to `gamma`, intervals in NAME_ci
@@ -70,7 +70,7 @@ def require(value: Any, place: str, kind: tuple[Callable, str]) -> None:
     """Raises ValueError, with the field's place, for a value that is not of a kind."""
     fits, wanted = kind
     if not fits(value):
-        raise ValueError(f"{place} must be {wanted}; got {shortened(ascii(value))}")
+        raise ValueError(f"{place} must be {wanted}; got {shorten(ascii(value))}")
 
 
 def check(record: dict) -> None:

@@ -121,7 +121,7 @@ def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict
         )
     else:
         four = {"counts": kept(calls.accepted, calls.tested)}
-    return console.plain(four)
+    return console.to_plain(four)
 
 
 def kept(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimate:

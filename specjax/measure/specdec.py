@@ -42,12 +42,14 @@ def write(
     }
     for name, content in files.items():
         text = json.dumps(content, indent=4, default=str)
-        writing.whole(folder / name, [text, "\n"])
+        writing.write_whole(folder / name, [text, "\n"])
     lines = {"responses.jsonl": [response(each, decode) for each in asked.values()]}
     for way in (ALONE, DRAFTED):
         lines[f"{way}.jsonl"] = [answer(each, way, decode) for each in asked.values()]
     for name, content in lines.items():
-        writing.whole(folder / name, [json.dumps(line) + "\n" for line in content])
+        writing.write_whole(
+            folder / name, [json.dumps(line) + "\n" for line in content]
+        )
 
 
 def configuration(flags: Mapping[str, Any], provenance: dict) -> dict[str, Any]:

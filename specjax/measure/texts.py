@@ -16,9 +16,9 @@ from specjax.drafts import source as sides
 from specjax.drafts.source import Side, reference
 from specjax.inputs import bucket, check, make_request, make_sampling, pad
 from specjax.keys import root_key
-from specjax.prompts import Prompts, as_read
+from specjax.prompts import Prompts, make_prompts
 from specjax.prompts import read as read_prompts
-from specjax.prompts.questions import ALL, Chosen
+from specjax.prompts.questions import ALL, Selection
 from specjax.runtime import console, hosts, mesh
 from specjax.step import Decoder
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
@@ -115,7 +115,7 @@ def read(
     path: str | Path,
     target: Side,
     tokenizer: str | None = None,
-    chosen: Chosen = ALL,
+    chosen: Selection = ALL,
     answer: int = ANSWER,
 ) -> Prompts:
     """The prompts of a file (`prompts.read`), by the target's tokenizer or this one. A
@@ -128,8 +128,8 @@ def read(
         count = len(conversations)
         # Of so many tokens that no conversation is left without its answer.
         sizes = dict(tokens=count * answer, new_tokens=answer, batch=min(ROWS, count))
-        with console.announced(f"Answering {count} turns by {target.name} alone"):
-            asked = as_read(conversations, model)
+        with console.announce(f"Answering {count} turns by {target.name} alone"):
+            asked = make_prompts(conversations, model)
             text = write(target, asked, Protocol("answers", 0.0, **sizes))
         return [model.tokenizer.decode(ids.tolist()) for ids in text.rows()]
 

@@ -48,7 +48,7 @@ def interleaved(
             begun = time.perf_counter()
             jax.block_until_ready(program())
             times.append(time.perf_counter() - begun)
-        for name, x in zip(programs, hosts.of_first(times), strict=True):
+        for name, x in zip(programs, hosts.broadcast(times), strict=True):
             seconds[name][i] = x
         if after is not None and i + 1 < rounds:
             after({name: each[: i + 1] for name, each in seconds.items()})

@@ -13,7 +13,7 @@ from specjax.policies.adaptive import heuristic
 from specjax.policies.confidence import threshold
 from specjax.policies.cost_table import cost_table
 from specjax.policies.renewal import renewal
-from specjax.runtime.plugins import built, is_own, load, of
+from specjax.runtime.plugins import call_with_options, describe_error, is_custom, load
 from specjax.types import Info, Policy, Sampling
 
 
@@ -46,8 +46,8 @@ def find(name: str) -> Policy | None:
     """
     bare, _, options = name.partition(":")
     if bare in POLICIES:
-        return built(name, POLICIES[bare], options)
-    if not is_own(name):
+        return call_with_options(name, POLICIES[bare], options)
+    if not is_custom(name):
         choices = ", ".join(POLICIES)
         raise ValueError(f"no policy {name!r}: choose one of {choices} or module:name")
     policy = load(name, Policy)
@@ -80,7 +80,7 @@ def check(name: str, policy: Policy) -> None:
     try:
         each = jax.eval_shape(run_once)
     except Exception as error:  # a custom policy may raise anything
-        raise ValueError(f"{name} fails: {of(error)}") from error
+        raise ValueError(f"{name} fails: {describe_error(error)}") from error
     shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(x)] for x in each]
     if not shapes[0] == shapes[1] == shapes[2] or each[0][0].shape != (2,):
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Questions of a benchmark: what a line of its file says beside what is asked.
+"""The questions of a benchmark: ids, categories and turns, beside the prompt of a line.
 
-Spec-Bench, MT-bench, the files of EAGLE and DeepSpec and SPEED-Bench number their
-questions and sort them into categories; MT-bench's eight are one task of Spec-Bench.
-"""
+Spec-Bench, MT-bench, SPEED-Bench and the files of EAGLE and DeepSpec number their
+questions and sort them into categories. The eight categories of MT-bench are one task
+of Spec-Bench."""
 
 import re
 from collections import Counter
@@ -15,10 +15,11 @@ TASKS = dict.fromkeys(MT_BENCH, "mt_bench")  # any other category is a task of i
 GROUPS = ("category", "task", "sub_category")
 
 
-class Asked(NamedTuple):
-    """The question that a prompt is of. id: the line's own, or its place in the file,
-    from 0. category, sub_category: empty where the line has none. turn: from 0. text:
-    what is asked at this turn."""
+class Question(NamedTuple):
+    """The question that a prompt belongs to.
+
+    id: that of the line, or its place in the file, from 0. category, sub_category:
+    empty where the line has none. turn: from 0. text: the user's text at this turn."""
 
     id: str | int
     category: str
@@ -27,11 +28,13 @@ class Asked(NamedTuple):
     text: str
 
 
-class Chosen(NamedTuple):
-    """Which prompts of a file are read. per_category: so many questions of each, the
-    first by their ids. longest: no prompt of more tokens. task: of this one alone. None
-    is all. unique: refuses lines that share an id. by: refuses lines that have none of
-    this, one of GROUPS."""
+class Selection(NamedTuple):
+    """The prompts of a file that are read; None means no limit.
+
+    per_category: the number of questions of each category, the first by their ids.
+    longest: the largest number of tokens of a prompt. task: questions of this task
+    alone. unique: refuses lines that share an id. by: one of GROUPS; refuses lines
+    without it."""
 
     per_category: int | None = None
     longest: int | None = None
@@ -40,58 +43,71 @@ class Chosen(NamedTuple):
     by: str | None = None
 
 
-ALL = Chosen()
+ALL = Selection()
 
 
-def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
-    """Which question a line is, by the first of IDS that it has and that is not null.
-    place: of the line."""
-    given = (fields[name] for name in IDS if fields.get(name) is not None)
-    named = next(given, place)
-    named = named if isinstance(named, str | int) else str(named)
-    kinds = [fields.get(name) for name in ("category", "sub_category")]
-    kinds = ["" if kind is None else str(kind) for kind in kinds]
-    return Asked(named, *kinds, turn, text)
+def make_question(
+    fields: Mapping[str, Any], place: int, turn: int, text: str
+) -> Question:
+    """Returns the question of a line; its id is the first of IDS that is not null.
+
+    place: the index of the line, from 0."""
+    ids = (fields[name] for name in IDS if fields.get(name) is not None)
+    name = next(ids, place)
+    kinds = [fields.get(field) for field in ("category", "sub_category")]
+    category, sub_category = ("" if kind is None else str(kind) for kind in kinds)
+    return Question(
+        id=name if isinstance(name, str | int) else str(name),
+        category=category,
+        sub_category=sub_category,
+        turn=turn,
+        text=text,
+    )
 
 
-def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
-    """The places of the lines that are read, in their order. The first of a category
-    are so by id: 2 before 10, and "mtbench-9" before "mtbench-81". Raises ValueError
-    for a task that no line is of, and what `chosen` refuses."""
-    each = [asked(fields, place, 0, "") for place, fields in enumerate(lines)]
+def select(lines: Sequence[Mapping[str, Any]], chosen: Selection) -> list[int]:
+    """Returns the places of the selected lines, in their order.
+
+    The first questions of a category are the first by id: 2 before 10, and "mtbench-9"
+    before "mtbench-81". Raises ValueError for a task without lines, and for lines that
+    `chosen` refuses."""
+    each = [make_question(fields, place, 0, "") for place, fields in enumerate(lines)]
     task, most = chosen.task, chosen.per_category
-    of_it = [i for i, it in enumerate(each) if task in (None, task_of(it.category))]
-    if not of_it:
-        there = ", ".join(sorted({task_of(it.category) for it in each} - {""}))
-        raise ValueError(f"no question is of {task}: there are {there or 'no tasks'}")
-    kept, seen = [], Counter()
-    for place in sorted(of_it, key=lambda i: in_order(each[i].id)):
-        seen[each[place].category] += 1
-        if most is None or seen[each[place].category] <= most:
-            kept.append(place)
-    shared = [x for x, n in Counter(each[i].id for i in kept).items() if n > 1]
+    matches = [i for i, it in enumerate(each) if task in (None, task_of(it.category))]
+    if not matches:
+        tasks = ", ".join(sorted({task_of(it.category) for it in each} - {""}))
+        raise ValueError(
+            f"no question belongs to {task}: the file has {tasks or 'no tasks'}"
+        )
+    selected, counts = [], Counter()
+    for place in sorted(matches, key=lambda i: sort_key(each[i].id)):
+        counts[each[place].category] += 1
+        if most is None or counts[each[place].category] <= most:
+            selected.append(place)
+    shared = [x for x, n in Counter(each[i].id for i in selected).items() if n > 1]
     if chosen.unique and shared:
         raise ValueError(
-            f"several lines are question {shared[0]}: give each a"
+            f"several lines have question_id {shared[0]}: give each line a"
             ' "question_id" of its own'
         )
-    for place in sorted(kept) if chosen.by is not None else ():
-        group(each[place], chosen.by)
-    return sorted(kept)
+    for place in sorted(selected) if chosen.by is not None else ():
+        group_name(each[place], chosen.by)
+    return sorted(selected)
 
 
 def task_of(category: str) -> str:
     return TASKS.get(category, category)
 
 
-def in_order(named: str | int) -> list[str | int]:
-    """A key that sorts ids as a person does, by the numbers within."""
-    parts = re.split(r"(\d+)", str(named))
+def sort_key(name: str | int) -> list[str | int]:
+    """Returns a key that sorts ids by the numbers within them, as a person does."""
+    parts = re.split(r"(\d+)", str(name))
     return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
-def group(question: Asked, by: str) -> str:
-    """The category, sub_category or task of a question. Raises ValueError for none."""
+def group_name(question: Question, by: str) -> str:
+    """Returns the category, sub_category or task of a question; ValueError if it has
+    none."""
     name = question.category if by == "task" else getattr(question, by)
     if not name:
         field = "category" if by == "task" else by

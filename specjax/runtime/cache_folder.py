@@ -1,4 +1,4 @@
-"""The folder in which one run keeps what the next need not make again."""
+"""The folder in which one run stores what later runs can reuse."""
 
 import os
 import stat
@@ -9,28 +9,33 @@ NOWHERE = Path(os.devnull) / "specjax"  # in which nothing can be kept
 
 
 def cache_folder() -> Path:
-    """`$SPECJAX_CACHE`, or else `specjax` in `$XDG_CACHE_HOME` or in `~/.cache`. Where
-    no home is known, or where it cannot be written, it is a folder of this user's alone
-    among the temporary ones. None but that is made here."""
+    """Returns the user's cache folder of this library.
+
+    It is `$SPECJAX_CACHE`, or else `specjax` in `$XDG_CACHE_HOME` or in `~/.cache`.
+    Where there is no home folder, or it cannot be written, it is a folder among the
+    temporary ones that belongs to this user. Only a temporary folder is created here.
+    """
     if own := os.environ.get("SPECJAX_CACHE"):
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "specjax"
     home = Path(os.path.expanduser("~"))  # which stays "~" where there is none
     folder = home / ".cache" / "specjax"
-    return folder if home.is_absolute() and writable(folder) else temporary()
+    return folder if home.is_absolute() and can_write(folder) else temporary_folder()
 
 
-def writable(folder: Path) -> bool:
-    """Whether the folder is there, or can be made."""
+def can_write(folder: Path) -> bool:
+    """Returns whether the folder exists and is writable, or can be made."""
     places = (folder, *folder.parents)
     nearest = next(path for path in places if os.path.exists(path))
     allowed = nearest == folder or os.access(nearest, os.W_OK | os.X_OK)
     return os.path.isdir(nearest) and allowed
 
 
-def temporary() -> Path:
-    """The same each time, unless another user could write there: it holds programs."""
+def temporary_folder() -> Path:
+    """Returns the same folder each time, unless another user could write there.
+
+    It holds programs, which are run."""
     user = os.getuid() if hasattr(os, "getuid") else None
     try:
         folder = Path(tempfile.gettempdir()) / f"specjax-{user or 0}"

@@ -1,10 +1,11 @@
-"""Compiled programs are kept on disk, so that the next process does not wait for them.
+"""The cache of compiled programs on disk, which saves the next process their
+compilation.
 
-They are JAX's persistent cache, in a folder of the user's own. A program for a CPU uses
-the instructions of the processor that compiled it: each kind of processor has a folder.
-Commands turn the cache on, and `generate_text`, `stream_text` and `transcribe`; what is
-compiled later in the process is then kept too. Whoever gave JAX a folder keeps it.
-"""
+It is JAX's persistent cache, in a folder of the user. A program for a CPU uses the
+instructions of the processor that compiled it, so each kind of processor has a folder.
+Commands turn the cache on, and so do `generate_text`, `stream_text` and `transcribe`;
+programs that the process compiles later are then cached too. A folder that the user
+gave to JAX is left as it is."""
 
 import contextlib
 import functools
@@ -35,14 +36,16 @@ LEAST_TIME, MOST_BYTES = (
 
 
 def turn_on() -> None:
-    """Has JAX keep what this process compiles, unless JAX was given a folder or told to
-    keep nothing, or there is no folder to write to."""
+    """Turns JAX's persistent cache on.
+
+    It does nothing where JAX already has a folder, where its cache is disabled, or
+    where there is no folder to write to."""
     config = jax.config.values
     if config["jax_compilation_cache_dir"] is not None:
         return
     if not config["jax_enable_compilation_cache"]:
         return
-    folder = ready(os.environ.get(VARIABLE, ""))
+    folder = open_folder(os.environ.get(VARIABLE, ""))
     if folder is None:
         return
     for (name, unset), ours in ((LEAST_TIME, SHORTEST), (MOST_BYTES, MOST)):
@@ -52,9 +55,11 @@ def turn_on() -> None:
 
 
 @functools.cache
-def ready(variable: str) -> Path | None:
-    """Returns the folder, which this user can write to; None where there is none, or
-    none is wanted. variable: what `VARIABLE` says, "" is the user's cache folder."""
+def open_folder(variable: str) -> Path | None:
+    """Returns the cache folder, writable by this user; None where there is none.
+
+    variable: the value of `VARIABLE`; "" means the user's cache folder, and one of
+    `OFF` means no cache."""
     if variable.lower() in OFF:
         return None
     kind = hashlib.sha256(fingerprint().encode()).hexdigest()[:16]
@@ -62,7 +67,7 @@ def ready(variable: str) -> Path | None:
     try:
         import filelock  # by which JAX keeps to a size
 
-        # Programs are run: nobody else may write here.
+        # The programs will be run, so no other user may write here.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with filelock.FileLock(folder / LOCK, timeout=5):
             remove_torn(folder)
@@ -74,15 +79,17 @@ def ready(variable: str) -> Path | None:
 
 
 def remove_torn(folder: Path) -> None:
-    """Removes programs whose writing was cut off, by a full disk or an end of the
-    process: JAX writes the time beside a program once it is whole."""
+    """Removes programs whose writing was interrupted, by a full disk or a killed
+    process.
+
+    JAX writes a file with the time beside each complete program."""
     for program in folder.glob("*-cache"):
         if not program.with_name(program.name.removesuffix("cache") + "atime").exists():
             program.unlink(missing_ok=True)
 
 
 def remove_unused(folder: Path) -> None:
-    """Removes folders beside this one that were not used for long."""
+    """Removes folders beside this one that were not used for a long time."""
     for other in folder.parent.iterdir():
         with contextlib.suppress(OSError):
             old = time.time() - other.stat().st_mtime > UNUSED

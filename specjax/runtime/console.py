@@ -1,8 +1,7 @@
-"""A command at its edges: one line for each mistake and each row, and how it may end.
+"""The behaviour of commands at their edges: flags, errors, output and ends.
 
-By Ctrl-C, for want of memory, and where what it prints can no longer be written. For
-every command of the package, wherever its module is.
-"""
+An error is one line. A command ends cleanly at Ctrl-C, when memory runs out, and when
+its output can no longer be written. All commands of the package use this module."""
 
 import argparse
 import contextlib
@@ -19,18 +18,21 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TextIO
 
 from specjax.runtime import foreign_names
-from specjax.runtime.writing import FULL, unwritten
+from specjax.runtime.writing import FULL, write_error
 
-STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
-TERMINATED = 143  # of one that SIGTERM did, so that a scheduler begins it again
-PREEMPTED = "SPECJAX_PREEMPTED"  # another, 0, where a scheduler restarts by itself
-CLOSED = 141  # and of one whose reader is gone, such as `| head -1`
-LEAST_TEMPERATURE = 1.18e-38  # above 0: float32 below it are 0 to some processors
+# Exit codes that shells and schedulers expect.
+STOPPED = 130  # Ctrl-C ended the command
+TERMINATED = 143  # SIGTERM ended it; a scheduler then starts it again
+PREEMPTED = "SPECJAX_PREEMPTED"  # a variable that replaces TERMINATED, such as by 0
+CLOSED = 141  # nothing reads its output any more, as after `| head -1`
+LEAST_TEMPERATURE = 1.18e-38  # some processors take smaller float32 numbers for 0
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are one line. A flag is written whole: a beginning of one
-    may be another setting's name elsewhere."""
+    """A parser whose errors are one line.
+
+    A flag must be written in full, because a shortened one may be another command's
+    flag."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **{"allow_abbrev": False} | options)
@@ -38,54 +40,59 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         known, others = self.parse_known_args(args, namespace)
         if others:
-            self.error(self.unknown(others))
+            self.error(self.explain_unknown(others))
         return known
 
-    def unknown(self, others: list[str]) -> str:
-        """What is said of arguments that there are not."""
-        said = f"unrecognized arguments: {shortened(' '.join(others), 200)}"
+    def explain_unknown(self, others: list[str]) -> str:
+        """Returns the error message for arguments that the command does not have."""
+        message = f"unrecognized arguments: {shorten(' '.join(others), 200)}"
         flags = [x for action in self._actions for x in action.option_strings]
-        meant = [
-            foreign_names.flag_meant(each.partition("=")[0], flags)
+        suggestions = [
+            foreign_names.suggest_flag(each.partition("=")[0], flags)
             for each in others
             if each.startswith("-")
         ]
-        meant = [*dict.fromkeys(filter(None, meant))]
-        return f"{said}: write {', '.join(meant)}" if meant else said
+        suggestions = [*dict.fromkeys(filter(None, suggestions))]
+        return f"{message}: write {', '.join(suggestions)}" if suggestions else message
 
     def error(self, message: str) -> NoReturn:
-        """One line, whatever is wrong, and exit code 2."""
+        """Prints one line, whatever the message holds, and exits with code 2."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
     @contextlib.contextmanager
-    def refusing(self, *kinds: type[Exception]) -> Iterator[None]:
-        """What a person can mend, a ValueError, an OSError or another, in that line."""
+    def exit_on_error(self, *kinds: type[Exception]) -> Iterator[None]:
+        """Turns errors that a person can fix (ValueError, OSError and `kinds`) into one
+        line."""
         try:
             yield
         except (ValueError, OSError, *kinds) as error:
             self.error(str(error))
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Type of a flag: a whole number, least <= x <= most."""
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Returns the type of a flag: a whole number x with least <= x <= most."""
 
-    def parsed(text: str) -> int:
-        return bounded(int, text, least, most, "a whole number")
+    def parse(text: str) -> int:
+        return parse_bounded(int, text, least, most, name="a whole number")
 
-    return parsed
+    return parse
 
 
 def number(least: float, most: float, above: bool = False) -> Callable[[str], float]:
-    """Type of a flag: least <= x <= most, or with `above` least < x < most."""
+    """Returns the type of a flag: least <= x <= most, or with `above` least < x <
+    most."""
 
-    def parsed(text: str) -> float:
-        return bounded(float, text, least, most, "a number", above)
+    def parse(text: str) -> float:
+        return parse_bounded(float, text, least, most, name="a number", above=above)
 
-    return parsed
+    return parse
 
 
-def bounded(kind, text: str, least, most, called: str, above: bool = False):
-    """Raises ArgumentTypeError, which names the bounds, for what is not within."""
+def parse_bounded(
+    kind: type, text: str, least: float, most: float, *, name: str, above: bool = False
+) -> float:
+    """Returns the number in a text; raises ArgumentTypeError with the bounds if
+    outside."""
     try:
         value = kind(text)
     except ValueError:
@@ -95,80 +102,80 @@ def bounded(kind, text: str, least, most, called: str, above: bool = False):
     low, high = (f"{bound:g}" if kind is float else bound for bound in (least, most))
     bounds = f"at least {low} and at most {high}"
     bounds = f"above {low} and below {high}" if above else bounds
-    raise argparse.ArgumentTypeError(
-        f"must be {called}, {bounds}; got {shortened(text)!r}"
-    )
+    raise argparse.ArgumentTypeError(f"must be {name}, {bounds}; got {shorten(text)!r}")
 
 
-def shortened(text: str, most: int = 40) -> str:
-    """As it fits into a line."""
+def shorten(text: str, most: int = 40) -> str:
+    """Returns a text cut to `most` characters, so that it fits into a line."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Type of a flag: what `parse` makes of a text; what it refuses is told."""
+def flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Returns the type of a flag from `parse`, whose ValueError becomes the error
+    message."""
 
-    def parsed(text: str) -> Any:
+    def convert(text: str) -> Any:
         try:
             return parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return parsed
+    return convert
 
 
-def checked(check: Callable[[str], Any]) -> Callable[[str], str]:
-    """Type of a flag: a text that `check` takes, as it is."""
+def checked_text(check: Callable[[str], Any]) -> Callable[[str], str]:
+    """Returns the type of a flag: the text itself, where `check` accepts it."""
 
-    def same(text: str) -> str:
+    def keep(text: str) -> str:
         check(text)
         return text
 
-    return typed(same)
+    return flag_type(keep)
 
 
 def temperature(text: str) -> float:
-    """Type of a flag: what `probs.RANGES` lets a temperature be."""
-    value = bounded(float, text, 0, 10_000, "a number")
+    """Parses a temperature in the range of `probs.RANGES`."""
+    value = parse_bounded(float, text, 0, 10_000, name="a number")
     if 0 < value < LEAST_TEMPERATURE:
         raise argparse.ArgumentTypeError(
             f"must be 0, which is argmax, or at least {LEAST_TEMPERATURE:g}; got"
-            f" {shortened(text)!r}"
+            f" {shorten(text)!r}"
         )
     return value
 
 
-seed = whole(0, 2**32 - 1)
-gamma = whole(0, 1000)  # drafted tokens
-count = whole(1, 1_000_000)  # of texts, of tokens of one, of rows of a batch
+seed = whole_number(0, 2**32 - 1)
+gamma = whole_number(0, 1000)  # drafted tokens
+count = whole_number(1, 1_000_000)  # of texts, of tokens of one, of rows of a batch
 
 
-def begin(label: str) -> None:
-    """What runs now; on a terminal `end` writes over it, in a log it ends the line."""
+def begin_line(label: str) -> None:
+    """Prints the step that runs now. On a terminal `end_line` overwrites it."""
     print(f"{label} ...", end="\r" if sys.stdout.isatty() else " ", flush=True)
 
 
-def end(label: str, outcome: str) -> None:
-    """What became of it."""
+def end_line(label: str, outcome: str) -> None:
+    """Prints the outcome of the step."""
     print(f"{label}: {outcome}" if sys.stdout.isatty() else outcome, flush=True)
 
 
 @contextlib.contextmanager
-def announced(label: str) -> Iterator[None]:
-    """Says on stderr what runs now, and then its seconds; a terminal sees it turn."""
-    begun, ended, turns = time.perf_counter(), "\n", sys.stderr.isatty()
-    print(f"{label} ...", end="\r" if turns else " ", file=sys.stderr, flush=True)
+def announce(label: str) -> Iterator[None]:
+    """Prints a step on stderr, then its seconds; on a terminal with a spinner."""
+    start, outcome, terminal = time.perf_counter(), "\n", sys.stderr.isatty()
+    print(f"{label} ...", end="\r" if terminal else " ", file=sys.stderr, flush=True)
     try:
-        with turning(label) if turns else contextlib.nullcontext():
+        with spinner(label) if terminal else contextlib.nullcontext():
             yield
-        again = f"{label} ... " if turns else ""
-        ended = f"{again}{time.perf_counter() - begun:.1f} s\n"
+        again = f"{label} ... " if terminal else ""
+        outcome = f"{again}{time.perf_counter() - start:.1f} s\n"
     finally:
-        print(ended, end="", file=sys.stderr, flush=True)
+        print(outcome, end="", file=sys.stderr, flush=True)
 
 
-def turning(label: str) -> AbstractContextManager:
-    """A spinner and the seconds so far, on a line that is gone at the end."""
+def spinner(label: str) -> AbstractContextManager:
+    """Returns a spinner with the seconds so far, on a line that disappears at the
+    end."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -181,53 +188,59 @@ def turning(label: str) -> AbstractContextManager:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds --json; see `document`."""
-    of_json = "one JSON document on standard output, all else on standard error"
+    """Adds --json; see `print_document`."""
+    of_json = "print one JSON document on standard output, all else on standard error"
     parser.add_argument("--json", action="store_true", help=of_json)
 
 
-def document(asked: bool, make: Callable[[], dict]) -> dict:
-    """What `make` gives; where it is asked for, it alone is on standard output."""
-    with aside(asked):
-        made = make()
-    if asked:
-        tell(made)
-    return made
+def print_document(wanted: bool, make: Callable[[], dict]) -> dict:
+    """Returns the document of `make`. With `wanted` only the document goes to
+    stdout."""
+    with redirect_output(wanted):
+        document = make()
+    if wanted:
+        print_json(document)
+    return document
 
 
-def aside(asked: bool) -> AbstractContextManager:
-    """Where a document is asked for, what is printed meanwhile goes to stderr."""
-    return contextlib.redirect_stdout(sys.stderr) if asked else contextlib.nullcontext()
+def redirect_output(wanted: bool) -> AbstractContextManager:
+    """Sends standard output to standard error within, where a document is wanted."""
+    return (
+        contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
+    )
 
 
-def tell(document: Mapping) -> None:
+def print_json(document: Mapping) -> None:
     """Prints a document as one line of JSON."""
-    print(line_of(document), flush=True)
+    print(to_json(document), flush=True)
 
 
-def line_of(document: Mapping) -> str:
-    """A document as one line of JSON in ASCII, which is right in every encoding that a
-    console may have."""
-    return json.dumps(plain(document), allow_nan=False)
+def to_json(document: Mapping) -> str:
+    """Returns a document as one line of JSON in ASCII, which every console can
+    encode."""
+    return json.dumps(to_plain(document), allow_nan=False)
 
 
-def plain(value: Any) -> Any:
-    """As JSON has it: tuples by their names, arrays as lists, no infinity and no NaN
-    but None."""
+def to_plain(value: Any) -> Any:
+    """Returns a value in the types of JSON.
+
+    Named tuples become dictionaries, arrays become lists, and infinity and NaN become
+    None."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     elif hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): to_plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [*map(plain, value)]
+        return [*map(to_plain, value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Unwritable(SystemExit):
-    """Nothing that a command prints is read or kept. why: a line, unless that is how
-    pipes end."""
+    """The exit of a command whose output can no longer be written.
+
+    why: a message; "" for a closed pipe, which is a usual end."""
 
     def __init__(self, why: str, code: int):
         super().__init__(code)
@@ -235,9 +248,11 @@ class Unwritable(SystemExit):
 
 
 class Stream:
-    """Standard output, or error: a text never fails for its letters, and where none can
-    be written `Unwritable` is raised, once. It is no OSError, of which commands say
-    that a file is at fault."""
+    """Standard output or error that survives any text and any end of its reader.
+
+    Characters that the console cannot encode are escaped. Where nothing can be written
+    any more `Unwritable` is raised, once. It is not an OSError, because commands take
+    that for an error of a file."""
 
     def __init__(self, stream: TextIO, name: str):
         self.stream, self.name = stream, name
@@ -248,16 +263,16 @@ class Stream:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        return self.ending(self.stream.write, text)
+        return self._guard(self.stream.write, text)
 
     def flush(self) -> None:
-        self.ending(self.stream.flush)
+        self._guard(self.stream.flush)
 
-    def ending(self, do: Callable, *arguments: str) -> Any:
+    def _guard(self, do: Callable, *arguments: str) -> Any:
         try:
             return do(*arguments)
         except OSError as error:
-            # What is buffered, and what is said of the end, goes nowhere.
+            # The rest of the buffer and any last message go to the null device.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
             if isinstance(error, BrokenPipeError):
                 raise Unwritable("", CLOSED) from None
@@ -266,14 +281,16 @@ class Stream:
 
 
 @contextlib.contextmanager
-def printing() -> Iterator[None]:
-    """Prints on consoles of any encoding; ends the process, quietly and with a shell's
-    exit code, once nobody reads on, and with one line once a disk is full."""
+def guard_output() -> Iterator[None]:
+    """Lets a command print to consoles of any encoding, and end when they close.
+
+    The process ends quietly, with the exit code that shells expect, once its reader is
+    gone, and with one line once a disk is full."""
     before = sys.stdout, sys.stderr
     names = "standard output", "standard error"
-    # Where one was closed from the first, print would write to the other.
-    opened = [stream or open(os.devnull, "w", encoding="utf-8") for stream in before]
-    sys.stdout, sys.stderr = map(Stream, opened, names)
+    # If one was closed at the start, print would write to the other.
+    streams = [stream or open(os.devnull, "w", encoding="utf-8") for stream in before]
+    sys.stdout, sys.stderr = map(Stream, streams, names)
     try:
         try:
             yield
@@ -295,54 +312,59 @@ def flush() -> None:
 
 
 def command(main: Callable[[], int | None]) -> int | None:
-    """Runs a module as a command, by `printing`; returns its exit code."""
-    with printing():
+    """Runs a module as a command within `guard_output`; returns its exit code."""
+    with guard_output():
         return main()
 
 
 @contextlib.contextmanager
-def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
-    """Ends the process with one line at Ctrl-C, by exit code 130, at SIGTERM, which a
-    scheduler sends before it takes a machine away, by `terminated`, and where memory is
-    too little or a disk is full, by 1; where JAX has no such device as it is told to
-    take, by 2. left: what to say of the work that was done."""
+def handle_stops(
+    left: Callable[[], str] = lambda: "nothing was saved",
+) -> Iterator[None]:
+    """Ends the process with one line when it is stopped.
+
+    The exit code is 130 at Ctrl-C, `termination_code` at SIGTERM (which a scheduler
+    sends before it takes a machine away), 1 where memory or a disk is full, and 2 where
+    JAX lacks the device that it is configured for. left: returns a phrase about the
+    work done so far."""
 
     def end(*_) -> NoReturn:
         raise Terminated
 
     try:
-        with told(end):
+        with handle_sigterm(end):
             yield
     except KeyboardInterrupt as error:
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
         print(f"{begin}stopped; {left()}", file=sys.stderr)
-        leave(terminated() if isinstance(error, Terminated) else STOPPED)
+        leave(termination_code() if isinstance(error, Terminated) else STOPPED)
     except Exception as error:
-        if why := no_backend(error):
+        if why := explain_backend(error):
             print(why, file=sys.stderr)
             leave(2)
-        if (why := exhausted(error) or full(error)) is None:
+        if (why := explain_memory(error) or explain_full_disk(error)) is None:
             raise
         print(f"stopped; {why}; {left()}", file=sys.stderr)
         leave(1)
 
 
-def terminated() -> int:
-    """The exit code of a command that SIGTERM ended: 143, or what SPECJAX_PREEMPTED
-    says, for schedulers to which any other than 0 is a failure."""
-    told = os.environ.get(PREEMPTED, "")
-    return int(told) if told.isdecimal() else TERMINATED
+def termination_code() -> int:
+    """Returns the exit code of a command that SIGTERM ended: 143, or SPECJAX_PREEMPTED.
+
+    The variable is for schedulers that take any code other than 0 for a failure."""
+    code = os.environ.get(PREEMPTED, "")
+    return int(code) if code.isdecimal() else TERMINATED
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM."""
+    """The exception that SIGTERM raises."""
 
 
 @contextlib.contextmanager
-def told(handler: Callable) -> Iterator[None]:
-    """SIGTERM goes to a handler meanwhile, where this is the main thread."""
+def handle_sigterm(handler: Callable) -> Iterator[None]:
+    """Passes SIGTERM to a handler within, where this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -353,30 +375,33 @@ def told(handler: Callable) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def exhausted(error: BaseException | None) -> str | None:
-    """What an error says of memory that was too little, and what helps; None of any
-    other error. XLA's is a RuntimeError that begins with a word of its own."""
+def explain_memory(error: BaseException | None) -> str | None:
+    """Returns the message of an error about too little memory; None for any other
+    error.
+
+    XLA's error is a RuntimeError that begins with RESOURCE_EXHAUSTED."""
     first = next(iter(str(error).splitlines()), "")
     by_xla = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in first
     if not (isinstance(error, MemoryError) or by_xla):
         return None
-    lacked = first.partition("RESOURCE_EXHAUSTED: ")[2].rstrip(".") or "out of memory"
-    return f"{lacked}: take a smaller batch, shorter texts, or a smaller model"
+    reason = first.partition("RESOURCE_EXHAUSTED: ")[2].rstrip(".") or "out of memory"
+    return f"{reason}: take a smaller batch, shorter texts, or a smaller model"
 
 
-def full(error: BaseException) -> str | None:
-    """Returns what an error says of a disk that is full, and of which file; None for
-    any other error."""
+def explain_full_disk(error: BaseException) -> str | None:
+    """Returns the message of an error about a full disk, with the file; None for
+    others."""
     if getattr(error, "errno", None) not in FULL:
         return None
-    if error.filename is None:  # it names its path by itself, or nobody knows it
+    if error.filename is None:  # the message may name the path
         return f"{error}" if error.strerror is None else error.strerror
-    return str(unwritten(error.filename, error))
+    return str(write_error(error.filename, error))
 
 
-def no_backend(error: BaseException | None) -> str | None:
-    """Returns what to do where an error is that JAX has no such backend as
-    JAX_PLATFORMS names; None for any other error, whatever caused it."""
+def explain_backend(error: BaseException | None) -> str | None:
+    """Returns the fix where JAX lacks the backend that JAX_PLATFORMS names.
+
+    Returns None for any other error, whatever caused it."""
     wanted, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
     while error is not None and not isinstance(error, RuntimeError | AssertionError):
         error = error.__cause__ or error.__context__
@@ -389,16 +414,17 @@ def no_backend(error: BaseException | None) -> str | None:
         why = first or "it finds none"
         return (
             f"JAX_PLATFORMS={wanted}: JAX has no such backend here ({why}): name"
-            " another, such as cpu, unset it, or install what it needs, such as"
+            " another, such as cpu, unset the variable, or install the backend, such as"
             " specjax[cuda]"
         )
     return None
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without Python's own shutdown. A compiled program may still run
-    in a thread of its own. It reads arrays that the shutdown would free, and the
-    process would end in a crash."""
+    """Ends the process without Python's own shutdown.
+
+    A compiled program may still run in another thread. It reads arrays that the
+    shutdown would free, and the process would crash."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

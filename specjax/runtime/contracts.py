@@ -1,7 +1,6 @@
-"""Whether what a drafter or a verifier returns is what the step reads, by its shapes.
+"""Checks that drafters and verifiers return the types and shapes that a step reads.
 
-Axes: B rows, G = gamma.
-"""
+Axes: B rows, G = gamma."""
 
 from typing import Any
 
@@ -11,31 +10,33 @@ import jax.numpy as jnp
 from specjax.types import Draft, Law, Verdict
 
 
-def draft_of(made: Any, batch: int, gamma: int) -> tuple[Draft, Any]:
-    """Returns the draft and the cache that `Drafter.draft` gave.
+def check_draft(value: Any, batch: int, gamma: int) -> tuple[Draft, Any]:
+    """Returns the draft and the cache that `Drafter.draft` returned, after checks.
 
     Raises:
-      ValueError: it gave something else, in one line that says what to give.
+      ValueError: it is something else; the message says in one line what to return.
     """
-    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], Draft):
-        names = type(made).__name__
-        if type(made) is tuple:
-            names = f"({', '.join(type(each).__name__ for each in made)})"
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    if not is_pair or not isinstance(value[0], Draft):
+        names = type(value).__name__
+        if type(value) is tuple:
+            names = f"({', '.join(type(each).__name__ for each in value)})"
         raise ValueError(
             f"the drafter returns {names}: return a pair, types.Draft(tokens, num, law)"
             " and the cache"
         )
-    draft = made[0]
-    check_whole("the draft's tokens", draft.tokens, (batch, gamma))
-    check_whole("the draft's num", draft.num, (batch,))
+    draft = value[0]
+    check_integers("the draft's tokens", draft.tokens, (batch, gamma))
+    check_integers("the draft's num", draft.num, (batch,))
     for law in jax.tree.leaves(draft.law, is_leaf=lambda it: isinstance(it, Law)):
         check_law(law, (batch, gamma))
-    return made
+    return value
 
 
 def check_law(law: Any, shape: tuple[int, int]) -> None:
-    """Raises ValueError for what is no law of this shape [B, G]. A custom rule may read
-    several, in any tree."""
+    """Raises ValueError for a value that is not a law of this shape [B, G].
+
+    A custom rule may read several laws, in any tree."""
     if not isinstance(law, Law):
         raise ValueError(
             f"the draft's law is of class {type(law).__name__}: give"
@@ -50,19 +51,21 @@ def check_law(law: Any, shape: tuple[int, int]) -> None:
 
 
 def check_verdict(verdict: Any, batch: int, gamma: int) -> None:
-    """Raises ValueError, in one line, for what `Verifier.verify` gave that is no
-    verdict on G drafted tokens of B rows."""
+    """Raises ValueError, in one line, where `Verifier.verify` returned no valid
+    verdict.
+
+    A verdict is on G drafted tokens of B rows."""
     if not isinstance(verdict, Verdict):
         raise ValueError(
             f"the verifier returns {type(verdict).__name__}: return"
             " types.Verdict(num_accepted, tokens, accept_prob)"
         )
-    check_whole("the verdict's num_accepted", verdict.num_accepted, (batch,))
-    check_whole("the verdict's tokens", verdict.tokens, (batch, gamma + 1))
+    check_integers("the verdict's num_accepted", verdict.num_accepted, (batch,))
+    check_integers("the verdict's tokens", verdict.tokens, (batch, gamma + 1))
 
 
-def check_whole(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    """Raises ValueError for what are no integers of this shape."""
+def check_integers(name: str, array: Any, shape: tuple[int, ...]) -> None:
+    """Raises ValueError for a value that is not an integer array of this shape."""
     dtype = getattr(array, "dtype", type(array).__name__)
     whole = hasattr(array, "dtype") and jnp.issubdtype(dtype, jnp.integer)
     if not whole or jnp.shape(array) != shape:

@@ -1,4 +1,4 @@
-"""Names that other libraries give to settings, and what has them here."""
+"""Names that other libraries give to settings, and the names of those settings here."""
 
 import difflib
 import functools
@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 P, R = ParamSpec("P"), TypeVar("R")
 
-# What a setting of ours is called by transformers, vLLM, llama.cpp and OpenAI.
-CALLED = {
+# The names that transformers, vLLM, llama.cpp and OpenAI give to each setting of ours.
+FOREIGN = {
     "new_tokens": "max_new_tokens max_tokens max_completion_tokens max_length"
     " n_predict",
     "temperature": "do_sample temp greedy use_greedy sampling_temperature",
@@ -28,7 +28,7 @@ CALLED = {
     " grammar guided_decoding",
     "policy": "num_assistant_tokens_schedule dynamic_draft",
 }
-OURS = {name: ours for ours, names in CALLED.items() for name in names.split()}
+OURS = {name: ours for ours, names in FOREIGN.items() for name in names.split()}
 NOTES = {
     "new_tokens": "new_tokens, which counts no token of the prompt",
     "temperature": "temperature, which is greedy at 0 and samples above it",
@@ -38,7 +38,7 @@ NOTES = {
     "rules": "rules, such as specjax.models.penalties.build(repetition=1.1)",
 }
 
-# Flags that have a setting under another name, in some command or other.
+# Flags whose names differ from those of their settings, in some command.
 FLAGS = {
     "new_tokens": ["--tokens"],
     "gamma": ["--gamma", "--gammas"],
@@ -49,35 +49,38 @@ FLAGS = {
 }
 
 
-def refused(like: Callable | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Returns what makes a function refuse, in one line, settings that it has not.
-    like: the function whose settings it has; None is its own."""
+def refuse_unknown(
+    like: Callable | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Returns a decorator: the function raises a one-line error for unknown settings.
 
-    def guarded(function: Callable[P, R]) -> Callable[P, R]:
+    like: the function whose settings are the known ones; None means the decorated one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         known = [*inspect.signature(like or function).parameters]
 
         @functools.wraps(function)
-        def called(*arguments: P.args, **settings: P.kwargs) -> R:
+        def call(*arguments: P.args, **settings: P.kwargs) -> R:
             check(f"{function.__name__}()", settings, known)
             return function(*arguments, **settings)
 
-        return called
+        return call
 
-    return guarded
+    return decorate
 
 
 def check(caller: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raises ValueError, with the name that is meant, for a setting that is not known.
+    """Raises ValueError for an unknown setting, with the name that is probably meant.
 
-    caller: who is asked, as the line begins.
-    """
+    caller: the name that the message begins with."""
     for name in settings:
         if name not in known:
-            raise ValueError(f"{caller} has no {name}: {meant(name, known)}")
+            raise ValueError(f"{caller} has no {name}: {suggest(name, known)}")
 
 
-def meant(name: str, known: Sequence[str]) -> str:
-    """Returns what to write in the place of a name, of those that are known."""
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Returns advice on what to write instead of an unknown name."""
     ours = OURS.get(name)
     if ours in known:
         return f"write {NOTES.get(ours, ours)}"
@@ -85,11 +88,13 @@ def meant(name: str, known: Sequence[str]) -> str:
     return f"write {near[0]}" if near else f"it has {', '.join(known)}"
 
 
-def flag_meant(flag: str, flags: Sequence[str]) -> str | None:
-    """Returns which of a command's flags is meant by one that it has not: that of the
-    setting which others call so, or one that is spelled alike; None for none."""
+def suggest_flag(flag: str, flags: Sequence[str]) -> str | None:
+    """Returns the flag of a command that is probably meant by an unknown one.
+
+    It is the flag of the setting that other libraries give this name, or one with a
+    similar spelling; None where there is neither."""
     name = flag.lstrip("-").replace("-", "_")
-    ours = name if name in CALLED else OURS.get(name)
+    ours = name if name in FOREIGN else OURS.get(name)
     if ours is None:
         return next(iter(difflib.get_close_matches(flag, flags, 1, 0.7)), None)
     for each in FLAGS.get(ours, [f"--{ours}", f"--{ours}s"]):

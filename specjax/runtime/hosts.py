@@ -1,9 +1,8 @@
-"""One job, many hosts: who takes part, what all must agree on, and how it ends.
+"""A job of several processes: how they meet, what they must agree on, and how it ends.
 
 Every process runs the same command and the same programs, in step, over a mesh of the
-devices of all. Process 0 alone prints and writes files. JAX's coordination service,
-which it has, ends every process where one is heard no more.
-"""
+devices of all. Only process 0 prints and writes files. The coordination service of JAX
+runs in process 0; it ends every process when one of them no longer responds."""
 
 import argparse
 import contextlib
@@ -28,75 +27,84 @@ from specjax.runtime import console
 DETECTED = "detected"
 SILENT = 20  # seconds without a heartbeat, after which a process is lost
 MEETING, ENDING = 300, 20  # seconds to wait for all at the start, and at the end
-SHOWN = 5  # differences that are told
+SHOWN = 5  # differences to print
 LOST = (
-    "stopped; a process of this job is lost (above it is said which): end them all, and"
-    " the same command goes on from here\n"
+    "stopped; a process of this job is lost (named above): end all processes, and"
+    " start the same command again to continue\n"
 )
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds `--distributed`, for `joined`."""
-    of_flag = "one of several processes, over whose devices the mesh lies: found by"
-    of_flag += " Slurm, GKE, TPUs or Open MPI, or HOST:PORT,PROCESS,COUNT with the"
-    of_flag += " address of process 0; default: the only one"
-    named = dict(nargs="?", const=DETECTED, metavar="HOST:PORT,PROCESS,COUNT")
-    parser.add_argument("--distributed", **named, help=of_flag)
+    """Adds `--distributed`, for `join`."""
+    of_flag = "run as one of several processes that share a mesh: alone where Slurm,"
+    of_flag += " GKE, TPUs or Open MPI name the others, else HOST:PORT,PROCESS,COUNT"
+    of_flag += " with the address of process 0; default: the only process"
+    parser.add_argument(
+        "--distributed",
+        nargs="?",
+        const=DETECTED,
+        metavar="HOST:PORT,PROCESS,COUNT",
+        help=of_flag,
+    )
 
 
 def parse(text: str) -> tuple[str, int, int]:
-    """Address of process 0, how many there are, and which this is, of the words
-    HOST:PORT,PROCESS,COUNT. Raises ValueError for others."""
+    """Returns (address of process 0, number of processes, number of this one).
+
+    text: HOST:PORT,PROCESS,COUNT. Raises ValueError for any other form."""
     address, *numbers = text.split(",")
     host, _, port = address.rpartition(":")
     whole = len(numbers) == 2 and all(x.isdecimal() for x in (port, *numbers))
     if not host or not whole or int(numbers[0]) >= int(numbers[1]):
         raise ValueError(
-            "--distributed stands alone where JAX finds the others, else write"
-            f" 10.0.0.1:1234,0,2 for the first of two; got {text!r}"
+            "write --distributed alone where JAX finds the other processes, else"
+            f" --distributed 10.0.0.1:1234,0,2 for the first of two; got {text!r}"
         )
     return address, int(numbers[1]), int(numbers[0])
 
 
-def several() -> bool:
-    """Whether this process is one of many."""
+def is_distributed() -> bool:
+    """Returns whether this process is one of several."""
     return jax.distributed.is_initialized()
 
 
-def first() -> bool:
-    """Whether this process prints and writes files."""
-    return state().process_id == 0
+def is_first() -> bool:
+    """Returns whether this process is the one that prints and writes files."""
+    return job_state().process_id == 0
 
 
-def state() -> Any:
-    """What JAX knows of the job, which has no public name yet, before it asks for
-    devices: hosts of other versions may never agree on those."""
+def job_state() -> Any:
+    """Returns JAX's state of the job, which has no public name yet.
+
+    It exists before any device is used: hosts of different versions may never agree on
+    their devices."""
     from jax._src import distributed
 
     return distributed.global_state
 
 
 @contextlib.contextmanager
-def joined(text: str | None) -> Iterator[None]:
-    """Within, this process is one of several; before, nothing may ask JAX for devices.
-    text: `DETECTED`, or what `parse` reads; None is a process alone. Raises ValueError
-    where the others are not found."""
+def join(text: str | None) -> Iterator[None]:
+    """Makes this process one of several within; before, nothing may use JAX's devices.
+
+    text: `DETECTED`, or the form that `parse` reads; None is a process alone. Raises
+    ValueError where the others are not found."""
     if text is None:
         yield
         return
-    begin(*(() if text == DETECTED else parse(text)))
-    stderr, held = sys.stderr, io.StringIO()
-    if not first():
-        sys.stderr = held
+    meet(*(() if text == DETECTED else parse(text)))
+    stderr, messages = sys.stderr, io.StringIO()
+    if not is_first():
+        sys.stderr = messages
     try:
-        with printing():
+        with first_host_output():
             yield
     except SystemExit as end:
-        if end.code and held.getvalue():
-            print(held.getvalue().splitlines()[-1], file=stderr)
+        if end.code and messages.getvalue():
+            print(messages.getvalue().splitlines()[-1], file=stderr)
         raise
     except Exception as error:
-        # Where a process is gone a collective may fail before the service tells who.
+        # A collective may fail before the service names the process that is lost.
         if isinstance(error.__cause__ or error, RuntimeError):
             time.sleep(2 * SILENT)
         raise
@@ -105,14 +113,16 @@ def joined(text: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def printing() -> Iterator[None]:
-    """What Python prints goes to standard output, of process 0 alone, and what XLA's
-    libraries do, such as whom Gloo met, to standard error, or nowhere."""
+def first_host_output() -> Iterator[None]:
+    """Sends the output of Python to standard output of process 0 alone.
+
+    Messages of XLA's libraries, such as Gloo's, go to standard error of process 0, and
+    nowhere on the others."""
     before, own = sys.stdout, os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     sys.stdout.flush()
-    with open(own if first() else os.dup(nowhere), "w", encoding="utf-8") as stream:
-        os.dup2(2 if first() else nowhere, 1)
+    with open(own if is_first() else os.dup(nowhere), "w", encoding="utf-8") as stream:
+        os.dup2(2 if is_first() else nowhere, 1)
         sys.stdout = console.Stream(stream, "standard output")
         try:
             yield
@@ -122,51 +132,55 @@ def printing() -> Iterator[None]:
             sys.stdout = before
 
 
-def begin(*told: Any) -> None:
-    """Meets the other processes. told: as `parse` gives it."""
-    # Who handles SIGTERM is `console.stops`.
+def meet(*job: Any) -> None:
+    """Connects to the other processes. job: the values that `parse` returns, or
+    none."""
+    # `console.handle_stops` handles SIGTERM.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
-            *told,
+            *job,
             initialization_timeout=MEETING,
             heartbeat_timeout_seconds=SILENT,
             shutdown_timeout_seconds=ENDING,
         )
     except (ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"the other processes are not found ({said}): write --distributed"
+            f"the other processes were not found ({reason}): write --distributed"
             " HOST:PORT,PROCESS,COUNT"
         ) from None
-    ctypes.CDLL(None).signal(signal.SIGABRT, lost)
+    ctypes.CDLL(None).signal(signal.SIGABRT, report_lost)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
-def lost(_: int) -> None:
-    """Says in words what JAX, which has lost a process, aborts with."""
+def report_lost(_: int) -> None:
+    """Prints a message in place of JAX's abort after the loss of a process."""
     os.write(2, LOST.encode())
     os._exit(1)
 
 
-def agree(say: Callable[[], Mapping[str, Any]], about: str = "versions") -> None:
-    """Raises ValueError, on every process alike, where another says otherwise. say:
-    gives versions and settings, by names, where they are asked for. about: what they
-    are of, told once."""
-    if not several():
+def check_agreement(
+    say: Callable[[], Mapping[str, Any]], about: str = "versions"
+) -> None:
+    """Raises ValueError, on every process alike, where their values differ.
+
+    say: returns versions and settings by name; called only where there are several
+    processes. about: the subject of the values; each subject can be used once."""
+    if not is_distributed():
         return
-    job, name = state(), f"specjax/{about}/{{}}".format
+    job, name = job_state(), f"specjax/{about}/{{}}".format
     own = [socket.gethostname(), {k: str(v) for k, v in say().items()}]
     job.client.key_value_set(name(job.process_id), json.dumps(own))
-    told = [
+    answers = [
         json.loads(job.client.blocking_key_value_get(name(i), 1000 * MEETING))
         for i in range(job.num_processes)
     ]
-    host, wanted = told[0]
+    host, wanted = answers[0]
     differ = [
         f"{key} is {each.get(key)} on process {i} ({where}) and {wanted.get(key)} on"
         f" process 0 ({host})"
-        for i, (where, each) in enumerate(told)
+        for i, (where, each) in enumerate(answers)
         for key in sorted(wanted.keys() | each.keys())
         if each.get(key) != wanted.get(key)
     ]
@@ -179,18 +193,20 @@ def agree(say: Callable[[], Mapping[str, Any]], about: str = "versions") -> None
 
 
 def place(tree: Any, where: Any) -> Any:
-    """Arrays that every process has alike, laid on devices of all. where: a Sharding,
-    or one for each."""
-    if not several():
+    """Returns arrays that every process has alike, placed on the devices of all.
+
+    where: a Sharding, or one for each array."""
+    if not is_distributed():
         return jax.device_put(tree, where)
     if isinstance(where, Sharding):
-        return jax.tree.map(lambda leaf: laid(leaf, where), tree)
-    return jax.tree.map(laid, tree, where)
+        return jax.tree.map(lambda leaf: place_leaf(leaf, where), tree)
+    return jax.tree.map(place_leaf, tree, where)
 
 
-def laid(leaf: Any, where: Sharding) -> jax.Array:
+def place_leaf(leaf: Any, where: Sharding) -> jax.Array:
+    """Returns one array on the devices of all processes."""
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        data = laid(jax.random.key_data(leaf), where)
+        data = place_leaf(jax.random.key_data(leaf), where)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         return jax.device_put(leaf, where)  # it lies on devices of all already
@@ -199,7 +215,7 @@ def laid(leaf: Any, where: Sharding) -> jax.Array:
 
 
 def read(tree: Any) -> Any:
-    """The same arrays in NumPy's, whole, wherever they lie."""
+    """Returns the arrays as NumPy arrays, complete, wherever they are placed."""
 
     def whole(leaf: Any) -> Any:
         far = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
@@ -207,15 +223,17 @@ def read(tree: Any) -> Any:
             return multihost_utils.process_allgather(leaf, tiled=True)
         return leaf
 
-    return jax.device_get(jax.tree.map(whole, tree) if several() else tree)
+    return jax.device_get(jax.tree.map(whole, tree) if is_distributed() else tree)
 
 
-def of_first(value: Any) -> Any:
-    """What process 0 has, as JSON holds it: seconds, or what it found in a file."""
-    if not several():
+def broadcast(value: Any) -> Any:
+    """Returns the value of process 0, in types of JSON, on every process.
+
+    Such values are seconds, or the content of a file."""
+    if not is_distributed():
         return value
-    said = json.dumps(value).encode() if first() else b""
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(said))))
-    said = said.ljust(1 << size.bit_length())[: 1 << size.bit_length()]
-    told = multihost_utils.broadcast_one_to_all(np.frombuffer(said, np.uint8))
-    return json.loads(np.asarray(told).tobytes())
+    data = json.dumps(value).encode() if is_first() else b""
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
+    data = data.ljust(1 << size.bit_length())[: 1 << size.bit_length()]
+    answer = multihost_utils.broadcast_one_to_all(np.frombuffer(data, np.uint8))
+    return json.loads(np.asarray(answer).tobytes())

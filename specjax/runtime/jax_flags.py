@@ -1,24 +1,25 @@
-"""Which of JAX's flags this library runs under, and the one place that sets XLA's.
+"""The flags of JAX that this library supports, and the one place that sets XLA's flags.
 
-`jax_enable_x64` and `jax_disable_jit` change no text, and the flags that debug none;
-nor do those that change what JAX draws, as `specjax.keys` makes every key. Types and
-ranks are promoted as NumPy does, which two flags here forbid, and JAX's own check for
-NaN within programs fails under vmap. XLA's flags are those of XLA_FLAGS and of a word
-in SPECJAX_XLA; every record says which were set.
-"""
+`jax_enable_x64`, `jax_disable_jit` and the debugging flags change no text. Nor do the
+flags that change JAX's random draws, because `specjax.keys` makes every key. Types and
+ranks are promoted as NumPy does, which two flags in `REFUSED` forbid, and JAX's own
+check for NaN within programs fails under vmap. XLA's flags are those of XLA_FLAGS and
+those of a word in SPECJAX_XLA; every record holds the flags that were set."""
 
 import os
 
 import jax
 
-PROMOTES, UNDER_VMAP = "promotes as NumPy does", "works by row, where JAX cannot check"
+PROMOTES = "promotes types and ranks as NumPy does"
+UNDER_VMAP = "runs under vmap, where JAX cannot check for NaN"
 REFUSED = {
     "jax_numpy_dtype_promotion": ("strict", "standard", PROMOTES),
     "jax_numpy_rank_promotion": ("raise", "allow", PROMOTES),
     "jax_error_checking_behavior_nan": ("raise", "ignore", UNDER_VMAP),
 }
 VARIABLE = "SPECJAX_XLA"
-# Flags of XLA by a word. None is the default: no device has shown yet that they help.
+# Flags of XLA by a word. None of them is set by default: no measurement has shown yet
+# that they help.
 SETS = {
     # Loops lie in CUDA graphs, of which one kernel makes one: a step is a single graph
     # where its loops know their ends.
@@ -30,25 +31,28 @@ SETS = {
 
 
 def set_xla() -> None:
-    """Puts the flags that SPECJAX_XLA names before those of XLA_FLAGS, which overrule
-    them. XLA reads them once, at JAX's first use: later they stay as they are, and
-    `check` says so."""
+    """Puts the flags of SPECJAX_XLA before those of XLA_FLAGS, which override them.
+
+    XLA reads its flags once, at JAX's first use. If that has happened, they stay as
+    they are, and `check` reports it."""
     from jax._src import xla_bridge  # no public name yet
 
     flags = SETS.get(os.environ.get(VARIABLE, ""), ())
-    missing = [flag for flag in flags if flag not in xla()]
+    missing = [flag for flag in flags if flag not in xla_flags()]
     if missing and not xla_bridge.backends_are_initialized():
-        os.environ["XLA_FLAGS"] = " ".join([*missing, *xla()])
+        os.environ["XLA_FLAGS"] = " ".join([*missing, *xla_flags()])
 
 
-def xla() -> list[str]:
-    """The flags of XLA that this process runs under."""
+def xla_flags() -> list[str]:
+    """Returns the flags of XLA that this process runs with."""
     return os.environ.get("XLA_FLAGS", "").split()
 
 
 def check() -> None:
-    """Raises ValueError, in one line, for a flag that nothing here runs under, or for a
-    word in SPECJAX_XLA that names no flags or came too late."""
+    """Raises ValueError, in one line, for a flag that this library does not support.
+
+    It also does for a word in SPECJAX_XLA that names no flags, or that was read too
+    late."""
     for flag, (value, instead, why) in REFUSED.items():
         if jax.config.values.get(flag) == value:
             raise ValueError(
@@ -61,7 +65,7 @@ def check() -> None:
             f"{VARIABLE}={word} names no flags of XLA: choose one of"
             f" {', '.join(SETS)}, or write flags in XLA_FLAGS"
         )
-    if word and not set(SETS[word]).issubset(xla()):
+    if word and not set(SETS[word]).issubset(xla_flags()):
         raise ValueError(
             f"{VARIABLE}={word} was read after JAX's first use: set it for the process,"
             " and import specjax before JAX computes"

@@ -1,4 +1,4 @@
-"""A folder that one process at a time works in."""
+"""A lock on a folder, so that one process at a time works in it."""
 
 import contextlib
 import errno
@@ -14,15 +14,16 @@ READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Within, no other process is within of this folder, on machines that see the same
-    files and locks. However the process ends, its lock is gone with it; one that cannot
-    write there has none. Raises ValueError, at once, where another is there, and says
-    which."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Locks a folder, on all machines that see the same files and locks.
+
+    The lock disappears with its process, however that ends. A folder that cannot be
+    written is not locked. Raises ValueError at once where another process holds the
+    lock, and names it."""
     path = folder / NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = lock(path)
+        descriptor = lock_file(path)
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
@@ -39,8 +40,10 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def lock(path: Path) -> int:
-    """Locks a file for this process and returns it open. Raises as `alone`."""
+def lock_file(path: Path) -> int:
+    """Locks a file for this process and returns its open descriptor.
+
+    Raises ValueError as `lock_folder`."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -49,14 +52,14 @@ def lock(path: Path) -> int:
             holder = os.read(descriptor, 200).decode("utf-8", "replace")
             os.close(descriptor)
             raise ValueError(
-                f"{path.parent} is being worked on by {holder or 'another process'}:"
-                " wait for its end, or name another folder"
+                f"{path.parent} is in use by {holder or 'another process'}: wait until"
+                " it ends, or name another folder"
             ) from None
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 os.close(descriptor)
                 raise
-        # Who had it before may have taken the file away meanwhile.
+        # The process that held the lock before may have removed the file meanwhile.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
         os.close(descriptor)

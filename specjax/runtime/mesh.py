@@ -78,7 +78,7 @@ def of(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
             f" and there are {len(devices)}: name a smaller one; a CPU acts as several"
             f" by XLA_FLAGS=--xla_force_host_platform_device_count={need}"
         )
-    if hosts.several() and need < len(devices):
+    if hosts.is_distributed() and need < len(devices):
         raise ValueError(
             f"a mesh of data={chosen.data},model={chosen.model} leaves out some of the"
             f" {len(devices)} devices of all processes: name one of as many"
@@ -94,7 +94,7 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
     `pair` and `rows` place the rest; "" is one device. devices: as in `of`. Raises
     ValueError as `parse` and `of`."""
     if not text:
-        if hosts.several():
+        if hosts.is_distributed():
             raise ValueError(
                 f"it decodes on one device, and there are {len(jax.devices())} of"
                 " several processes: name a mesh over them, such as"

@@ -1,8 +1,7 @@
 """The processor that programs are compiled for and that numbers are measured on.
 
-Two machines of two cores differ twofold under one name such as "cpu, 2 cores", so every
-record keeps the model and the instruction sets too.
-"""
+Two machines of two cores can differ twofold in speed under one name such as "cpu, 2
+cores", so every record holds the model and the instruction sets too."""
 
 import contextlib
 import os
@@ -22,12 +21,13 @@ INSTRUCTION_SETS = (
 
 @cache
 def describe() -> dict:
-    """The processor of this machine.
+    """Returns the processor of this machine.
 
     Returns:
-      {"model": its name, "cores": how many this process may use, "instruction_sets":
-      those of `INSTRUCTION_SETS` that it has}. An unknown name is the architecture's,
-      and unknown instruction sets are an empty list.
+      {"model": its name, "cores": the number that this process may use,
+        "instruction_sets": those of `INSTRUCTION_SETS` that it has}. An unknown name
+        is replaced by the architecture's, and unknown instruction sets by an empty
+        list.
     """
     fields = read_cpuinfo()
     model = fields.get("model name") or brand_of_mac() or platform.processor()
@@ -40,15 +40,17 @@ def describe() -> dict:
 
 
 def usable_cores() -> int | None:
-    """How many cores this process may run on: fewer than there are in a container."""
+    """Returns the number of cores that this process may run on, which a container
+    limits."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
 
 
 def read_cpuinfo(path: Path = CPUINFO) -> dict[str, str]:
-    """The fields of the first processor in a file of /proc/cpuinfo's format; none where
-    there is no such file."""
+    """Returns the fields of the first processor in a file of /proc/cpuinfo's format.
+
+    They are empty where there is no such file."""
     try:
         lines = path.read_text("utf-8", "replace").split("\n\n")[0].splitlines()
     except OSError:
@@ -58,7 +60,7 @@ def read_cpuinfo(path: Path = CPUINFO) -> dict[str, str]:
 
 
 def brand_of_mac() -> str:
-    """The processor's name as macOS has it; "" elsewhere."""
+    """Returns the name of the processor on macOS; "" elsewhere."""
     if platform.system() != "Darwin":
         return ""
     command = ["sysctl", "-n", "machdep.cpu.brand_string"]
@@ -70,8 +72,9 @@ def brand_of_mac() -> str:
 
 
 def fingerprint(path: Path = CPUINFO) -> str:
-    """Returns the name of this machine's processor with all instruction sets that it
-    has: code that is compiled for one is not for another."""
+    """Returns the name of this machine's processor with all its instruction sets.
+
+    Code that is compiled for one fingerprint may not run on another."""
     with contextlib.suppress(OSError):
         lines = path.read_text("utf-8", "replace").splitlines()
         names = "model name", "flags", "Features", "CPU part"

@@ -1,8 +1,7 @@
-"""How far a loop is, told on standard error: by bars, where that is a terminal.
+"""The progress of loops, on standard error: bars, where that is a terminal.
 
-A loop draws its own bar, ten times a second at most: a thread that draws would be seen
-in what is timed meanwhile. No cursor is hidden, so that none is lost, however a process
-ends.
+A loop draws its own bar, at most ten times a second: a thread that draws would disturb
+timings. The cursor is never hidden, so it cannot stay hidden when a process is killed.
 """
 
 import contextlib
@@ -18,20 +17,22 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-DRAWN, LOGGED = 0.1, 60  # seconds from one drawing to the next, from line to line
+DRAWN, LOGGED = 0.1, 60  # seconds between two drawings, and between two lines of a log
 Item = TypeVar("Item")
 
 
 class Bar:
-    """What is done of a total, which is None where nobody knows. It is gone at its end,
-    and no part of a log. One that is kept leaves a line there, and a log has another
-    each minute: that is for what takes hours."""
+    """The progress towards a total, or None where that is unknown.
+
+    A bar disappears at its end, and is not written to a log. A `kept` bar leaves a line
+    at its end, and adds one to a log every minute: it is for work of hours."""
 
     def __init__(
         self,
         label: str,
         total: int | None = None,
         unit: str = "",
+        *,
         done: int = 0,
         kept: bool = False,
     ):
@@ -39,12 +40,12 @@ class Bar:
         self.kept, self.task, self.due = kept, None, math.inf
 
     def __enter__(self) -> "Bar":
-        self.begun = time.monotonic()
+        self.start = time.monotonic()
         self.pause = LOGGED if self.kept else math.inf
         if sys.stderr.isatty() and board().console.is_interactive:
             at = dict(total=self.total, completed=self.done, unit=self.unit)
             self.task, self.pause = board().add_task(self.label, **at), DRAWN
-        self.due = self.begun + self.pause
+        self.due = self.start + self.pause
         return self
 
     def __exit__(self, *_) -> None:
@@ -52,31 +53,31 @@ class Bar:
             board().remove_task(self.task)
             board().refresh()
         if self.kept:
-            self.say()
+            self.print_line()
 
-    def to(self, done: int) -> None:
-        """So much is done now; label and total may have been set anew."""
+    def update(self, done: int) -> None:
+        """Sets the work done; label and total may have been changed before."""
         self.done = done
         if time.monotonic() >= self.due:
-            self.tell()
+            self.draw()
 
-    def tell(self) -> None:
+    def draw(self) -> None:
         if self.task is None:
-            self.say()
+            self.print_line()
         else:
             now = dict(description=self.label, total=self.total, completed=self.done)
             board().update(self.task, **now, refresh=True)
         self.due = time.monotonic() + self.pause
 
-    def say(self) -> None:
+    def print_line(self) -> None:
         of = "" if self.total is None else f" of {self.total:,}"
-        took = timedelta(seconds=int(time.monotonic() - self.begun))
+        took = timedelta(seconds=int(time.monotonic() - self.start))
         line = f"{self.label}: {self.done:,}{of} {self.unit}".rstrip()
         print(f"{line}, {took}", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
-    def above(self) -> Iterator[None]:
-        """What is printed meanwhile, on either stream, stands above the bars."""
+    def paused(self) -> Iterator[None]:
+        """Hides the bars within, so that output on either stream stands above them."""
         if self.task is None:
             yield
             return
@@ -99,23 +100,26 @@ def track(
     label: str,
     total: int | None = None,
     unit: str = "",
+    *,
     kept: bool = False,
 ) -> Iterator[Item]:
-    """The items, below a `Bar`. total: how many, of those without a length."""
+    """Yields the items, below a `Bar`. total: their number, where they have no
+    length."""
     if total is None:
         total = operator.length_hint(items) or None
     with Bar(label, total, unit, kept=kept) as bar:
         for done, item in enumerate(items, 1):
             yield item
-            bar.done = done  # as `to` does, in less time
+            bar.done = done  # as `update` does, in less time
             if time.monotonic() >= bar.due:
-                bar.tell()
+                bar.draw()
 
 
 @functools.cache
 def board() -> "Progress":
-    """Where all bars of a process are, one below the other; never stopped, as without
-    bars it shows nothing."""
+    """Returns the display of all bars of a process, one below the other.
+
+    It is never stopped: without bars it shows nothing."""
     from rich import progress
     from rich.console import Console
     from rich.table import Column

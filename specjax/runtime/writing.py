@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what is said of a full disk."""
+"""Files that are written completely or not at all, and the error of a failed write."""
 
 import contextlib
 import errno
@@ -8,42 +8,43 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, or none for this person
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, or a full quota
 
 FULL_IN_WORDS = "No space", "too large", "quota"
 
 
-def whole(path: Path, content: bytes | Iterable[bytes | str]) -> None:
-    """Writes a file as `save` does. content: its bytes, or its parts, bytes or text."""
+def write_whole(path: Path, content: bytes | Iterable[bytes | str]) -> None:
+    """Writes a file as `write_with` does. content: bytes, or parts that are bytes or
+    text."""
     parts = [content] if isinstance(content, bytes) else content
 
     def write(file: BinaryIO) -> None:
         for part in parts:
             file.write(part if isinstance(part, bytes) else part.encode())
 
-    save(path, write)
+    write_with(path, write)
 
 
-def save(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Writes a file that is there once all of it is on the disk; until then the one
-    that was there before stays.
+def write_with(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Writes a file that appears once all of it is on the disk; an earlier one stays
+    till then.
 
     Args:
-      path: the file; its folder is made where it is not there. A device or a pipe is
-        written to as it is.
-      write: writes its content to the open file that it is given.
+      path: the file; its folder is made where it does not exist. A device or a pipe
+        is written to directly.
+      write: writes the content to the open file that it receives.
 
     Raises:
-      OSError: as `naming`.
+      OSError: as `name_path`.
     """
 
     def fill(place: Path) -> None:
         with place.open("wb") as file:
             write(file)
             file.flush()
-            synced(file.fileno())
+            sync(file.fileno())
 
-    with naming(path):
+    with name_path(path):
         if path.exists() and not path.is_file():
             return fill(path)
         file = path.resolve()  # a link stays one
@@ -58,8 +59,8 @@ def save(path: Path, write: Callable[[BinaryIO], None]) -> None:
             raise
 
 
-def synced(descriptor: int) -> None:
-    """Waits until what was written is on the disk, where the file is one that can."""
+def sync(descriptor: int) -> None:
+    """Waits until the data is on the disk, where the file supports it."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -68,23 +69,25 @@ def synced(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Raises the OSError of what is written within as one line that names the path and
-    what to do: Python's own names no path once a file is open."""
+def name_path(path: Path) -> Iterator[None]:
+    """Turns an OSError within into one line that names the path and the fix.
+
+    Python's own error does not name the path once a file is open."""
     try:
         yield
     except OSError as error:
-        raise unwritten(path, error) from None
+        raise write_error(path, error) from None
 
 
-def unwritten(path: Path | str, error: Exception) -> OSError:
-    """Returns the error of a file that cannot be written, in one line. error: Python's,
-    tensorstore's or safetensors', which have no number."""
+def write_error(path: Path | str, error: Exception) -> OSError:
+    """Returns the error of a file that cannot be written, in one line.
+
+    error: that of Python, or of tensorstore or safetensors, which have no number."""
     reason = str(error).split(" [os_error")[0].rpartition(": ")[2]
     reason = getattr(error, "strerror", None) or reason
     number = getattr(error, "errno", None)
     full = number in FULL or any(words in reason for words in FULL_IN_WORDS)
-    advice = "free some space there" if full else "look at its folder"
-    said = OSError(f"{path} cannot be written ({reason}): {advice}, and go on")
-    said.errno = number
-    return said
+    advice = "free some space there" if full else "check its folder"
+    result = OSError(f"{path} cannot be written ({reason}): {advice}, and try again")
+    result.errno = number
+    return result

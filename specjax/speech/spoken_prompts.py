@@ -22,7 +22,7 @@ from specjax.drafts.source import Side
 from specjax.models import whisper
 from specjax.models.constrained import constrained
 from specjax.prompts import Prompts, text_files
-from specjax.prompts.lines import parse, shown
+from specjax.prompts.lines import parse, quote
 from specjax.speech import audio, decoding, logmel, rules, tokens
 from specjax.speech.pair import Listeners, opened
 from specjax.types import Encoded, Features, Model, Prompt
@@ -43,7 +43,7 @@ def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
     Raises ValueError naming the path, the line and what to write, OSError for a file
     that cannot be read."""
     lines, numbers = [], []
-    for number, line in text_files.numbered(path):
+    for number, line in text_files.numbered_lines(path):
         numbers.append(f"{path}, line {number}")
         lines.append(_of_line(line, numbers[-1]))
     if not lines:
@@ -86,7 +86,7 @@ def _of_line(line: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     if "audio" not in fields or not fields.keys() <= {*FIELDS}:
-        raise ValueError(f"{name}: {WANTED}; got {shown(fields)}")
+        raise ValueError(f"{name}: {WANTED}; got {quote(fields)}")
     return fields
 
 
@@ -100,7 +100,7 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
     """What is heard of one, [F, M]. Raises ValueError for no file, or a long one."""
     file, config = line["audio"], pair.target.config
     if not isinstance(file, str):
-        raise ValueError(f"audio must be the name of a file; got {shown(file)}")
+        raise ValueError(f"audio must be the name of a file; got {quote(file)}")
     samples = audio.read(folder / file).samples
     most = config.frames * logmel.HOP
     if len(samples) > most:

@@ -54,7 +54,7 @@ class Generated(NamedTuple):
     logprobs: list[list[Any]] | None = None
 
 
-@foreign_names.refused()
+@foreign_names.refuse_unknown()
 def generate_text(
     target: str | Pretrained,
     draft: str | Pretrained | Side | None,
@@ -151,7 +151,7 @@ def generate_text(
     return made if samples is None else by_prompt(made, samples)
 
 
-@foreign_names.refused(generate_text)
+@foreign_names.refuse_unknown(generate_text)
 def stream_text(
     target: str | Pretrained,
     draft: str | Pretrained | Side | None,

@@ -31,8 +31,8 @@ from specjax.keys import check_seed, root_key
 from specjax.models import pad_vocab
 from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
-from specjax.prompts import Prompts, located
-from specjax.prompts import of as read_prompts
+from specjax.prompts import Prompts, at_place
+from specjax.prompts import from_list as read_prompts
 from specjax.runtime import mesh as meshes
 from specjax.step import Decoder
 from specjax.types import (
@@ -260,7 +260,7 @@ def per_prompt(asked: Asked, count: int) -> dict[str, list | None]:
             )
         for i, value in enumerate(values):
             if several:
-                located(f"prompt {i}", check_value, name, value)
+                at_place(f"prompt {i}", check_value, name, value)
             else:
                 check_value(name, value)
         filled = [neutral if value is None else value for value in values]

@@ -8,7 +8,7 @@ output does not. `Verifier.guarantee` says what each rule promises.
 import importlib
 import pkgutil
 
-from specjax.runtime.plugins import is_own, load
+from specjax.runtime.plugins import is_custom, load
 from specjax.types import Lossy, Verifier
 
 _MODULES = {
@@ -42,7 +42,7 @@ def find(name: str) -> Verifier:
     if bare in EXACT:
         raise ValueError(f"no rule {name!r}: {bare} takes no number")
     if bare not in LOSSY:
-        if is_own(name):
+        if is_custom(name):
             return without_fused_rule(load(name, Verifier))
         choices = f"{', '.join(spellings())} or module:name"
         raise ValueError(f"no rule {name!r}: choose one of {choices}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from specjax import verifiers
 from specjax.runtime.cache_folder import cache_folder
-from specjax.runtime.plugins import is_own
+from specjax.runtime.plugins import is_custom
 
 EXACT = "exact law", "pathwise"
 UNKNOWN = "not certified"
@@ -28,7 +28,7 @@ def combine(rule: str, draft: str | None = None, policy: str | None = None) -> s
     that are not.
     """
     guarantee = verifiers.find(rule).guarantee
-    custom = [name for name in (rule, draft, policy) if name and is_own(name)]
+    custom = [name for name in (rule, draft, policy) if name and is_custom(name)]
     unknown = [name for name in custom if not is_certified(name)]
     if guarantee not in EXACT or not unknown:
         return guarantee
@@ -47,7 +47,7 @@ def is_certified(name: str) -> bool:
 
 def record(name: str, passed: bool) -> None:
     """Stores whether a custom part passed; ignores names of this package."""
-    if not is_own(name):
+    if not is_custom(name):
         return
     certified = read() | {name: digest(name)}
     if not passed:

@@ -126,5 +126,5 @@ def _save(arrays: Mapping[str, Any], path: Path, metadata: Any = None) -> None:
     try:
         save_file(arrays, path, metadata)
     except SafetensorError as error:
-        raise writing.unwritten(path, error) from None
+        raise writing.write_error(path, error) from None
     path.chmod(0o644)

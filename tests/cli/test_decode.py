@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from specjax import pretrained, text, zoo
-from specjax.cli import blocks, content, decode, workers, worlds
+from specjax.cli import blocks, content, decode, environment, workers
 from specjax.models import gpt
 from specjax.runtime import console, locks
 from tests import conftest
@@ -31,7 +31,7 @@ FLAGS += ["--temperature", "1", "--batch", "4"]
 def setting(folder: Path, *flags: str) -> decode.Setting:
     """That of a folder with prompts.jsonl in it, as `decode.main` reads it."""
     argv = [str(folder / "prompts.jsonl"), "--out", str(folder / "out"), *flags]
-    return decode.asked(decode.make_parser().parse_args(argv))
+    return decode.make_setting(decode.make_parser().parse_args(argv))
 
 
 def wrote(folder: Path, texts: list[str]) -> None:
@@ -101,10 +101,14 @@ def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, cap
     asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, stand_in)
     decode.prepare(asked)
     begin = lambda block: launcher.submit(decode.work, asked, block)  # noqa: E731
-    going = workers.finished(begin, decode.missing(asked), 8, 50, str)
+    going = workers.run_tasks(
+        begin, decode.missing_blocks(asked), workers=8, attempts=50, label=str
+    )
     done = [next(going)[0].number for _ in range(60)]
     going.close()  # as Ctrl-C does
-    going = workers.finished(begin, decode.missing(asked), 8, 50, str)
+    going = workers.run_tasks(
+        begin, decode.missing_blocks(asked), workers=8, attempts=50, label=str
+    )
     done += [block.number for block, how in going if not how.died]
     assert len(done) == len({*done}) and launcher.lost > 40
     assert "its worker died" in capsys.readouterr().out
@@ -122,14 +126,14 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
     told = {"folder": str(tmp_path / "out"), "blocks": 3}
     there = told | {"file": str(tmp_path / "out" / "texts.jsonl"), "failed": {}}
-    gone = {f"block {i}": "given up after 3 workers died" for i in range(3)}
+    gone = {f"block {i}": "3 workers died in turn" for i in range(3)}
     for chance, document in (
         (1.0, told | {"file": None, "texts": 0, "decoded": 0, "failed": gone}),
         (0.0, there | {"texts": 7, "decoded": 7}),
         (0.0, there | {"texts": 7, "decoded": 0}),
     ):
         launcher = Dying(chance, stand_in)
-        monkeypatch.setattr(workers, "launched", lambda *_, made=launcher: made)
+        monkeypatch.setattr(workers, "make_launcher", lambda *_, made=launcher: made)
         code = decode.main([*argv, "--block", "3", "--json"])
         found = json.loads(capsys.readouterr().out)
         assert found.pop("seconds") >= 0 and found == document
@@ -139,14 +143,14 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
 def test_a_block_that_lost_a_text_is_told(tmp_path):
     wrote(tmp_path, TEXTS)
     asked = setting(tmp_path, "--block", "3")
-    for block in decode.missing(asked):
+    for block in decode.missing_blocks(asked):
         assert decode.work(asked, block, stand_in)[0] == 0
-    (block, *_) = decode.blocks_of(asked)
-    path = blocks.texts_of(asked.folder, block)
+    (block, *_) = decode.list_blocks(asked)
+    path = blocks.texts_path(asked.folder, block)
     whole = path.read_text().splitlines(keepends=True)
     for wrong in (whole[:2], whole[:1] * 3, whole + whole[-1:]):
         path.write_text("".join(wrong))
-        with pytest.raises(ValueError, match="makes it anew"):
+        with pytest.raises(ValueError, match="same command again"):
             decode.finish(asked)
     assert not (asked.folder / "texts.jsonl").exists()
 
@@ -156,13 +160,13 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
     asked, found = setting(tmp_path, *FLAGS), {}
     for size in (7, 3):
         for block in blocks.cut(asked.prompts, size):
-            lines = blocks.lines(asked.prompts, block)
-            found[size, block.first] = decode.decoded(asked, block.first, lines)
+            lines = blocks.read_lines(asked.prompts, block)
+            found[size, block.first] = decode.decode_lines(asked, block.first, lines)
     assert found[7, 0] == [*found[3, 0], *found[3, 3], *found[3, 6]]
     assert len({row["text"] for row in found[7, 0]}) == len(TEXTS)
     assert {(row["tokens"], row["ended"]) for row in found[7, 0]} == {(6, False)}
-    other = decode.decoded(
-        asked._replace(seed=1), 0, blocks.lines(asked.prompts, block)
+    other = decode.decode_lines(
+        asked._replace(seed=1), 0, blocks.read_lines(asked.prompts, block)
     )
     assert other != found[3, 6]
 
@@ -176,7 +180,7 @@ def own(tmp_path, monkeypatch) -> list[str]:
     (tmp_path / FILES[2]).write_text("def main():")
     (tmp_path / FILES[3]).write_text("from specjax.verifiers.token import verifier\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(workers, "launched", lambda *_: Dying(0, stand_in))
+    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
     return [
         *(str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")),
         *("--target", str(tmp_path / FILES[0]), "--block", "3"),
@@ -201,7 +205,7 @@ def test_texts_of_two_contents_of_one_name_never_meet(
         file.write_bytes(more.get(name, held[:-1] + bytes([held[-1] ^ 1])))
         os.utime(file, ns=(mark.st_atime_ns, mark.st_mtime_ns))
         said = refused(decode.main, own)
-        assert f"has texts of another content of {name}: name another --out" in said
+        assert f"decoded with another content of {name}: name another --out" in said
         file.write_bytes(held)
     assert (tmp_path / "out" / "texts.jsonl").read_bytes() == texts
     assert decode.main(own) == 0  # with the first contents it goes on
@@ -210,14 +214,16 @@ def test_texts_of_two_contents_of_one_name_never_meet(
     del held["content"]
     (tmp_path / "out" / "setting.json").write_text(json.dumps(held))
     capsys.readouterr()
-    assert "an older version, which noted no content" in refused(decode.main, own)
+    assert "an older version, which did not record the weights" in refused(
+        decode.main, own
+    )
 
 
 def test_a_worker_sees_what_changed_since_it_was_given_work(own, tmp_path):
-    asked = decode.asked(decode.make_parser().parse_args(own))
-    files = decode.made_of(asked)[1]
+    asked = decode.make_setting(decode.make_parser().parse_args(own))
+    files = decode.check_models(asked)[1]
     asked = asked._replace(content=content.read(files))
-    first, second, _ = decode.blocks_of(asked)
+    first, second, _ = decode.list_blocks(asked)
     assert decode.work(asked, first, stand_in)[:2] == (0, "")
     with (tmp_path / FILES[0]).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -225,13 +231,13 @@ def test_a_worker_sees_what_changed_since_it_was_given_work(own, tmp_path):
     os.utime(tmp_path / FILES[0], (1, 1))
     code, said, _ = decode.work(asked, second, stand_in)
     assert code == 2 and said.startswith(f"{FILES[0]} changed while texts were decoded")
-    assert not blocks.texts_of(asked.folder, second).exists()
+    assert not blocks.texts_path(asked.folder, second).exists()
 
 
 def test_a_folder_is_worked_on_by_one_command(own, tmp_path, refused):
-    with locks.alone(tmp_path / "out"):
+    with locks.lock_folder(tmp_path / "out"):
         said = refused(decode.main, own)
-        assert f"worked on by process {os.getpid()} on " in said
+        assert f"in use by process {os.getpid()} on " in said
         assert [file.name for file in (tmp_path / "out").iterdir()] == [locks.NAME]
     assert decode.main(own) == 0 and not (tmp_path / "out" / locks.NAME).exists()
 
@@ -244,7 +250,7 @@ def test_a_stopped_command_cancels_its_workers(own, monkeypatch, capsys):
         raise SystemExit(code)
 
     launcher = Dying(0, stand_in)
-    monkeypatch.setattr(workers, "launched", lambda *_: launcher)
+    monkeypatch.setattr(workers, "make_launcher", lambda *_: launcher)
     monkeypatch.setattr(decode.Bar, "to", stop)
     monkeypatch.setattr(console, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -252,7 +258,7 @@ def test_a_stopped_command_cancels_its_workers(own, monkeypatch, capsys):
         decode.main([*own, "--workers", "3"])
     assert stopped.value.code == 130 and launcher.lost == 2
     said = capsys.readouterr().err.splitlines()
-    assert said[-1] == "stopped; the same command goes on from here"
+    assert said[-1] == "stopped; start the same command again to continue"
 
 
 def test_a_worker_stands_where_its_parent_does(tmp_path, monkeypatch):
@@ -260,13 +266,13 @@ def test_a_worker_stands_where_its_parent_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setenv("PYTHONPATH", f"elsewhere{os.pathsep}")
-    world, variables = worlds.here(), worlds.variables()
+    world, variables = environment.current(), environment.import_variables()
     places = variables["PYTHONPATH"].split(os.pathsep)
     assert places[-1] == str(tmp_path / "elsewhere") and str(ROOT) in places
     assert "" not in places and variables["PYTHONSAFEPATH"] == "1"
     monkeypatch.chdir("/")
     monkeypatch.setattr(sys, "path", ["/nowhere"])
-    assert worlds.within(world, importlib.import_module, "beside").HERE == 3
+    assert environment.run_in(world, importlib.import_module, "beside").HERE == 3
     assert Path.cwd() == tmp_path and sys.path[-1] == "/nowhere"
 
 
@@ -276,7 +282,7 @@ def test_every_prompt_is_one_that_the_target_can_go_on_with(
     config = gpt.Config(8192, 16, 32, 1, 2, positions=64, learned=True)
     model = pretrained.describe(tmp_path / FILES[0])
     model = model._replace(config=config, model=gpt.build(config))
-    monkeypatch.setattr(decode, "made_of", lambda _: (model, ()))
+    monkeypatch.setattr(decode, "check_models", lambda _: (model, ()))
     path, rows = tmp_path / "prompts.jsonl", '{"prompt": "x"}\n{"tokens": %s}\n'
     path.write_text(rows % ([5] * 53))
     said = refused(decode.main, [*own, "--tokens", "12"])
@@ -302,7 +308,7 @@ def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
     for name, lines in files.items():
         (tmp_path / f"{name}.jsonl").write_text(lines)
     for words, said in (
-        ("none.jsonl", "has no line"),
+        ("none.jsonl", "is empty"),
         ("p.jsonl.xz", "p.jsonl.xz"),
         ("three.jsonl", "three.jsonl, line 3: prompt must be one text; got 3"),
         ("turns.jsonl", "turns.jsonl, line 1: there are 2 turns"),
@@ -331,7 +337,7 @@ def test_mended_prompts_cost_their_own_blocks(
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out"), "--json"]
 
     def main(*flags: str) -> dict:
-        monkeypatch.setattr(workers, "launched", lambda *_: Dying(0, stand_in))
+        monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
         code = decode.main([*argv, *flags])
         found = json.loads(capsys.readouterr().out)
         assert code == bool(found["failed"])
@@ -368,7 +374,7 @@ def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatc
     monkeypatch.setattr(text, "run", lambda *_: done)
     (block,) = blocks.cut(asked.prompts, 8)
     assert decode.work(asked, block)[:2] == (0, "")
-    rows = blocks.texts_of(asked.folder, block).read_text().splitlines()
+    rows = blocks.texts_path(asked.folder, block).read_text().splitlines()
     assert [*map(json.loads, rows)] == [
         {"index": 0, "id": "x", "text": "a", "tokens": 2, "ended": True},
         {"index": 1, "question_id": 7, "text": "b", "tokens": 1, "ended": False},
@@ -381,7 +387,7 @@ def test_prompts_that_change_meanwhile_are_told(tmp_path):
     (block,) = blocks.cut(asked.prompts, 8)
     wrote(tmp_path, ["def h(x", *TEXTS[1:]])
     code, said, _ = decode.work(asked, block, stand_in)
-    assert code == 2 and "was changed meanwhile" in said
+    assert code == 2 and "was changed during the run" in said
 
 
 @pytest.mark.parametrize(
@@ -396,7 +402,9 @@ def test_prompts_that_change_meanwhile_are_told(tmp_path):
     ],
 )
 def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
-    assert decode.sized(setting(tmp_path, *flags), count, at_once).block == size
+    assert (
+        decode.with_block_size(setting(tmp_path, *flags), count, at_once).block == size
+    )
 
 
 def working(ancestor: int) -> list[int]:
@@ -448,13 +456,13 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
             said, errors = line + going.stdout.read(), going.stderr.read()
         assert going.returncode == (0 if last else 143), said + errors
         lines = [x for x in errors.splitlines() if not x.startswith("blocks: ")]
-        told = "stopped; the same command goes on from here"
+        told = "stopped; start the same command again to continue"
         assert lines == ([] if last else [told]) and not working(going.pid)
     assert killed == 2
     monkeypatch.syspath_prepend(tmp_path)
     asked = setting(tmp_path, *flags)
     (block,) = blocks.cut(asked.prompts, 99)
-    alone = decode.decoded(asked, 0, blocks.lines(asked.prompts, block))
+    alone = decode.decode_lines(asked, 0, blocks.read_lines(asked.prompts, block))
     texts = [row["text"] for row in alone]
     assert read(tmp_path / "out" / "texts.jsonl") == texts
     assert not (tmp_path / "out" / "blocks").exists()

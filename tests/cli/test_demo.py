@@ -141,8 +141,8 @@ def test_logits_that_are_no_law_end_it_in_one_line(pair, monkeypatch, capsys):
     assert "row 0, the step that writes token 0 of its text: the target's" in last
 
 
-def asked(*words: str) -> demo_pairs.Known:
-    return demo_pairs.named(demo.make_parser().parse_args(words))
+def asked(*words: str) -> demo_pairs.DemoPair:
+    return demo_pairs.choose(demo.make_parser().parse_args(words))
 
 
 def test_the_scripts_own_flags_and_defaults(tmp_path):

@@ -90,7 +90,7 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.chdir(desk)
     trial = Trial(TRIALS["gamma 0"].fixture, 0, 1)
     monkeypatch.setattr(certify, "trials", lambda policy: [trial])
-    monkeypatch.setattr(workers, "launched", lambda *_: Dying(0, stand_in))
+    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
     name, *flags = command.split()
     main = import_module(f"specjax.{__main__.COMMANDS[name][0]}.{name}").main
     try:
@@ -112,4 +112,4 @@ def test_rows_that_are_measured_have_their_records_in_files(desk, monkeypatch, r
     monkeypatch.chdir(desk)
     for name in ("run", "sweep"):
         main = import_module(f"specjax.cli.{name}").main
-        assert "--json is of --list" in refused(main, ["rows.gin", "--json"])
+        assert "--json is for --list" in refused(main, ["rows.gin", "--json"])

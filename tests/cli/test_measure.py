@@ -20,7 +20,7 @@ def pair(tmp_path_factory):
 
 def set_by(*words):
     parsed = measure.make_parser().parse_args(["--data", "a.jsonl", *words])
-    setting = measure.make_setting(measure.chosen_effort(parsed))
+    setting = measure.make_setting(measure.with_defaults(parsed))
     return setting.gammas, setting.texts, setting.rounds, setting.new_tokens
 
 
@@ -66,4 +66,4 @@ def test_logits_that_are_no_law_are_told_before_the_timing(pair, at):
     with pytest.raises(FloatingPointError, match=told):
         read = texts.Prompts([[1, 2, 3], [4, 5]])
         case = walltime.prepare(*both, read, setting)
-        by_gamma.scored(case, read, setting)
+        by_gamma.score_texts(case, read, setting)

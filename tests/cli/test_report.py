@@ -91,4 +91,4 @@ def test_both_files_of_a_comparison_are_drawn_on_one_page(tmp_path, capsys):
 @pytest.mark.parametrize("place", ["", "no/such/folder.html"])
 def test_where_no_page_can_be_written_nothing_is_measured(tmp_path, place, refused):
     told = refused(measure.main, ["--data", "x.jsonl", "--report", tmp_path / place])
-    assert "name a file in a folder that is there" in told
+    assert "name a file in a folder that exists" in told

@@ -54,10 +54,10 @@ def rows(tmp_path, monkeypatch):
 def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
     tasks = sweep.Tasks(Dying(0), tmp_path / "out")
     out, every = tmp_path / "out" / "t.jsonl", [*rows.values()]
-    ends = {name: end for name, *end in sweep.measured(tasks, every, 2)}
+    ends = {name: end for name, *end in sweep.measure_rows(tasks, every, 2)}
     assert {name for name, (_, good) in ends.items() if good} == {"t/calm", "t/hit"}
     assert ends["t/wrong"][0] == "no such thing"
-    assert ends["t/doomed"][0] == "given up after 3 workers died"
+    assert ends["t/doomed"][0] == "3 workers died in turn"
     assert "killed by signal 9" in capsys.readouterr().out
     records = jsonl.read(out)
     assert sorted(record["row"] for record in records) == ["calm", "hit"]
@@ -65,7 +65,7 @@ def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
     # Again: what is there goes along and is kept, whoever measured it.
     before, ran = out.read_bytes(), (tmp_path / "ran").read_text().split()
     assert sorted(ran) == ["calm", "doomed", "doomed", "doomed", "hit", "hit", "wrong"]
-    ends = [*sweep.measured(tasks, [rows["calm"], rows["hit"]], 1)]
+    ends = [*sweep.measure_rows(tasks, [rows["calm"], rows["hit"]], 1)]
     assert [said for _, said, _ in ends] == ["kept", "kept"]
     assert out.read_bytes() == before
     assert (tmp_path / "ran").read_text().split() == ran
@@ -73,17 +73,17 @@ def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
 
 def test_a_worker_that_leaves_nothing_has_no_record(rows, tmp_path):
     tasks = sweep.Tasks(Dying(0), tmp_path / "out")
-    ends = [*sweep.measured(tasks, [rows["calm"]._replace(row="idle")], 1)]
-    assert ends == [("t/idle", "its worker left no record", False)]
+    ends = [*sweep.measure_rows(tasks, [rows["calm"]._replace(row="idle")], 1)]
+    assert ends == [("t/idle", "its worker wrote no record", False)]
 
 
 def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tmp_path):
     tasks = sweep.Tasks(Dying(0), tmp_path / "out")
     every = [rows["calm"], rows["hit"]]
-    going = sweep.measured(tasks, every, 2)
+    going = sweep.measure_rows(tasks, every, 2)
     assert next(going)[2]
     going.close()  # as Ctrl-C does, between two rows
-    ends = [*sweep.measured(tasks, every, 2)]
+    ends = [*sweep.measure_rows(tasks, every, 2)]
     assert [good for *_, good in ends] == [True, True]
     ran = (tmp_path / "ran").read_text().split()
     assert sorted(ran) == ["calm", "hit", "hit"]  # once killed; neither is done twice

@@ -91,8 +91,8 @@ REFUSED = [
     ("a.flac --words", "heads, so its words have no times: use --target whisper-base"),
     ("a.flac --language en,en", "2 languages for 1 recordings: name one for each, or"),
     ("a.flac --prompt 3", "reads the prompt as '': write it in the characters of its"),
-    ("a.flac --format pdf --out FOLDER", "no format 'pdf': choose of txt"),
-    ("a.flac --format srt", "name their folder by --out"),
+    ("a.flac --format pdf --out FOLDER", "no format 'pdf': choose one of txt"),
+    ("a.flac --format srt", "name their folder with --out"),
     ("a.flac --chunked --format srt --out FOLDER", "srt needs times"),
     ("a.flac x/a.wav --out FOLDER", "two recordings would be written to"),
     ("a.flac --out FOLDER/a.flac", "is no folder"),
@@ -124,7 +124,7 @@ def test_no_file_is_taken_for_a_temperature():
         ("--temperatures 0,0.4,1e0 a.wav", (0, 0.4, 1), 1),
         ("a.wav --temperature 0.6 --gamma 3 b.wav", (0.6,), 2),
     ):
-        joined = transcribe.joined(words.split())
+        joined = transcribe.join_temperatures(words.split())
         flags = transcribe.make_parser().parse_intermixed_args(joined)
         assert flags.temperatures == heats and len(flags.files) == files
 
@@ -132,12 +132,12 @@ def test_no_file_is_taken_for_a_temperature():
 DONE = Transcript(Path("x/a.wav"), (Segment(0, 1, " naïve 你"),), 1.0, "en")
 
 
-def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Shown:
+def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Output:
     """Has told of two recordings, by streams as of a command."""
     stream = open(out, "w", encoding="ascii")
     monkeypatch.setattr(sys, "stdout", console.Stream(stream, "standard output"))
     files = [Path("x/a.wav"), Path("x/b.wav")]
-    teller = transcribe.Shown(
+    teller = transcribe.Output(
         argparse.Namespace(out=place, files=files, json=False), formats
     )
     for file in files:

@@ -102,7 +102,9 @@ def test_a_row_is_named_where_there_are_several(tmp_path):
     path = written(tmp_path, ROW)
     assert configs.rows(RowFile(path)) == [RowFile(path, row="row")]
     path = written(tmp_path, GRID)
-    with pytest.raises(configs.ConfigError, match=r"2 rows: name one, \S+row\.gin:ROW"):
+    with pytest.raises(
+        configs.ConfigError, match=r"2 rows: name one as \S+row\.gin:ROW"
+    ):
         run.build(path)
     other = tmp_path / "other.gin"
     other.write_text(f"include '{path}'")
@@ -110,7 +112,7 @@ def test_a_row_is_named_where_there_are_several(tmp_path):
         run.build(other)
     other.write_text(GRID)
     with pytest.raises(configs.ConfigError, match=r"row slow is in .*row\.gin too"):
-        configs.every([RowFile(path), RowFile(other)])
+        configs.all_rows([RowFile(path), RowFile(other)])
 
 
 # A line that a row has more, and what is said of it.
@@ -142,7 +144,7 @@ OTHER = [
     ("1.0", "'1.0'", "TEMPERATURE must be a number; got '1.0'"),
     ("1.0", "%WARM", "nothing sets WARM"),
     ("1.0", "%TEMPERATURE", "= %TEMPERATURE names itself"),
-    ("GAMMA = 3", "GAMMA 3", "line 9: not a binding"),
+    ("GAMMA = 3", "GAMMA 3", "line 9: not a gin binding"),
     ("GAMMA = 3", "GAMMA = 3\nimport no_such", "needs no_such"),
 ]
 MISTAKES = [(f"{ALPHA_ROW}{line}", said) for line, said in MORE.items()]
@@ -150,7 +152,7 @@ MISTAKES += [(f"{SPEED_ROW}{line}", said) for line, said in TIMED.items()]
 MISTAKES += [(ALPHA_ROW.replace(old, new), said) for old, new, said in OTHER]
 MISTAKES += [
     ("GAMMA = 2", "nothing reads GAMMA"),
-    ("", "include one of gin_configs/ru"),
+    ("", "include one of the files in gin_configs/ru"),
 ]
 
 

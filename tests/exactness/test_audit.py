@@ -30,7 +30,7 @@ LEVEL = 1e-4
 def decoded(both, protocol=TASK, fault=None, verifier=None):
     """The sums and the log E of a run."""
     target, draft = both
-    broken, rule = audit_row.broken(draft, protocol, fault)
+    broken, rule = audit_row.apply_fault(draft, protocol, fault)
     kernels = sides.reference(verifier or rule)
     text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
@@ -120,7 +120,7 @@ def test_every_alternative_is_a_law():
     laws = [
         probs.standardize(jnp.asarray(side.params)[:, None], hot) for side in pair()
     ]
-    each = [audit.each(*laws, jnp.full((4, 1), token)) for token in range(4)]
+    each = [audit.score_tokens(*laws, jnp.full((4, 1), token)) for token in range(4)]
     deviation, variance, pull, square, log_ratio, impossible = (
         np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*each, strict=True)
     )

@@ -175,14 +175,14 @@ def test_the_page_of_mutants_is_that_of_these_tests():
 
 def test_float64_sees_what_float32_rounds_away():
     """q in bfloat16 and back is 1e-3 off; float32 itself, read as float64, is 1e-8."""
-    exact = certify.certify(token.verifier, RANDOM, 2, 2, TOKEN, "float64")
+    exact = certify.certify(token.verifier, RANDOM, 2, 2, TOKEN, dtype="float64")
 
     def rounded(target, draft, noise, keep_residual=False):
         law = draft.law._replace(lse=draft.law.lse.astype("float32").astype("float64"))
         return token.verify(target, draft._replace(law=law), noise, keep_residual)
 
     worse = Verifier(token.noise, rounded)
-    certificate = certify.certify(worse, RANDOM, 2, 2, TOKEN, "float64")
+    certificate = certify.certify(worse, RANDOM, 2, 2, TOKEN, dtype="float64")
     assert exact.exact and certificate.broken == ("law",)
     assert 1e-10 < certificate.error < 1e-7
 
@@ -275,12 +275,12 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
         return 2 * TOKEN.tokens(at)
 
     monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
-    monkeypatch.setattr(draws, "of_rule", lambda verifier: (1, []))
-    monkeypatch.setattr(draws, "of_shapes", lambda nodes: (1, 0))
+    monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, []))
+    monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))
     monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=twice))
     assert exit_code("token") == 1
     assert "exact per_call" in capsys.readouterr().out
-    monkeypatch.setattr(draws, "of_rule", lambda verifier: (1, ["a key twice"]))
+    monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, ["a key twice"]))
     assert exit_code("my_rules:strange") == 1
     printed = capsys.readouterr().out
     assert "void" in printed and "LOSSY" in printed  # no number of a law beside it
@@ -292,7 +292,7 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("other", "has a noise of its own"),
+        ("other", "draws noise of another shape"),
         ("bad", "must return a specjax.types.Verdict"),
         ("worse", "fails: IndexError: tuple index out of range"),
         ("absent", "my_rules has no absent"),

@@ -33,8 +33,8 @@ SPECJAX = Path(draws.__file__).parents[1]
 
 def wrong(decoder: Decoder, params: Params = BOTH) -> list[str]:
     gamma, vocab = decoder.drafter.gamma, decoder.target.vocab
-    prompt, key = draws.side_by_side(gamma, vocab)
-    return draws.problems(draws.of_step(decoder, params, prompt, key))
+    prompt, key = draws.make_requests(gamma, vocab)
+    return draws.problems(draws.record_step(decoder, params, prompt, key))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_of_every_rule(rule, gamma):
 @SLOW
 @pytest.mark.parametrize("rule", verifiers.names())
 def test_of_every_rule_and_kind_of_draft(rule):
-    assert draws.of_rule(verifiers.find(rule))[1] == []
+    assert draws.check_rule(verifiers.find(rule))[1] == []
 
 
 @SLOW
@@ -91,7 +91,7 @@ def test_of_every_topology(siblings, gamma):
 )
 def test_of_two_draws_of_a_tree_none_has_the_others_slot(nodes, shapes):
     """By the arithmetic that drafts go by: of all trees of up to so many nodes."""
-    assert draws.of_shapes(nodes) == (shapes, 0)
+    assert draws.check_shapes(nodes) == (shapes, 0)
 
 
 def test_a_tree_asks_for_the_slots_that_arithmetic_says():
@@ -101,7 +101,7 @@ def test_a_tree_asks_for_the_slots_that_arithmetic_says():
 
 @SLOW
 def test_as_do_two_hundred_others():
-    shapes = [parent for parent in draws.shapes(12) if len(parent) > 3]
+    shapes = [parent for parent in draws.tree_shapes(12) if len(parent) > 3]
     for i, parent in enumerate(shapes[:: len(shapes) // 200]):
         siblings = (tree.WITH, tree.WITHOUT)[i % 2]
         assert wrong(branches(parent, siblings)) == [], parent
@@ -136,9 +136,9 @@ def test_each_node_is_drawn_by_the_noise_of_its_own_slot():
 @SLOW
 def test_of_a_model_that_hears():
     world, case = tiny_whisper.world(), BY_NAME["early_exit"]
-    prompt, key = draws.side_by_side(2, world.target.vocab)
+    prompt, key = draws.make_requests(2, world.target.vocab)
     prompt = prompt._replace(inputs=tiny_whisper.sounds(key.size))
-    found = draws.of_step(case.decoder(world, 2), case.params(world), prompt, key)
+    found = draws.record_step(case.decoder(world, 2), case.params(world), prompt, key)
     assert draws.problems(found) == []
 
 

@@ -13,7 +13,7 @@ import scipy.stats
 
 from specjax import generate
 from specjax.exactness.goodness import (
-    by_chance,
+    chance_variation,
     count,
     g_test,
     neighbours_p_value,
@@ -110,7 +110,7 @@ def test_what_is_visible_is_found_as_often_as_is_said():
     right = rng.multinomial(total, law, size=400)
     assert min(g_test(each, law) for each in right) > level
     mean = np.mean([total_variation(each, law) for each in right])
-    assert mean == pytest.approx(by_chance(law, total), rel=0.02)
+    assert mean == pytest.approx(chance_variation(law, total), rel=0.02)
 
 
 def test_an_impossible_token_and_rows_that_know_of_each_other_are_seen():

@@ -16,7 +16,7 @@ from specjax import generate, zoo
 from specjax.cli import microscope, other_engines
 from specjax.drafts import source as sides
 from specjax.drafts.source import Side
-from specjax.exactness.other_engines import JOINED, LOST, OtherText, encoded, explain
+from specjax.exactness.other_engines import JOINED, LOST, OtherText, encode, explain
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import jsonl
 from specjax.prompts import Prompts
@@ -94,7 +94,7 @@ def test_a_tie_is_explained_and_a_wrong_token_is_not():
 def test_a_text_is_read_behind_its_prompt(prompt, text, doubt):
     tokenizer = zoo.tokenizer()
     before = tokenizer.encode(prompt)
-    ids, said = encoded(tokenizer, before, text)
+    ids, said = encode(tokenizer, before, text)
     assert said == doubt
     assert (tokenizer.decode([*before, *ids]) == prompt + text) == (doubt != LOST)
 
@@ -137,10 +137,10 @@ def test_our_own_text_is_the_same_and_a_changed_one_is_not(model, tmp_path, caps
 
 REFUSED = [
     ({"text": "a"}, 'want {"prompt": text}'),
-    ({"prompt": "a"}, 'beside the prompt write what the other engine wrote, as "text"'),
+    ({"prompt": "a"}, 'beside the prompt, as "text"'),
     ({"prompt": "a", "ids": [8192]}, "ids in 0..8191; got [8192]: are they of this"),
     ({"prompt": "a", "ids": "a"}, "ids must be a list of ids"),
-    ({"prompt": "a", "ids": []}, 'ended at once give the end, "ids": [id]'),
+    ({"prompt": "a", "ids": []}, 'ended at once, write its end, "ids": [id]'),
     ({"prompt": "a", "text": 3}, "text must be one text; got 3"),
     ({"messages": [{"role": "user", "content": "a"}], "text": "c"}, "no chat template"),
 ]

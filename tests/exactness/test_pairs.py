@@ -10,7 +10,7 @@ import pytest
 
 from experiments.exactness import pairs
 from specjax import drafts, policies, verifiers
-from specjax.exactness import sampled, small_drafts
+from specjax.exactness import sampled_texts, small_drafts
 
 ROOT = Path(__file__).parents[2]
 CALLS = 2  # of texts of a pair: another law is found from a total variation of .03 on
@@ -36,7 +36,7 @@ DRAWN += [pytest.param(*each, marks=pytest.mark.slow) for each in LATER]
 
 @pytest.mark.parametrize(("draft", "gamma", "rules"), DRAWN, ids=str)
 def test_texts_follow_the_target_and_those_of_a_fault_do_not(draft, gamma, rules):
-    side = small_drafts.named(draft, sampled.target())
+    side = small_drafts.load(draft, sampled_texts.target())
     found = pairs.judged(side, gamma, None, rules, CALLS, seed=0)
     assert [pair["rule"] for pair in found] == [*rules]
     for pair in found:
@@ -59,6 +59,6 @@ def test_every_name_is_in_a_row():
     files = (ROOT / "gin_configs" / "pairs").glob("*.gin")
     text = "".join(file.read_text("utf-8") for file in files)
     kinds = {name.partition(":")[0] for name in re.findall(r"'DRAFT': '(.+?)'", text)}
-    assert kinds >= {*drafts.DRAFTS, *small_drafts.MADE}
+    assert kinds >= {*drafts.DRAFTS, *small_drafts.BUILDERS}
     named = re.findall(r"'POLICY': '(\w+)", text)
     assert {*named, "none"} == {*policies.POLICIES}

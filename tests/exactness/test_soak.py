@@ -12,7 +12,7 @@ import pytest
 
 from experiments.exactness import pairs
 from specjax import probs, verifiers
-from specjax.exactness import own_draws, soak
+from specjax.exactness import drafter_draws, soak
 from specjax.exactness.fixtures import reference
 from specjax.types import Sampling, Verdict, Verifier
 from specjax.verifiers import token
@@ -85,18 +85,18 @@ def test_draws_that_share_noise_are_told(name, chunk):
 
 
 def test_draws_by_another_law_are_told(monkeypatch):
-    right = own_draws.draft
+    right = drafter_draws.draft
 
     def likeliest(*given):
         made = right(*given)
         best = jnp.argmax(probs.dense(made.law), axis=-1).astype(jnp.int32)
         return made._replace(tokens=best)
 
-    monkeypatch.setattr(own_draws, "draft", likeliest)
+    monkeypatch.setattr(drafter_draws, "draft", likeliest)
     again = token.verifier._replace(guarantee="compiled anew")
     tally = soak.soak(again, SEED, CHAINS)
     text = dict(soak.describe("token", SEED, CHAINS, tally))["draws"]
-    assert "a drafter draws otherwise than it says" in text
+    assert "a drafter's draws differ from its probabilities" in text
 
 
 def test_rows_of_another_branch_are_told_by_their_kind():

@@ -10,7 +10,7 @@ from specjax.cli import measure
 from specjax.drafts import source as sides
 from specjax.measure import categories, jsonl, pairs, rows, specdec
 from specjax.measure.walltime import WalltimeSetting
-from specjax.prompts.questions import Asked, Chosen
+from specjax.prompts.questions import Question, Selection
 from tests.support import text_folders
 
 LINES = [
@@ -28,7 +28,11 @@ def turn(id: int, category: str, lengths: list[int], seconds: float) -> categori
     times = {"alone": [1.0, 1.0], "drafted": [seconds] * 2, "first": [0.1] * 2}
     counts = lengths, accepted, tested
     return categories.Turn(
-        Asked(id, category, "", 0, "?"), 3, times, dict(alone=ids, drafted=ids), *counts
+        Question(id, category, "", 0, "?"),
+        3,
+        times,
+        dict(alone=ids, drafted=ids),
+        *counts,
     )
 
 
@@ -86,7 +90,7 @@ def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     target, data = text_folders.gpt2(tmp_path / "gpt2"), tmp_path / "a.jsonl"
     data.write_text("\n".join(map(json.dumps, LINES)))
     out = tmp_path / "out.jsonl"
-    chosen = partial(pairs.questions, chosen=Chosen(task="rag"))
+    chosen = partial(pairs.questions, chosen=Selection(task="rag"))
     both = sides.model(str(target)), "copying"
     setting = WalltimeSetting(0.0, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
     row = pairs.by_question(*both, setting, str(data), chosen).run()

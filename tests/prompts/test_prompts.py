@@ -44,9 +44,9 @@ def test_lines_of_a_file_begin_texts(tmp_path):
         {"tokens": [1, 300], "id": 3},
         "a\u2028b",
     ]  # a list is read likewise
-    assert prompts.of(lines, bundled("code")) == read
+    assert prompts.from_list(lines, bundled("code")) == read
     lines[1] = (1, 300)
-    assert prompts.of(tuple(lines), bundled("code")).tokens == read.tokens
+    assert prompts.from_list(tuple(lines), bundled("code")).tokens == read.tokens
 
 
 def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
@@ -68,19 +68,23 @@ def test_a_conversation_is_read_by_the_folders_template(tmp_path):
     model = talking(tmp_path)
     folder = model.tokenizer_file.parent
     line = {"messages": [{"role": "user", "content": "def"}]}
-    (ids,) = prompts.of([line], model).tokens
+    (ids,) = prompts.from_list([line], model).tokens
     assert model.tokenizer.decode(ids) == "user: def\nbot:"
     # A list of messages is one conversation; in a list of prompts it is one of them.
-    assert prompts.of(line["messages"], model).tokens == [ids]
+    assert prompts.from_list(line["messages"], model).tokens == [ids]
     several = [line["messages"], "x", line]
-    assert prompts.of(several, model).tokens == [ids, model.tokenizer.encode("x"), ids]
+    assert prompts.from_list(several, model).tokens == [
+        ids,
+        model.tokenizer.encode("x"),
+        ids,
+    ]
     asked = "{{ tools[0].name }}{{ documents is none }}{{ think }}"
     (folder / "chat_template.jinja").write_text(asked)
     more = {"tools": [{"name": "a"}], "chat_template_kwargs": {"think": False}}
-    (ids,) = prompts.of([line | more], model).tokens
+    (ids,) = prompts.from_list([line | more], model).tokens
     assert model.tokenizer.decode(ids) == "aTrueFalse"
     with pytest.raises(ValueError, match="no chat template"):
-        prompts.of([line], bundled("code"))
+        prompts.from_list([line], bundled("code"))
 
 
 FORMS = [  # MT-bench of the hub, Spec-Bench, SPEED-Bench as it is prepared
@@ -106,15 +110,15 @@ def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
     assert heard == [alone("1?"), alone("4?")]
     second = behind("1?", "2?"), alone("3?"), alone("4?"), behind("4?", "5?")
     assert texts == [alone("1?"), *second]
-    assert read.asked[1] == ("m-10", "math", "", 1, "2?")
-    assert [each.id for each in read.asked] == ["m-10", "m-10", 9, 2, 2]
-    few = questions.Chosen(per_category=1, longest=len(read.tokens[2]))
+    assert read.questions[1] == ("m-10", "math", "", 1, "2?")
+    assert [each.id for each in read.questions] == ["m-10", "m-10", 9, 2, 2]
+    few = questions.Selection(per_category=1, longest=len(read.tokens[2]))
     short = prompts.read(path, model, answer, few)  # of math 9 is before m-10
-    assert [each.id for each in short.asked] == [9, 2] and short.left_out == 1
-    with pytest.raises(ValueError, match="line 1: there are 2 turns, and nobody"):
+    assert [each.id for each in short.questions] == [9, 2] and short.left_out == 1
+    with pytest.raises(ValueError, match="line 1: there are 2 turns, and no model"):
         prompts.read(path, model)
     with pytest.raises(ValueError, match="raise --longest"):
-        prompts.read(path, model, answer, questions.Chosen(longest=1))
+        prompts.read(path, model, answer, questions.Selection(longest=1))
 
 
 def test_lines_are_read_in_one_way(tmp_path):
@@ -134,16 +138,16 @@ def test_lines_are_read_in_one_way(tmp_path):
         (tmp_path / name).write_bytes(content)
         read = prompts.read(tmp_path / name, bundled("code"))
         assert read.tokens == [CODE.encode("def f("), CODE.encode("a\u2028b\x85")]
-        kinds = [(each.id, each.category) for each in read.asked]
+        kinds = [(each.id, each.category) for each in read.questions]
         assert kinds == [(0, "0"), (7, "")]
-        assert [n for n, _ in text_files.numbered(tmp_path / name)] == [1, 3]
+        assert [n for n, _ in text_files.numbered_lines(tmp_path / name)] == [1, 3]
 
 
 def test_what_is_no_file_of_lines_is_told(tmp_path):
     for name, content, reason in (
-        ("a.jsonl.xz", b"{}", "is no .xz file"),
+        ("a.jsonl.xz", b"{}", "is not a .xz file"),
         ("b.jsonl.gz", gzip.compress(b"{}" * 99)[:-9], "is damaged"),
-        ("c.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", "is packed: zstd -d"),
+        ("c.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", "is compressed: run zstd -d"),
         ("d.jsonl", b'{"prompt": "x"}\r{"prompt": "y"}\r', "lines end with"),
         ("a.parquet", b"PAR1", "is a Parquet table: write its rows as JSON lines"),
     ):
@@ -155,28 +159,36 @@ def test_what_is_no_file_of_lines_is_told(tmp_path):
 def test_ids_are_in_order_as_a_person_counts():
     lines = [{"id": f"b-{i}", "category": "x"} for i in (10, 9, 2)]
     lines.insert(1, {"id": 1, "category": "stem"})
-    assert questions.places(lines, questions.Chosen(2)) == [1, 2, 3]
-    of_task = questions.Chosen(task="mt_bench")
-    assert questions.places(lines, of_task) == [1]
-    with pytest.raises(ValueError, match="no question is of y: there are mt_bench, x"):
-        questions.places(lines, questions.Chosen(task="y"))
-    about = questions.asked(lines[0] | {"category": "stem"}, 0, 0, "")
-    assert questions.group(about, "task") == "mt_bench"
+    assert questions.select(lines, questions.Selection(2)) == [1, 2, 3]
+    of_task = questions.Selection(task="mt_bench")
+    assert questions.select(lines, of_task) == [1]
+    with pytest.raises(
+        ValueError, match="no question belongs to y: the file has mt_bench, x"
+    ):
+        questions.select(lines, questions.Selection(task="y"))
+    about = questions.make_question(lines[0] | {"category": "stem"}, 0, 0, "")
+    assert questions.group_name(about, "task") == "mt_bench"
     with pytest.raises(ValueError, match="question b-10 has no sub_category: write it"):
-        questions.places(lines, questions.Chosen(by="sub_category"))
-    with pytest.raises(ValueError, match="several lines are question b-10: give each"):
-        questions.places([*lines, lines[0]], questions.Chosen(unique=True))
+        questions.select(lines, questions.Selection(by="sub_category"))
+    with pytest.raises(
+        ValueError, match="several lines have question_id b-10: give each"
+    ):
+        questions.select([*lines, lines[0]], questions.Selection(unique=True))
 
 
 def test_without_text_there_is_the_start_token():
     model = bundled("code")
-    assert prompts.start(model).tokens == prompts.of([""], model).tokens == [[1]]
+    assert (
+        prompts.start_prompt(model).tokens
+        == prompts.from_list([""], model).tokens
+        == [[1]]
+    )
     bare = model._replace(start=None, ends=())
-    assert prompts.of(["x"], bare).ends == ()
+    assert prompts.from_list(["x"], bare).ends == ()
     with pytest.raises(ValueError, match="no start token"):
-        prompts.start(bare)
+        prompts.start_prompt(bare)
     with pytest.raises(ValueError, match="no start token"):
-        prompts.of([""], bare)
+        prompts.from_list([""], bare)
 
 
 TALK = '"messages": [{"role": "user", "content": "x"}]'
@@ -217,16 +229,16 @@ def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path):
         assert message.startswith(f"{path}, line 2: ")
         assert "\n" not in message and len(message) < len(str(path)) + 240
         message.encode()
-    with pytest.raises(ValueError, match="has no line"):
+    with pytest.raises(ValueError, match="is empty"):
         prompts.read(written(tmp_path, " "), bundled("code"))
 
 
 def test_what_is_no_list_of_prompts_is_told():
     for several in "def f(", {"prompt": "x"}, 3, []:
         with pytest.raises(ValueError, match="prompts"):
-            prompts.of(several, bundled("code"))
-    with pytest.raises(ValueError, match=r"prompt 1: prompt holds \\ud800"):
-        prompts.of(["x", "\ud800"], bundled("code"))
+            prompts.from_list(several, bundled("code"))
+    with pytest.raises(ValueError, match=r"prompt 1: prompt has \\ud800"):
+        prompts.from_list(["x", "\ud800"], bundled("code"))
     model = bundled("code")._replace(model=gpt.build(gpt.Config(50, 16, 32, 1, 2)))
     with pytest.raises(ValueError, match="is this its tokenizer"):
-        prompts.of(["def add("], model)
+        prompts.from_list(["def add("], model)

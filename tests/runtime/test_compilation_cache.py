@@ -23,11 +23,11 @@ def unset(monkeypatch, tmp_path):
         jax.config.update(name, value)
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(compilation_cache.VARIABLE, raising=False)
-    compilation_cache.ready.cache_clear()
+    compilation_cache.open_folder.cache_clear()
     yield tmp_path
     for name, value in before.items():
         jax.config.update(name, value)
-    compilation_cache.ready.cache_clear()
+    compilation_cache.open_folder.cache_clear()
     reset_cache()
 
 
@@ -77,7 +77,7 @@ def test_what_was_cut_off_or_is_not_used_any_more_is_removed(unset):
         (other / compilation_cache.LOCK).touch()
     for other in (old, others[2]):
         os.utime(other, (0, 0))
-    compilation_cache.ready.cache_clear()
+    compilation_cache.open_folder.cache_clear()
     jax.config.update(FOLDER, None)
     compilation_cache.turn_on()
     assert {path.name for path in folder.glob("*-*")} == {"whole-cache", "whole-atime"}

@@ -93,7 +93,7 @@ def test_every_command_prints_by_it(monkeypatch, unread):
 def test_what_runs_is_told_line_by_line_and_turns_on_a_terminal(monkeypatch, capsys):
     for terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda answer=terminal: answer)
-        with console.announced("Compiling"):
+        with console.announce("Compiling"):
             print("apart")
         told = capsys.readouterr()
         assert told.out == "apart\n"
@@ -102,10 +102,10 @@ def test_what_runs_is_told_line_by_line_and_turns_on_a_terminal(monkeypatch, cap
 
 
 def test_a_document_is_alone_on_standard_output(capsys):
-    with console.aside(True):
+    with console.redirect_output(True):
         print("told")
     point = collections.namedtuple("Point", "x y")(float("inf"), np.arange(2))
-    console.tell({"point": point, 3: (np.float32(0.5), None)})
+    console.print_json({"point": point, 3: (np.float32(0.5), None)})
     printed = capsys.readouterr()
     assert printed.err == "told\n"
     told = {"point": {"x": None, "y": [0, 1]}, "3": [0.5, None]}
@@ -118,16 +118,19 @@ LACKS = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.\nMor
 @pytest.mark.parametrize("error", [MemoryError(), LACKS])
 def test_memory_that_is_too_little_is_one_line(error, monkeypatch, capsys):
     monkeypatch.setattr(console, "leave", sys.exit)
-    with pytest.raises(SystemExit) as stopped, console.stops(lambda: "rest is kept"):
+    with (
+        pytest.raises(SystemExit) as stopped,
+        console.handle_stops(lambda: "rest is kept"),
+    ):
         raise error
     told = capsys.readouterr().err
     assert stopped.value.code == 1 and told.count("\n") == 1
     assert "ut of memory" in told and told.endswith("; rest is kept\n")
     with pytest.raises(SystemExit, match=r"error: a\.gin: .*ut of memory.*") as stopped:
-        with loop.stopped_politely():
+        with loop.handle_stops():
             raise loop.RowError(f"a.gin: {error}") from error
     assert "\n" not in str(stopped.value)
-    with pytest.raises(RuntimeError, match="mine"), console.stops():
+    with pytest.raises(RuntimeError, match="mine"), console.handle_stops():
         raise RuntimeError("mine")
 
 
@@ -137,7 +140,10 @@ def test_a_scheduler_says_what_a_stopped_command_ends_with(
 ):
     monkeypatch.setenv(console.PREEMPTED, asked)
     monkeypatch.setattr(console, "leave", sys.exit)
-    with pytest.raises(SystemExit) as stopped, console.stops(lambda: "it goes on"):
+    with (
+        pytest.raises(SystemExit) as stopped,
+        console.handle_stops(lambda: "it goes on"),
+    ):
         os.kill(os.getpid(), signal.SIGTERM)
     assert stopped.value.code == code
     assert capsys.readouterr().err == "stopped; it goes on\n"

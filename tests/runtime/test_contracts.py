@@ -23,7 +23,7 @@ GOOD, BARE = Draft(TOKENS, NUM, LAW), Draft(TOKENS, NUM, LOGITS)
 def test_what_is_right_comes_back_as_it_is():
     for draft in (GOOD, GOOD._replace(law=None)):
         made = draft, "cache"
-        assert contracts.draft_of(made, 2, 3) is made
+        assert contracts.check_draft(made, 2, 3) is made
     contracts.check_verdict(Verdict(NUM, jnp.zeros((2, 4), jnp.int32), LOGITS), 2, 3)
 
 
@@ -41,7 +41,7 @@ def test_what_is_right_comes_back_as_it_is():
 )
 def test_another_draft_is_refused(made, message):
     with pytest.raises(ValueError, match=message) as caught:
-        contracts.draft_of(made, 2, 3)
+        contracts.check_draft(made, 2, 3)
     assert "\n" not in str(caught.value)
 
 

@@ -32,7 +32,7 @@ def test_a_setting_is_named_as_it_is_here(function, name, ours):
 
 def test_every_name_is_of_a_setting_that_there_is():
     known = inspect.signature(specjax.generate_text).parameters
-    assert set(foreign_names.CALLED) <= {*known}
+    assert set(foreign_names.FOREIGN) <= {*known}
     assert not {*foreign_names.OURS} & {*known}
 
 

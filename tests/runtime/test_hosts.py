@@ -131,7 +131,7 @@ def test_a_lost_process_ends_the_others_and_the_command_goes_on(
             if code is not None:
                 assert process.wait(60) in np.atleast_1d(code)
             if code in (1, 143):
-                assert "the same command goes on from here" in said(tmp_path, i)
+                assert "start the same command again to continue" in said(tmp_path, i)
     (before,) = jsonl.read(records)
     with begun(2, tmp_path, rows) as processes:
         assert [process.wait(200) for process in processes] == [0, 0]
@@ -149,7 +149,7 @@ def test_who_the_others_are_is_read(capsys):
 
 
 def test_a_process_alone_moves_nothing():
-    with hosts.joined(None):
-        assert hosts.first() and not hosts.several()
-        assert hosts.of_first([1.5]) == [1.5]
-        hosts.agree(lambda: 1 / 0)
+    with hosts.join(None):
+        assert hosts.is_first() and not hosts.is_distributed()
+        assert hosts.broadcast([1.5]) == [1.5]
+        hosts.check_agreement(lambda: 1 / 0)

@@ -63,9 +63,9 @@ def test_a_terminal_has_bars_while_they_run_and_then_what_was_printed(monkeypatc
             assert re.match(rf"inner .* {inner} of 3 rows 0:00:00 left", below)
     with progress.Bar("known") as bar, progress.Bar("other"):
         bar.total = 9
-        bar.to(4)
+        bar.update(4)
         assert re.match("known .* 4 of 9 ", screen(terminal.getvalue())[-2])
-        with bar.above():
+        with bar.paused():
             print("first\nsecond")
     left = [*filter(None, screen(terminal.getvalue()))]
     assert left == ["before", "first", "second"]
@@ -78,8 +78,8 @@ def test_a_log_has_lines_of_what_is_kept(monkeypatch, capsys):
     assert [*progress.track([3, 4], "brief")] == [3, 4]
     with progress.Bar("one", 2000, "steps", done=1000, kept=True) as bar:
         bar.label = "one, loss 3"
-        bar.to(1500)
-        with bar.above():
+        bar.update(1500)
+        with bar.paused():
             print("seen")
     assert [*progress.track((x for x in "a"), "two", kept=True)] == ["a"]
     told = capsys.readouterr()

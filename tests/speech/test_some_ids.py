@@ -84,10 +84,10 @@ def test_who_cannot_draft_is_told(names, tmp_path):
 def test_no_key_serves_two_draws_of_a_transcript(names):
     """By the decoder of recordings, with the rules of times and texts."""
     pair = opened(names["target"], names["few"])
-    prompt, key = draws.side_by_side(2, FIRST)
+    prompt, key = draws.make_requests(2, FIRST)
     frames = jnp.ones((key.size, TARGET.frames, TARGET.bands))
     prompt = prompt._replace(inputs=Features(frames))
     plan = decoding.make_plan(pair, Speculation(gamma=2), True, key.size, 8)
     params = Params(pair.target.params, pair.draft.params)
-    found = draws.of_step(decoding.make_decoder(plan), params, prompt, key)
+    found = draws.record_step(decoding.make_decoder(plan), params, prompt, key)
     assert draws.problems(found) == [] and found.drawn

@@ -71,19 +71,19 @@ def counts(world: World) -> ngram.NGram:
 
 
 def says_some(world: World) -> Model:
-    return small_drafts.says_some(world.draft)
+    return small_drafts.reduce_vocab(world.draft)
 
 
 def spelled(world: World) -> intersection.Spelling:
-    return small_drafts.spelled(vocab(world))
+    return small_drafts.make_spelling(vocab(world))
 
 
 def of_other_ids(world: World, gamma: int) -> Drafter:
-    return small_drafts.of_other_ids(world.draft, gamma)
+    return small_drafts.other_ids_drafter(world.draft, gamma)
 
 
 def by_strings(world: World, gamma: int, respelled: Callable | None = None) -> Drafter:
-    return small_drafts.by_strings(world.draft, gamma, respelled)
+    return small_drafts.strings_drafter(world.draft, gamma, respelled)
 
 
 def branching(world: World, gamma: int) -> Drafter:

@@ -16,13 +16,13 @@ STARTS = [[1, 5], [1, 9, 7], [1], [1, 300, 4, 2]]
 
 
 def main(distributed: str, layout: str) -> None:
-    with hosts.joined(distributed or None), mesh.using(layout):
+    with hosts.join(distributed or None), mesh.using(layout):
         target, draft = drafts.paired(sides.model("code_small"), "bigram")
         sizes = dict(gamma=3, new_tokens=8, batch=4)
         protocol = Protocol("starts", 1.0, **sizes)
         calls = speculate(mesh.pair(target, draft), Prompts(STARTS), 4, protocol)
         found = [row.tolist() for row in calls.texts], calls.accepted.tolist()
-        if hosts.first():
+        if hosts.is_first():
             json.dump(found, sys.stdout)
 
 

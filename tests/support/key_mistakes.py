@@ -17,7 +17,7 @@ from specjax.step import Decoder
 from specjax.types import Verifier
 from specjax.verifiers import gumbel, match, token
 
-BLANK = draws.blank()
+BLANK = draws.constant_model()
 
 
 def chain(gamma: int, rule: str = "token", policy: str = "none") -> Decoder:

@@ -134,8 +134,8 @@ def drawn(text: str, family: str) -> list:
         case = placed(family, trees)
         decoder = case.decoder(GAMMA)
         sizes = decoder.drafter.gamma, case.target.vocab
-        prompt, key = draws.side_by_side(*sizes, requests=4)
-        found = draws.of_step(decoder, case.params(GAMMA), prompt, key)
+        prompt, key = draws.make_requests(*sizes, requests=4)
+        found = draws.record_step(decoder, case.params(GAMMA), prompt, key)
     count = sum(draw.key[..., 0].size for draw in found.draws)
     return [draws.problems(found), count]
 

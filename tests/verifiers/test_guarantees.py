@@ -68,7 +68,7 @@ def test_no_kernel_stands_for_a_verdict_of_ones_own(parts):
 def test_measure_says_that_nobody_knows():
     promise = "not certified: mine:own"
     row = {"exactness": promise, "texts": 3, "temperature": 1.0, "draft_regime": "it"}
-    assert f"nobody knows ({promise})" in by_gamma.same_text(row)
+    assert f"unknown ({promise})" in by_gamma.same_text(row)
     assert verdict.same(row) == promise and verdict.law(row) == f"{promise}; it"
     greedy = row | {"temperature": 0.0, "same_greedy_texts": 3}
     assert verdict.same(greedy) == f"greedy texts 3 of 3 identical, {promise}"

@@ -14,7 +14,14 @@ import pytest
 
 from specjax import probs
 from specjax.exactness import certify, enumeration
-from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim, boxes, in_turn, of_ratio
+from specjax.exactness.claims import (
+    CLAIMS,
+    UNKNOWN,
+    Claim,
+    accept_ratio,
+    tokens_in_turn,
+    uniform_cells,
+)
 from specjax.exactness.fixtures import (
     Fixture,
     context_free,
@@ -64,20 +71,20 @@ def claim(level: float) -> Claim:
     """Each accept uniform is compared with min(1, p(x) / (l q(x)))."""
 
     def limits(at):
-        return of_ratio(at._replace(q=level * at.q))
+        return accept_ratio(at._replace(q=level * at.q))
 
-    return Claim(boxes, limits, in_turn(limits))
+    return Claim(uniform_cells, limits, tokens_in_turn(limits))
 
 
 def texts(verifier: Verifier, fixture: Fixture, n: int) -> list[dict]:
     """The laws of the first 0 .. n tokens: a dict text -> chance for each length."""
-    case = enumeration.case_of(verifier, UNKNOWN, fixture, 2, "float32")
+    case = enumeration.make_case(verifier, UNKNOWN, fixture, 2, "float32")
     return [{(): 1.0}, *(certify.text_law(case, i + 1)[0] for i in range(n))]
 
 
 def first_law(verifier: Verifier, fixture: Fixture, dtype="float64") -> np.ndarray:
     """[V], of the first token."""
-    case = enumeration.case_of(verifier, UNKNOWN, fixture, 2, dtype)
+    case = enumeration.make_case(verifier, UNKNOWN, fixture, 2, dtype)
     with jax.enable_x64(dtype == "float64"):
         law, _ = certify.text_law(case, 1)
     return np.array([law[(i,)] for i in range(fixture.vocab)])

@@ -25,7 +25,7 @@ from specjax.exactness import divergence
 from specjax.exactness.divergence import (
     Comparison,
     DivergenceSetting,
-    Found,
+    GammaReport,
     Oracle,
     Places,
     Report,
@@ -64,7 +64,7 @@ def parted() -> Report:
     many[2, 4] += EPS
     both = by_calls(one, many)
     setting = DivergenceSetting((GAMMA,), texts=8, tokens=NEW, batch=4)
-    return divergence.look(
+    return divergence.examine(
         (both, both), Prompts([[i] for i in range(8)], None, ()), setting
     )
 
@@ -73,7 +73,7 @@ def parted() -> Report:
 
 
 def test_rung_1_texts_of_tables_are_identical():
-    rung = divergence.look(table_pair(), PROMPTS, TABLES).found[0]
+    rung = divergence.examine(table_pair(), PROMPTS, TABLES).found[0]
     for part in (rung.matched, rung.natural):
         assert part.identical == part.texts == 4 and part.places == 4 * NEW
         assert part.equal == 1 and part.eps_max == part.tv_bound == part.observed == 0
@@ -113,7 +113,7 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
 
 def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
     wrong = sides.reference(Verifier(token.noise, credulous))
-    rung = divergence.look(table_pair(), PROMPTS, TABLES, wrong).found[0]
+    rung = divergence.examine(table_pair(), PROMPTS, TABLES, wrong).found[0]
     assert rung.natural.unexplained > 0 and rung.matched.unexplained > 0
     assert rung.oracle.below > 0
     failed = " ".join(divergence.failures(rung, strict=False))
@@ -131,7 +131,7 @@ def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
         whole = jnp.roll(whole, 1, axis=1) if wrong_prefix else whole
         return right(params, prompt, whole, begins)
 
-    begins = divergence.at_every_row(NEW, rows)
+    begins = divergence.starts_at_every_row(NEW, rows)
     text = divergence.build_text(decoder, sizes, read, begins)
     return text(Params(target.params, draft.params), prompt, request)
 
@@ -166,7 +166,9 @@ def test_an_eps_of_another_prefix_is_noticed():
     honest = compared(base, texts_of(decoder))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
-    failed = divergence.failures(Found(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True)
+    failed = divergence.failures(
+        GammaReport(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True
+    )
     assert any("not what their logits say" in line for line in failed)
 
 
@@ -260,7 +262,7 @@ def test_a_law_moves_by_no_more_than_its_bound():
 
 GOOD = Comparison(4, 4, 0, 0, 64, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 APART = GOOD._replace(identical=3, explained=1, equal=0.5, eps_max=2e-5)
-FOUND = Found(4, GOOD, APART, Oracle(64, 0, 1e-5))
+FOUND = GammaReport(4, GOOD, APART, Oracle(64, 0, 1e-5))
 REPORT = Report(np.linspace(0, 1, 64), [FOUND])
 WRONG = {
     "unexplained in natural": FOUND._replace(natural=APART._replace(unexplained=2)),
@@ -273,10 +275,10 @@ STRICT = {
 }
 
 
-def run_command(monkeypatch, rung: Found) -> int:
+def run_command(monkeypatch, rung: GammaReport) -> int:
     """The command, with this in the place of what is measured."""
     report = Report(np.linspace(0, 1, 64), [rung])
-    monkeypatch.setattr(microscope, "look", lambda *_: report)
+    monkeypatch.setattr(microscope, "examine", lambda *_: report)
     return microscope.main(["--dtype", "float32"])
 
 
@@ -295,7 +297,7 @@ def test_the_command_prints_and_fails(monkeypatch, capsys, refused):
         assert "Not a CPU" in capsys.readouterr().out
     monkeypatch.undo()
     for flags, told in (
-        ("--target t5_target --draft t5_small", "name its inputs with --data"),
+        ("--target t5_target --draft t5_small", "name a file of inputs with --data"),
         ("--batch 3", "16 texts do not fill batches of 3"),
     ):
         assert told in refused(microscope.main, flags.split())

@@ -92,7 +92,7 @@ def save(folder: str | Path, step: int, params: Any) -> Path:
         shutil.rmtree(partial)
         if not isinstance(error, OSError | ValueError):  # tensorstore's
             raise
-        raise writing.unwritten(final, error) from None
+        raise writing.write_error(final, error) from None
     return final
 
 

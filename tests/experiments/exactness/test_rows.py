@@ -35,7 +35,7 @@ def by_key():
 def first_law(rule):
     """Of the first token, by the rule's own verdicts."""
     sizes = rule.fixture, conformance.GAMMA, conformance.DTYPE
-    case = enumeration.case_of(rule.verifier, rule.claim, *sizes)
+    case = enumeration.make_case(rule.verifier, rule.claim, *sizes)
     with jax.enable_x64(True):
         law, _ = certify.text_law(case, 1)
     return [law[(i,)] for i in range(rule.fixture.vocab)]
@@ -190,5 +190,5 @@ def test_the_command_says_what_cannot_be_seen(capsys):
     verdict = audit.judge(audit.total(steps))
     command.report(verdict, audit.evidence(steps)[0], audit.LEVEL)
     printed = capsys.readouterr().out
-    for word in ("cannot vary", "alarm after", "without freedom", "FAILED at level"):
+    for word in ("cannot vary", "alarm after", "free to differ", "FAILED at level"):
         assert word in printed

@@ -129,7 +129,7 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
     ):
         built = configs.build(records.row(table, name, bindings))
         _, prompts, setting = built.row.measurement.run.args
-        assert [it.id for it in prompts.asked] == [[*tasks].index(name[:-3])]
+        assert [it.id for it in prompts.questions] == [[*tasks].index(name[:-3])]
         assert setting.temperature == float(name[-1]) and setting.ends
     for name, row in records.rows("model_free_speed").items():
         if row.path.stem != "smollm2":
@@ -137,7 +137,9 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
             continue
         built = configs.build(records.row("model_free_speed", name, bindings[::2]))
         _, prompts, setting = built.row.measurement.run.args
-        assert [it.id for it in prompts.asked] == [[*tasks].index(name.split("_")[1])]
+        assert [it.id for it in prompts.questions] == [
+            [*tasks].index(name.split("_")[1])
+        ]
 
 
 def test_every_family_can_take_the_place_of_another(stand_ins):
@@ -203,7 +205,7 @@ def test_rows_that_share_get_what_those_before_them_kept(tmp_path, monkeypatch):
 
     def build(file):
         row = TableRow(Measurement(count, __name__, shares=True), "laptop")
-        return configs.Built("t", file.row, row, "")
+        return configs.BuiltRow("t", file.row, row, "")
 
     monkeypatch.setattr(loop.configs, "build", build)
     found = loop.run([RowFile(written(tmp_path, GRID))], tmp_path)

@@ -130,7 +130,10 @@ def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
     del older["config"]["text"]  # of a run that noted none
     (folder / "recipe.json").write_text(json.dumps(older))
     run(folder, data)
-    with locks.alone(folder), pytest.raises(ValueError, match="worked on by process"):
+    with (
+        locks.lock_folder(folder),
+        pytest.raises(ValueError, match="in use by process"),
+    ):
         run(folder, data)
 
 

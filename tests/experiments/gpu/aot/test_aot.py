@@ -460,7 +460,7 @@ def test_a_row_needs_its_mesh():
     assert lies(here) == {NamedSharding}
 
 
-def lies(built: configs.Built) -> set[type]:
+def lies(built: configs.BuiltRow) -> set[type]:
     """How the weights lie that a row's target was built with."""
     target = built.row.measurement.run.args[0]
     return {type(leaf.sharding) for leaf in jax.tree.leaves(target.params)}

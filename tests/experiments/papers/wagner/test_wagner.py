@@ -225,7 +225,7 @@ def laws_of(fixture) -> tuple[Law, Law]:
 
 
 def first_law(verifier: Verifier, fixture) -> np.ndarray:
-    case = enumeration.case_of(verifier, UNKNOWN, fixture, 1, "float32")
+    case = enumeration.make_case(verifier, UNKNOWN, fixture, 1, "float32")
     law, _ = certify.text_law(case, 1)
     return np.array([law[(i,)] for i in range(fixture.vocab)])
 

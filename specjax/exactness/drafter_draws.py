@@ -1,11 +1,10 @@
-"""Drafts of nasty logits by the draws of real drafters, and what their draws show.
+"""Drafts of extreme logits, drawn by real drafters, and statistics of their draws.
 
-`soak` draws drafts as they should be drawn; here a drafter of chains or trees does, by
-its own keys, from a model whose logits are a problem's, row by row of the target's
-call. Over many draws two nodes agree as often as their laws say, and each follows its
-own law, or noise is shared or a law is another.
-Axes: B rows, G nodes, R = G + 1 rows of the target's call, V vocabulary, Z statistics.
-"""
+`soak` draws drafts correctly by itself. Here a drafter of chains or trees draws them
+with its own keys, from a model whose logits are a problem's, row by row of the target's
+call. Over many draws two nodes must agree as often as their laws say, and each must
+follow its own law; otherwise noise is shared or a law is wrong. Axes: B rows, G nodes,
+R = G + 1 rows of the target's call, V vocabulary, Z statistics."""
 
 import itertools
 from collections.abc import Sequence
@@ -32,8 +31,9 @@ LIMIT = 8.0  # standard errors
 
 
 def build(vocab: int) -> Model:
-    """Returns the model whose parameters are (logits [B, R, V], length [B]): of the
-    token in slot `length` - 1 + r it reads row r, whatever the token is."""
+    """Returns the model whose parameters are (logits [B, R, V], length [B]).
+
+    For the token in slot `length` - 1 + r it reads row r, whatever the token is."""
 
     def apply(params: Any, tokens: Array, start: Array, cache: Any, tree: Any = None):
         del tree
@@ -48,15 +48,15 @@ def build(vocab: int) -> Model:
     return Model(lambda *_: (), apply, readout, vocab)
 
 
-def drafter_of(verifier: Verifier, vocab: int, branches: bool) -> Drafter:
-    """Returns what drafts for a rule: chains of GAMMA tokens, or TREE."""
+def make_drafter(verifier: Verifier, vocab: int, branches: bool) -> Drafter:
+    """Returns the drafter for a rule: chains of GAMMA tokens, or TREE."""
     if branches:
         return tree.build(build(vocab), TREE, verifier.siblings[0])
     return autoregressive.build(build(vocab), GAMMA, for_rule(verifier))
 
 
 def draft(drafter: Drafter, problem: Problem, number: Array) -> Draft:
-    """Returns draw `number` of each problem, all nodes of it."""
+    """Returns draw `number` of each problem, with all its nodes."""
     logits, batch = problem.logits[1], len(problem.key)
     length = jnp.full(batch, number, jnp.int32)
     state = State(
@@ -72,48 +72,52 @@ def draft(drafter: Drafter, problem: Problem, number: Array) -> Draft:
 
 
 def moments(drafted: Draft, siblings: str | None) -> Array:
-    """Returns of each statistic its sum over rows less its mean, and its variance: [2,
-    Z]. First whether two nodes agree, then q(x) of each; of siblings drawn without
-    replacement the first alone."""
-    q, above = probs.dense(drafted.law), above_of(siblings)
+    """Returns the sum over rows of each statistic minus its mean, and its variance: [2,
+    Z].
+
+    The statistics are whether two nodes agree, then q(x) of each node; of siblings
+    drawn without replacement only the first counts."""
+    q, above = probs.dense(drafted.law), parents_of(siblings)
     sums = []
-    for i, j in pairs_of(siblings):
+    for i, j in independent_pairs(siblings):
         same = (drafted.tokens[:, i] == drafted.tokens[:, j]).astype(q.dtype)
         mean = jnp.sum(q[:, i] * q[:, j], axis=-1)
         sums.append((same - mean, mean * (1 - mean)))
-    for i in firsts_of(above, siblings):
+    for i in plain_draws(above, siblings):
         own = jnp.take_along_axis(q[:, i], drafted.tokens[:, i : i + 1], axis=1)[:, 0]
         mean = jnp.sum(q[:, i] ** 2, axis=-1)
         sums.append((own - mean, jnp.sum(q[:, i] ** 3, axis=-1) - mean**2))
     return jnp.array([[jnp.sum(x) for x in each] for each in sums]).T
 
 
-def above_of(siblings: str | None) -> Sequence[int]:
+def parents_of(siblings: str | None) -> Sequence[int]:
+    """Returns the parent of each node."""
     return TREE if siblings else tuple(range(-1, GAMMA - 1))
 
 
-def firsts_of(above: Sequence[int], siblings: str | None) -> list[int]:
-    """Returns the nodes that were drawn from their law as it is."""
+def plain_draws(above: Sequence[int], siblings: str | None) -> list[int]:
+    """Returns the nodes that were drawn from their unchanged law."""
     whole = [i for i, row in enumerate(above) if row not in above[:i]]
     return whole if siblings == tree.WITHOUT else [*range(len(above))]
 
 
-def pairs_of(siblings: str | None) -> list[tuple[int, int]]:
+def independent_pairs(siblings: str | None) -> list[tuple[int, int]]:
     """Returns the pairs of nodes whose draws are independent."""
-    above = above_of(siblings)
-    firsts = firsts_of(above, siblings)
+    above = parents_of(siblings)
+    firsts = plain_draws(above, siblings)
     return [*itertools.combinations(firsts, 2)]
 
 
 def scores(sums: np.ndarray) -> np.ndarray:
-    """Returns each statistic in standard errors [Z]; what has next to no variance may
-    be off by a few draws."""
+    """Returns each statistic in standard errors [Z].
+
+    Where the variance is nearly 0, a few draws of difference are allowed."""
     total, variance = np.asarray(sums, float)
     return total / np.sqrt(np.maximum(variance, 0) + 100.0)
 
 
 def names(siblings: str | None) -> list[str]:
-    """Returns what each statistic is of."""
-    agree = [f"nodes {i} and {j} agree" for i, j in pairs_of(siblings)]
-    firsts = firsts_of(above_of(siblings), siblings)
+    """Returns the name of each statistic."""
+    agree = [f"nodes {i} and {j} agree" for i, j in independent_pairs(siblings)]
+    firsts = plain_draws(parents_of(siblings), siblings)
     return [*agree, *(f"q(x) of node {i}" for i in firsts)]

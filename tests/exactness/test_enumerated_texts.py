@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from specjax import probs
-from specjax.exactness import certify, decoded, of_draft
+from specjax.exactness import certify, draft_certificate, enumerated_texts
 from specjax.exactness.claims import CLAIMS
 from specjax.step import Decoder
 from specjax.verifiers import guarantees, recursive, token
@@ -27,8 +27,10 @@ def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:
     rule = recursive.verifier if drafter.siblings else token.verifier
     rule = rule if verify is None else rule._replace(verify=verify)
     params, target = case.params(world), world.target
-    law = decoded.text_law(Decoder(target, drafter, rule), params, PROMPT, N)
-    return decoded.error(law, decoded.own_law(target, params.target, PROMPT, N))
+    law = enumerated_texts.text_law(Decoder(target, drafter, rule), params, PROMPT, N)
+    return enumerated_texts.error(
+        law, enumerated_texts.target_law(target, params.target, PROMPT, N)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +77,7 @@ def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path)
     monkeypatch.syspath_prepend(ROOT / "docs")
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))
     rules = {"token": CLAIMS["token"]}  # of those that are put to it by themselves
-    monkeypatch.setattr(of_draft, "CLAIMS", rules)
+    monkeypatch.setattr(draft_certificate, "CLAIMS", rules)
     with pytest.raises(SystemExit) as ended:
         certify.main(["--draft", "my_parts:repeat"])
     assert ended.value.code == 0
@@ -85,7 +87,7 @@ def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path)
     assert re.fullmatch(
         r"my_parts:repeat: enumerated, max \|law - target\| of a text \de-0[89]\n"
         rf"my_parts:repeat with token: {whole}\n"
-        r"my_parts:repeat: no key serves two draws\nexact \(\d+ s\)\n",
+        r"my_parts:repeat: no key is used for two draws\nexact \(\d+ s\)\n",
         capsys.readouterr().out,
     )
     assert guarantees.combine("token", "my_parts:repeat") == "exact law"
@@ -112,7 +114,7 @@ def test_a_draft_that_draws_twice_by_one_noise_is_not_certified(
     (tmp_path / "shares.py").write_text(SHARED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))
-    monkeypatch.setattr(of_draft, "CALLS", 1)
+    monkeypatch.setattr(draft_certificate, "CALLS", 1)
     with pytest.raises(SystemExit) as ended:
         certify.main(["--draft", "shares:shared", "--rule", "token"])
     assert ended.value.code == 1
@@ -123,4 +125,4 @@ def test_a_draft_that_draws_twice_by_one_noise_is_not_certified(
     )
     with pytest.raises(SystemExit):
         certify.main(["--draft", "tree:q,width=2", "--rule", "kseq"])
-    assert "is not for kseq: leave out --rule" in capsys.readouterr().err
+    assert "cannot be verified by kseq: leave --rule out" in capsys.readouterr().err
