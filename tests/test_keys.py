@@ -2,16 +2,18 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys
+from specjax import generate, keys, probs
 from specjax.drafters import autoregressive
+from specjax.drafts import source as sides
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.runtime import console
+from specjax.runtime import console, hosts, jax_flags
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny
@@ -33,6 +35,17 @@ TRACED = {
     "jax_check_tracer_leaks": True,
     "jax_softmax_custom_jvp": False,
 }
+# Further values, of settings that have more than two.
+OTHERS = (
+    ("jax_default_prng_impl", "rbg"),
+    ("jax_default_matmul_precision", "default"),
+    ("jax_default_matmul_precision", "F64_F64_F64"),
+    ("jax_legacy_prng_key", "error"),
+    ("jax_explicit_x64_dtypes", "error"),
+    ("jax_error_checking_behavior_divide", "raise"),
+    ("jax_error_checking_behavior_oob", "raise"),
+    *((name, value) for name, (value, *_) in jax_flags.REFUSED.items()),
+)
 
 
 def own_key(seed: int) -> jax.Array:
@@ -74,31 +87,67 @@ def test_noise_is_the_same_whatever_jax_is_set_to():
         jax.tree.map(np.testing.assert_array_equal, noise(), wanted)
 
 
-def text(batch: int = 3) -> np.ndarray:
-    """What a pair of tables writes, at every setting of sampling."""
-    world = tiny.tables()
-    decoder = Decoder(world.target, autoregressive.build(world.draft, 2))
+class Decoded(NamedTuple):
+    """tokens [B, L] that a pair of tables writes, at every setting of sampling; by what
+    probability, the logarithm [B]; law [B, L, V] of each next token of some texts, by
+    layers."""
+
+    tokens: np.ndarray
+    logprob: np.ndarray
+    law: np.ndarray
+
+
+def decoded(batch: int = 3) -> Decoded:
+    world, deep = tiny.tables(), tiny.transformers()
+    drafter = autoregressive.build(world.draft, 2)
+    decoder = Decoder(world.target, drafter, logprobs=True)
     prompt = make_prompt([[i] for i in range(batch)])
     sampling = make_sampling(batch, 0.9, top_k=3, top_p=0.95, min_p=0.01)
     request = make_request(own_key(0), prompt, 12, sampling)
     params = Params(world.target_weights, world.draft_weights)
-    return np.asarray(generate.build(decoder, 16)(params, prompt, request).tokens)
+    out = generate.build(decoder, 16)(params, prompt, request)
+    side = sides.of_model("deep", deep.shallow, deep.shallow_weights)
+    texts = make_prompt([[i, 5, 8 + i] for i in range(batch)])
+    law = jax.jit(lambda *of: probs.dense(side.law(*of)))
+    return Decoded(
+        *hosts.read((out.tokens, out.logprob, law(side.params, texts, sampling)))
+    )
 
 
-def test_a_text_is_the_same_whatever_jax_is_set_to():
-    wanted = text()
+def difference(wanted: Decoded) -> str | None:
+    """What JAX's settings change of what is decoded, or what else they say."""
+    refused = [
+        f"{name} is {value!r}, and specjax {why}:"
+        f" jax.config.update({name!r}, {other!r})"
+        for name, (value, other, why) in jax_flags.REFUSED.items()
+        if jax.config.values[name] == value
+    ]
+    try:
+        seen = decoded()
+    except Exception as error:
+        return None if [str(error)] == refused else repr(error)[:200]
+    if refused:
+        return "not refused"
+    if not np.array_equal(seen.tokens, wanted.tokens):
+        return "other tokens"
+    close = [np.allclose(*x, atol=1e-6) for x in zip(seen[1:], wanted[1:], strict=True)]
+    kinds = [x.dtype for x in seen] == [x.dtype for x in wanted]
+    return None if all(close) and kinds else "another law"
+
+
+def test_texts_and_laws_are_the_same_whatever_jax_is_set_to():
+    wanted = decoded()
     with set_to(TRACED):
-        np.testing.assert_array_equal(text(), wanted)
+        assert difference(wanted) is None
 
 
 # Settings under which nothing is computed, or that need what is not here.
 APART = {"jax_no_execution", "jax_no_tracing", "jax_distributed_debug"}
-APART |= {"jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"}
 
 
 def settings() -> list[tuple[str, object]]:
-    """Every other value of every setting of JAX that has two or is named in TRACED."""
-    others = []
+    """Every other value of every setting of JAX that has two, and those named above."""
+    others = [*OTHERS]
     for name, (kind, *_) in jax.config.meta.items():
         value = jax.config.values[name]
         if name in APART or "cache" in name or "profil" in name or "pgle" in name:
@@ -111,17 +160,12 @@ def settings() -> list[tuple[str, object]]:
 
 
 @pytest.mark.slow
-def test_a_text_is_the_same_by_every_setting_alone():
-    wanted, differ = text(), {}
+def test_texts_and_laws_are_the_same_by_every_setting_alone_or_it_is_refused():
+    wanted, differ = decoded(), {}
     for name, value in settings():
         with set_to({name: value}):
-            try:
-                same = np.array_equal(text(), wanted)
-            except Exception as error:
-                same = repr(error)[:200]
-            if same is not True:
-                differ[name] = same
-    assert not differ
+            differ[name, value] = difference(wanted)
+    assert {how: why for how, why in differ.items() if why} == {}
 
 
 def test_every_key_is_made_in_one_place():

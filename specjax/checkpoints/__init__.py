@@ -211,6 +211,8 @@ def _open(name: str, dtype: str) -> Opened:
         )
     if t5x.is_t5x(path):
         return _t5x(name, dtype)
+    if path.is_dir() or path.stem == "adapter_model":
+        huggingface.check_adapter(path if path.is_dir() else path.parent)
     return _zoo(_only(path), dtype)
 
 

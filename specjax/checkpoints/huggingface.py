@@ -26,11 +26,12 @@ from specjax.runtime import writing
 
 CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"
+ADAPTER = "adapter_config.json"  # peft's: changes to the weights of another model
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 SHARDS = "model-*-of-*.safetensors"
 # Weights as safetensors, and all that is read of a folder beside them; never a pickle.
-FETCHED = [CONFIG, GENERATION, WHOLE, INDEX, SHARDS, *tokenizers.READ]
+FETCHED = [CONFIG, GENERATION, ADAPTER, WHOLE, INDEX, SHARDS, *tokenizers.READ]
 ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
 
@@ -45,6 +46,7 @@ class Folder(NamedTuple):
 
 def open_folder(folder: Path) -> Folder:
     """Reads what describes the weights, and none of them."""
+    check_adapter(folder)
     fields = field.read(folder / CONFIG)
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in BY_MODEL_TYPE:
@@ -59,6 +61,20 @@ def open_folder(folder: Path) -> Folder:
             f" folder again: {', '.join(absent[: archive.SHOWN])}"
         )
     return Folder(BY_MODEL_TYPE[kind], fields, arrays, (folder / CONFIG, *files))
+
+
+def check_adapter(folder: Path) -> None:
+    """Raises ValueError for a folder of peft's that has no model of its own."""
+    if not (folder / ADAPTER).is_file():
+        return
+    if (folder / WHOLE).is_file() or (folder / INDEX).is_file():
+        return
+    base = field.read(folder / ADAPTER).get("base_model_name_or_path")
+    of = f" for {reprlib.repr(base)}" if base else ""
+    raise ValueError(
+        f"{folder} holds an adapter{of} and no model: merge the two with peft,"
+        " merge_and_unload().save_pretrained(new), and name what that wrote"
+    )
 
 
 def generation(folder: Path) -> Fields:

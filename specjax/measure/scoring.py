@@ -69,23 +69,26 @@ def positions(
     text: Text,
     temperature: float,
     each: Callable,
+    keys: Array | None = None,
     **truncation: float | None,
 ) -> list[np.ndarray]:
     """Returns `each(p, q, written)` of every generated token, and its sequence [M].
 
     The results are [M, ...]. p and q are the laws [B, T] by which (target, draft) draw
     the tokens `written` [B, T], standardized alike; `each` returns arrays [B, T, ...].
-    truncation: see `score`.
+    keys: of the sequences [N]; `each` then gets those of its rows [B] as a fourth
+    argument. truncation: see `score`.
     """
     target, draft = pair
 
     @jax.jit
-    def rows(p_params, q_params, prompt: Prompt):
+    def rows(p_params, q_params, prompt: Prompt, *row_keys: Array):
         sampling = make_sampling(prompt.tokens.shape[0], temperature, **truncation)
         read, written = prompt.tokens[:, :-1], prompt.tokens[:, 1:]
         before = prompt._replace(tokens=read)
         p_law = target.law(p_params, before, sampling)
-        return each(p_law, draft.law(q_params, before, sampling), written)
+        q_law = draft.law(q_params, before, sampling)
+        return each(p_law, q_law, written, *row_keys)
 
     count, size = text.tokens.shape
     # Rows that are not there, to fill the last chunk, are the first one again.
@@ -94,7 +97,9 @@ def positions(
     for index in every.reshape(-1, CHUNK):
         chosen = jax.tree.map(lambda leaf, index=index: leaf[index], text)
         prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
-        chunks.append(hosts.read(rows(target.params, draft.params, prompt)))
+        row_keys = () if keys is None else (keys[index],)
+        done = rows(target.params, draft.params, prompt, *row_keys)
+        chunks.append(hosts.read(done))
     leaves = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
     # The token in slot i was drawn from the law after slot i - 1.
     slot = np.arange(1, size)

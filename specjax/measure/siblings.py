@@ -21,17 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import probs
+from specjax import keys, probs
 from specjax.drafters import best_first, tree
 from specjax.drafts.source import Side
-from specjax.keys import root_key
 from specjax.measure import scoring
-from specjax.measure.texts import Text
+from specjax.measure.texts import Text, keys_of
 from specjax.types import Draft, Law
 from specjax.verifiers import recursive, token
 
 BOUNDED = 4  # draws for which bounds are worked out, by minutes each
 POINTS = 96  # of time, at which `distinct` is integrated
+STREAM = 2  # of `texts.keys_of`: not the coins that the texts were written by
 
 
 class Siblings(NamedTuple):
@@ -66,15 +66,16 @@ def measure(
     """Returns the acceptances from which trees are built.
 
     Children are drawn without replacement; for a greedy target they are the most
-    probable ids. truncation: top_k, top_p and min_p of both laws.
+    probable ids. No two tokens of the texts share a key. truncation: top_k, top_p and
+    min_p of both laws.
     """
 
-    def each(p: Law, q: Law, written: Array) -> tuple[Array, ...]:
+    def each(p: Law, q: Law, written: Array, row_keys: Array) -> tuple[Array, ...]:
         shape = written.shape
         count = written.size
         p, q = (_flat(law, count) for law in (p, q))
-        keys = root_key(seed + jnp.arange(count))
-        children = tree.children(keys, q, jnp.zeros(1, int), most)[:, 0]
+        own = _token_keys(row_keys, shape[1])
+        children = tree.children(own, q, jnp.zeros(1, int), most)[:, 0]
         parent = jnp.full((count, most), -1, jnp.int32)
         same = jax.tree.map(lambda x: jnp.repeat(x, most, 1), probs.per_row(q))
         drafts = Draft(
@@ -94,8 +95,9 @@ def measure(
         return tuple(x.reshape(*shape, x.shape[-1]) for x in found)
 
     pair, bounded = (target, draft), min(BOUNDED, most) if temperature else 0
+    own_keys = keys_of(seed, STREAM, np.arange(len(text.tokens)))
     taken, tried, share, *bounds, sequence = scoring.positions(
-        pair, text, temperature, each, **truncation
+        pair, text, temperature, each, own_keys, **truncation
     )
     starts = np.flatnonzero(np.diff(sequence, prepend=-1))  # of each text
     sums = [np.add.reduceat(x, starts) for x in (taken, tried)]
@@ -110,6 +112,12 @@ def measure(
     kept = 1 - np.cumprod(1 - rate)
     most_kept = (bound.mean(0) for bound in bounds)
     return Siblings(rate, error, np.clip(fitted, 0, 1), kept, *most_kept)
+
+
+def _token_keys(row_keys: Array, tokens: int) -> Array:
+    """Returns a key of each token of rows of so many, [B T], by its row's key [B]."""
+    place = jnp.tile(jnp.arange(tokens), row_keys.size)
+    return keys.iteration(jnp.repeat(row_keys, tokens), place)
 
 
 def _flat(law: Law, count: int) -> Law:

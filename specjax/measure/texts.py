@@ -280,11 +280,19 @@ def batches(
     """Batches of one shape that hold the first `count` sequences, and then some.
     stream: which coins; sequence i has its own, whatever the batches are."""
     batch, new = protocol.batch, protocol.new_tokens + spare
-    key = jax.random.fold_in(root_key(protocol.seed), stream)
-    fold = jax.vmap(jax.random.fold_in, (None, 0))
     sampling = make_sampling(batch, protocol.temperature, **truncation(protocol))
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
-        prompt, keys = take(prompts, index), fold(key, index)
+        prompt, keys = take(prompts, index), keys_of(protocol.seed, stream, index)
         request = make_request(keys, prompt, new, sampling, prompts.ends)
         yield mesh.rows((prompt, request))
+
+
+def keys_of(seed: int, stream: int, index: np.ndarray) -> Array:
+    """Returns the keys [B] of the sequences `index` [B].
+
+    Each stream of coins has others: 0 is what a target writes alone, 1 what a pair
+    does, 2 siblings that are only tried.
+    """
+    key = jax.random.fold_in(root_key(seed), stream)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, index)

@@ -69,13 +69,23 @@ def open_folder(variable: str) -> Path | None:
 
         # The programs will be run, so no other user may write here.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_owner(folder)
         with filelock.FileLock(folder / LOCK, timeout=5):
             remove_torn(folder)
         os.utime(folder)
         remove_unused(folder)
-    except (ImportError, OSError, NotImplementedError):
+    except (ImportError, OSError, NotImplementedError, KeyError):
         return None
     return folder
+
+
+def check_owner(folder: Path) -> None:
+    """Raises KeyError where the system has no name of a folder's user or group, as in
+    some containers: JAX reads a program's size by etils, which looks both up, and says
+    of every program that it cannot be kept."""
+    with contextlib.suppress(NotImplementedError):  # Windows has no such names
+        folder.owner()
+        folder.group()
 
 
 def remove_torn(folder: Path) -> None:

@@ -26,6 +26,7 @@ from tests.support.checkpoint_folders import reconfigure, rewrite, written
 from tests.support.t5x_files import LARGE, arrays, write_tree
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTED = "adapter_model.safetensors"
 STEP, TREE = "checkpoint_7", "checkpoint"
 CODE = gpt.Config(13, 8, 16, 1, 2)
 Break = Callable[[Path], Path | None]  # what it returns is to be read instead
@@ -75,6 +76,19 @@ def lacks(*patterns: str) -> Break:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     return remove
+
+
+def adapter(name: str, *more: str) -> Break:
+    """What peft writes, beside other files; `name` is read, the folder where empty."""
+
+    def write(folder: Path) -> Path:
+        save_file({"q.lora_A": np.zeros((2, 4), np.float32)}, folder / ADAPTED)
+        for file in ("adapter_config.json", *more):
+            fields = {"base_model_name_or_path": "org/base", "model_type": "llama"}
+            (folder / file).write_text(json.dumps(fields))
+        return folder / name
+
+    return write
 
 
 def lists_another(folder: Path) -> None:
@@ -262,6 +276,10 @@ CASES: list[tuple[str, Break, str]] = [
     ("nothing", lambda folder: folder / ("a" * 5000), r"at '.{200,}\.\.\.': it is no"),
     ("nothing", lambda folder: "/", r"^/ is no checkpoint: not a folder of"),
     ("nothing", lambda folder: "/dev", r"^/dev is no checkpoint: not a folder of"),
+    *(
+        ("nothing", adapter(*files), r"holds an adapter for 'org/base' and no model: m")
+        for files in (("",), ("", "config.json"), (ADAPTED,))
+    ),
     ("nothing", two_files, r"nor one .*: a.safetensors, b.safetensors"),
     ("bundled", lambda file: file.rename(file.with_suffix(".pt")), r"is a pickle.* na"),
 ]

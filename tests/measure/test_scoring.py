@@ -85,6 +85,23 @@ def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
     assert (found.distinct[1:] > found.replaced[1:]).all()
 
 
+def test_the_same_text_again_draws_other_siblings():
+    """Texts are scored in chunks, and a key belongs to a text, not to its chunk."""
+    target, draft = tiny_pair.pair()
+    rng = np.random.default_rng(0)
+    shape = scoring.CHUNK, 12
+    tokens = rng.integers(0, tiny.TARGET.vocab, shape).astype(np.int32)
+    once = Text(tokens, np.full(shape[0], 3), np.full(*shape), None)
+    twice = Text(*(x if x is None else np.concatenate([x, x]) for x in once))
+    both = [siblings.measure(target, draft, x, 1.0, most=3) for x in (once, twice)]
+    rates = [found.rate for found in both]
+    assert (np.abs(rates[0] - rates[1]) > 1e-4).all()
+    # What is drawn by no key is the same for both.
+    np.testing.assert_allclose(both[0].replaced, both[1].replaced, atol=1e-6)
+    again = siblings.measure(target, draft, once, 1.0, most=3, seed=1)
+    assert (np.abs(rates[0] - again.rate) > 1e-4).all()
+
+
 def softmax(z: np.ndarray) -> np.ndarray:
     weights = np.exp(z - z.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)

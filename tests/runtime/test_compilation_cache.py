@@ -65,6 +65,18 @@ def test_it_stays_as_it_is(unset, monkeypatch, why):
     assert jax.config.values[FOLDER] == before and not list(unset.iterdir())
 
 
+@pytest.mark.parametrize("whose", ["owner", "group"])
+def test_nothing_is_kept_for_a_user_without_a_name(unset, monkeypatch, whose):
+    """As OpenShift has them: JAX would warn of every program."""
+
+    def nameless(path):
+        raise KeyError("uid not found: 54321")
+
+    monkeypatch.setattr(compilation_cache.Path, whose, nameless)
+    compilation_cache.turn_on()
+    assert jax.config.values[FOLDER] is None
+
+
 def test_what_was_cut_off_or_is_not_used_any_more_is_removed(unset):
     compilation_cache.turn_on()
     (folder,) = (unset / "cache" / "programs").iterdir()
