@@ -120,6 +120,6 @@ def test_rows_are_measured_by_processes_of_their_own(tmp_path, capsys):
 
 def test_a_worker_that_is_told_to_stop_is_lost_whatever_a_scheduler_asks(monkeypatch):
     monkeypatch.setenv(console.PREEMPTED, "0")
-    told = "import os; from specjax import console"
+    told = "import os; from specjax.runtime import console"
     told += "; raise SystemExit(console.terminated())"
     assert sweep.work([sys.executable, "-c", told])[0] in workers.KILLED
