@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     every, of_every = console.number(0.1, 86400), "look again so often, until Ctrl-C"
     add("--every", type=every, metavar="SECONDS", help=f"{of_every}; default: once")
     flags = parser.parse_args(argv)
-    with parser.exit_on_error():
+    with parser.report_errors():
         opened = checked(flags)
     shown: dict[Path, tuple[Any, int]] = {}
     with console.handle_stops(lambda: f"events are in {flags.to}"):

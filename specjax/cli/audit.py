@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def audit(parser: Parser, flags: argparse.Namespace) -> dict:
     """Decodes, prints the verdict, and returns the fields of --json."""
-    with parser.exit_on_error():
+    with parser.report_errors():
         pair, prompts, protocol = make_case(flags)
         kernels = fused.for_protocol(*pair, protocol)
         steps, calls = run(pair, prompts, protocol, kernels)

@@ -35,7 +35,7 @@ def measure(
         seconds = time.monotonic() - start
         saving.keep(record(flags, name, row, seconds, inputs=saving.inputs))
 
-    with parser.exit_on_error(FloatingPointError):
+    with parser.report_errors(FloatingPointError):
         turns = categories.decode(pair, prompts, setting, save_turns)
     ms = categories.call_ms(pair, prompts, setting)
     rows = categories.rows(pair, prompts, setting, turns, flags.by, ms)

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), compares and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with parser.exit_on_error():
+    with parser.report_errors():
         report.prepare(flags.report)
         a, b = read(flags.a), read(flags.b)
         document = compare(a, b, flags.row)

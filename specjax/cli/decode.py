@@ -59,7 +59,7 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict:
     that has no texts."""
     start, setting = time.monotonic(), make_setting(chosen)
     with contextlib.ExitStack() as stack:
-        with parser.exit_on_error():
+        with parser.report_errors():
             workers.check(chosen)
             model, files = check_models(setting)
             count = blocks.check(setting.prompts, model, setting.tokens)
@@ -114,7 +114,7 @@ def decode_blocks(
                         decoded += block.count
                         bar.update(bar.done + 1)
             if not failed:
-                with parser.exit_on_error():
+                with parser.report_errors():
                     finish(setting)
                 print(f"texts: {sum(counts)}, in {path}")
     if failed:

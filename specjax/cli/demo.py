@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def decode(parser: Parser, flags: argparse.Namespace) -> dict:
     """Prints the output that the module describes, and returns the fields of --json."""
-    with parser.exit_on_error(OverflowError, FloatingPointError):
+    with parser.report_errors(OverflowError, FloatingPointError):
         pair = demo_pairs.choose(flags)
         with announce_if_slow(f"Reading {pair.target} and {pair.draft} ..."):
             case = make_case(flags)

@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         names = ", ".join(published.MODELS)
         parser.error(f"there is no model {unknown[0]}: choose one of {names}")
-    with parser.exit_on_error(), console.redirect_output(flags.json):
+    with parser.report_errors(), console.redirect_output(flags.json):
         for name in models:
             print(f"{name}: {published.fetch(name, flags.folder)}")
     shown = models or published.MODELS

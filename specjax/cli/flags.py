@@ -132,7 +132,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
 def use_mesh(parser: Parser, text: str) -> Iterator[None]:
     """Uses the mesh of --mesh (`mesh.using`); too few devices end the command."""
     with contextlib.ExitStack() as stack:
-        with parser.exit_on_error():
+        with parser.report_errors():
             stack.enter_context(mesh.using(text))
         yield
 

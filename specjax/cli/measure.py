@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns 1 if the measurement could not be saved, else 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with parser.exit_on_error():
+    with parser.report_errors():
         flags = with_defaults(flags)
     saving = Saving(flags.out)
     with console.handle_stops(saving.left), native.products(flags.products):
@@ -50,9 +50,9 @@ def main(argv: list[str] | None = None) -> int:
 def run(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     """Joins the other processes, prepares the measurement and runs it."""
     with contextlib.ExitStack() as stack:
-        with parser.exit_on_error():
+        with parser.report_errors():
             stack.enter_context(hosts.join(flags.distributed))
-        with parser.exit_on_error():
+        with parser.report_errors():
             hosts.check_agreement(lambda: shared_settings(flags))
             stack.enter_context(mesh.using(flags.mesh))
         if not hosts.is_first():
@@ -77,7 +77,7 @@ def prepare(
     """Returns the pair, prompts and settings after all checks.
 
     A failed check ends the command with one line."""
-    with parser.exit_on_error():
+    with parser.report_errors():
         if flags.specdec is not None and hosts.is_first():
             specdec.prepare(flags.specdec)
         saving.prepare()

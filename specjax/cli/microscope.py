@@ -60,7 +60,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
     strict = jax.default_backend() == "cpu"
     wrong, blocks = [], []
     for dtype in flags.dtype or shared.DTYPES:
-        with parser.exit_on_error():
+        with parser.report_errors():
             pair = shared.load_pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)

@@ -34,7 +34,7 @@ def count_or_file(value: str) -> int | Path:
 def run(parser: Parser, flags: argparse.Namespace) -> int:
     """Explains, prints and saves; returns 0 unless a record could not be saved."""
     saving, saved = Saving(flags.out), []
-    with parser.exit_on_error():
+    with parser.report_errors():
         for name in UNREAD:
             if getattr(flags, name) != parser.get_default(name):
                 raise ValueError(
@@ -57,7 +57,7 @@ def run(parser: Parser, flags: argparse.Namespace) -> int:
 def explain_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict:
     """Explains the texts in one dtype, prints the lines, and returns the record."""
     start = time.monotonic()
-    with parser.exit_on_error():
+    with parser.report_errors():
         target = drafts.target(flags.target, dtype)
         model = sides.reader(target, flags.tokenizer)
         prompts, others = read(flags.texts, model)

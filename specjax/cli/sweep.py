@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
     failed, folder = [], chosen.out / FOLDER
     with contextlib.ExitStack() as stack:
-        with parser.exit_on_error(ValueError):
+        with parser.report_errors(ValueError):
             provenance.check_clean(chosen.out)
             every = configs.all_rows(rows)
             launcher = workers.make_launcher(chosen, folder / "workers")

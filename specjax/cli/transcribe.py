@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def listen(parser: Parser, flags: argparse.Namespace) -> int:
-    with parser.exit_on_error():
+    with parser.report_errors():
         formats = check(flags)
         draft = flags.draft or zoo.LISTENING.get(flags.target, ALONE)
         gamma = GAMMAS.get(draft, GAMMA) if flags.gamma is None else flags.gamma

@@ -108,9 +108,9 @@ def join(
 
     A disagreement ends the command with one line."""
     with contextlib.ExitStack() as stack:
-        with parser.exit_on_error(ConfigError):
+        with parser.report_errors(ConfigError):
             stack.enter_context(hosts.join(text))
-        with parser.exit_on_error(ConfigError):
+        with parser.report_errors(ConfigError):
             hosts.check_agreement(lambda: shared_settings(files))
         yield
 

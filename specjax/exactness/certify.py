@@ -358,7 +358,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def certify_table(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
     """Prints the table, and returns the fields of --json."""
-    with parser.exit_on_error():
+    with parser.report_errors():
         policies.find(policy)
         for name in chosen:
             check(name, verifiers.find(name), CLAIMS.get(name, UNKNOWN))
@@ -377,7 +377,7 @@ def certify_draft(
 ) -> dict:
     """Prints the results of a draft's texts, and returns the fields of --json."""
     began, passed, error = time.perf_counter(), True, None
-    with console.handle_stops(), parser.exit_on_error():
+    with console.handle_stops(), parser.report_errors():
         case = draft_certificate.make_case(name, rules, policy)
         if case.certain:
             error = enumerated_texts.draft_error(case.side)

@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
     @contextlib.contextmanager
-    def exit_on_error(self, *kinds: type[Exception]) -> Iterator[None]:
+    def report_errors(self, *kinds: type[Exception]) -> Iterator[None]:
         """Turns errors that a person can fix (ValueError, OSError and `kinds`) into one
         line."""
         try:
