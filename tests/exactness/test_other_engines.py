@@ -69,8 +69,10 @@ def test_a_tie_is_explained_and_a_wrong_token_is_not():
         found, texts, TEXTS, strict=True
     ):
         assert (each.kind, each.place, each.explained) == (kind, place, explained)
-        assert told in other_engines.line(text, each, str, (END,))
-    assert "ended later" in other_engines.line(texts[6], found[6], str, (END,))
+        assert told in other_engines.line(text, each, name=str, ends=(END,))
+    assert "ended later" in other_engines.line(
+        texts[6], found[6], name=str, ends=(END,)
+    )
     tie = found[3]
     assert (tie.theirs, tie.ours, tie.best) == (4, 3, 5)
     np.testing.assert_allclose((tie.gap, tie.eps), (GAP, EPS), rtol=1e-3)
