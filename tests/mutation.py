@@ -1,4 +1,4 @@
-"""What the tests must reject, and what catches it: `python -m tests.mutation`.
+"""Lists faults that the tests must reject, and runs them: `python -m tests.mutation`.
 
 Writes results/mutants.md. Four lists: wrong verdicts, by the certificate; wrong noise,
 by the test of its independence; wrong names of noise, by the record of keys; wrong

@@ -1,4 +1,4 @@
-"""Calls in portions are the same calls, and need less memory."""
+"""Calls in portions give the same numbers as whole calls, in less memory."""
 
 import functools
 

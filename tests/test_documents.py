@@ -1,4 +1,4 @@
-"""README.md and docs: what they show runs, and what they name is there."""
+"""README.md and docs: their examples run, and every name in them exists."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Logits that are no law end a decode with one line, whichever rule reads them.
+"""Logits that are not finite end a decode with one line, whichever rule reads them.
 
 Axes: B rows, G = gamma, V vocabulary.
 """

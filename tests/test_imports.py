@@ -1,4 +1,4 @@
-"""Who may import whom, read from the import lines; the architecture in one table.
+"""Each room imports only the rooms that one table allows.
 
 A folder is a room, and a module at the top of a package one of its own. What crosses a
 border is an argument; of the library one module may name the kernels, the one that

@@ -1,4 +1,4 @@
-"""What cannot decode is refused before any compute, with what to do instead."""
+"""Input that cannot decode is refused before any compute, with the fix."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Seeds and keys: what is drawn depends on them alone, whatever JAX is set to."""
+"""Draws depend on seeds and keys alone, whatever JAX is set to."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Notebooks: what they show is what they say when they are run, and they install."""
+"""Notebooks store the output that they give when they run, and they install."""
 
 import os
 import re

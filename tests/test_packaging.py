@@ -1,4 +1,4 @@
-"""What is installed and imported, and the names that rules go by."""
+"""The installed package imports, and rules go by their names."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Pairs of models whose vocabularies are apart by padding or by added tokens."""
+"""Pairs whose vocabularies differ by padding or by added tokens."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""What one tokenizer's ids write, in those of another."""
+"""Text that one tokenizer's ids write, in those of another."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which drafted token follows which, and what a step refuses."""
+"""Trees: which drafted token follows which, and what a step refuses."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What truncation keeps, against a sort in float64, on 10,000 rows made to mislead it.
+"""Truncation against a sort in float64, on 10,000 rows made to mislead it.
 
 Axes: R rows, V vocabulary.
 """

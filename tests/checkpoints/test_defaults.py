@@ -1,4 +1,4 @@
-"""A key that a file lacks is read as the format's own reader reads it: by a table.
+"""A key that a file lacks gets the value that the format's own reader gives it.
 
 Whoever adds a default adds its line: keys are found in the code by its syntax.
 """

@@ -1,4 +1,4 @@
-"""One table of what is no whole checkpoint of a known model, for all readers.
+"""Damaged or unknown checkpoints are refused in one line, by every reader.
 
 Each is refused in words that name the fix, before a parameter is made.
 """

@@ -1,4 +1,4 @@
-"""What is fetched from a hub is what is read from a folder: one list of files."""
+"""A model that is fetched from a hub is the one that is read from a folder."""
 
 import ast
 import fnmatch

@@ -1,4 +1,4 @@
-"""Weights in eight bits: what is read back is the model, by either form of them."""
+"""Weights in eight bits give the same model in either of their two file formats."""
 
 import jax
 import jax.numpy as jnp

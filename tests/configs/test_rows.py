@@ -1,4 +1,4 @@
-"""Rows of a gin file: told from each other, picked by name; mistakes in one line."""
+"""Rows of a gin file are picked by name, and mistakes in one are named in one line."""
 
 import re
 from pathlib import Path

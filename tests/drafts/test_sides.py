@@ -1,4 +1,4 @@
-"""Who takes part in a measurement, of every family."""
+"""Targets and drafts of every family, as they take part in a measurement."""
 
 from specjax.drafts import source as sides
 

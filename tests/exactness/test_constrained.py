@@ -1,4 +1,4 @@
-"""Texts under rules that see all of a text: a draft changes none of them.
+"""A draft changes no text of a target that is constrained by all of its text.
 
 Races are drawn by position, so that a text is that of the same keys without a drafter
 if, and in the mean only if, whatever a verifier reads behind any drafts is what it

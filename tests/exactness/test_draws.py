@@ -1,4 +1,4 @@
-"""No key serves two draws: of every drafter, rule, policy and tree, and of mistakes.
+"""No key serves two draws, of any drafter, rule, policy or tree.
 
 Whole steps are recorded (`specjax.exactness.draws`). Axes: B rows, G = gamma.
 """

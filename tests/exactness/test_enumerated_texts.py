@@ -1,4 +1,4 @@
-"""Drafters of certain tokens, with what they carry: the law of texts, enumerated."""
+"""Texts drafted without probabilities have the target's law, by enumeration."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Greedy texts of another engine: what is the same, a tie, or a difference, and why.
+"""Greedy texts of another engine are the same, a tie, or an explained difference.
 
 Tables of logits: of calls of one token, and of others. id i is followed by i + 1, and
 after 2 the ids 3 and 4 are nearly tied. Only after 1 the two calls differ, by EPS.

@@ -1,4 +1,4 @@
-"""Rules with drafts, by whole texts of the real loop, and the same broken on purpose.
+"""Rules with drafts are tested by whole texts, and so are the same with faults.
 
 One of every way to draw; `gin_configs/pairs` has all pairs.
 """

@@ -1,4 +1,4 @@
-"""The soak in short: right verifiers pass, each kind of wrong one is told by its kind.
+"""The soak passes right verifiers and names the fault of each kind of wrong one.
 
 Which shows that what is nasty is there: NaN, equal laws, uniforms 0 and next to 1.
 

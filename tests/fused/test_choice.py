@@ -1,4 +1,4 @@
-"""Kernels by default: who chooses them, and what takes the place of one that errs."""
+"""Kernels are chosen by default, and one that errs is replaced by the reference."""
 
 import functools
 import json

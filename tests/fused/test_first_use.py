@@ -1,4 +1,4 @@
-"""What was chosen to read logits is what decodes, wherever decoding is measured."""
+"""The functions chosen to read logits are those that decode in every measurement."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What is measured of texts: what repeats, further siblings, and lengths of drafts."""
+"""Measurements of texts: repeated tokens, further siblings, and lengths of drafts."""
 
 import numpy as np
 import pytest

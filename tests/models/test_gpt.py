@@ -1,4 +1,4 @@
-"""What is GPT's alone: learned positions."""
+"""Learned positions, which GPT alone has."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What compilers ask for changes no number, in any family: `models.lowering`."""
+"""The forms that compilers need change no number, in any family: `models.lowering`."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""The compiled library: made once for a machine, or a line says why there is none."""
+"""The compiled library is made once for a machine, or one line says why not."""
 
 import ctypes
 import os

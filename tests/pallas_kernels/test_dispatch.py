@@ -1,4 +1,4 @@
-"""Measurements and tiles; by device and shape `fused/test_choice.py` asks."""
+"""Timings and tile sizes choose a kernel by device and shape."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What policies decide, by hand, and that calls are as short as their drafts."""
+"""Policies decide as worked out by hand, and calls are as short as their drafts."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What a person or a file asks, as a model reads it; and what is no prompt."""
+"""Prompts of a person or a file become tokens, and anything else is refused."""
 
 import gzip
 import json

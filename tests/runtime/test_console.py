@@ -1,4 +1,4 @@
-"""Where a command prints: letters that a console lacks, readers that leave, full disks.
+"""Commands print to any console: lacking letters, readers that leave, full disks.
 
 Of whole processes, as more may be said while they end; `console` imports nothing else,
 so that each takes a moment.

@@ -1,4 +1,4 @@
-"""What drafters and verifiers must return, said in one line where they do not."""
+"""A drafter or verifier that returns a wrong shape is refused in one line."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A job of several processes: the texts of one, one that is lost, one that differs."""
+"""A job of several processes writes the texts of one, and a lost process is named."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""One job, many devices: the same texts, and laws stay where they are.
+"""A mesh of devices writes the same texts, and distributions stay where they are.
 
 What needs several devices runs in a process that has eight, see `tests.support.meshed`.
 """

@@ -1,4 +1,4 @@
-"""Bars as a terminal shows them in the end, and as a log has them."""
+"""Progress bars look right on a terminal and in a log."""
 
 import functools
 import io

@@ -1,4 +1,4 @@
-"""What was there stays until a new file is whole; a full disk is one line."""
+"""A file keeps its content until the new one is whole; a full disk is one line."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Sound of any file comes in as one channel at one rate; bad ones are told."""
+"""Sound of any file becomes one channel at one rate, and bad files are named."""
 
 import os
 import struct

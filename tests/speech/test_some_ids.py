@@ -1,4 +1,4 @@
-"""A Whisper's draft that says some of its ids, or is its first layers."""
+"""A Whisper's draft with a reduced vocabulary, or of its first layers."""
 
 import jax.numpy as jnp
 import numpy as np

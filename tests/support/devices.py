@@ -1,4 +1,4 @@
-"""Processes of their own, on one device of a CPU or on several."""
+"""Child processes with one CPU device or several."""
 
 import json
 import os

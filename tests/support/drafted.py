@@ -1,4 +1,4 @@
-"""Drafts of small pairs as they decode, and the logits of whole texts to hold them to.
+"""Drafts of small pairs as they decode, and logits of whole texts to compare with.
 
 Axes: N texts, T tokens, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Every drafter, to be put to the same tests: add a `Case` here and it is.
+"""Every drafter, for the tests that all drafters share: add a `Case` here.
 
 A case builds its drafter for any `tiny.World`, for gamma at least 1.
 """

@@ -1,4 +1,4 @@
-"""What readers of others' formats take where a file lacks a key: one line a default.
+"""Defaults that readers of other formats take where a file lacks a key.
 
 Beside each key stand what the format's own reader takes, and another value, which must
 make a difference where the key matters: else the line would prove nothing. The sources

@@ -1,4 +1,4 @@
-"""Texts of two settings in turn, to be put to `specjax.exactness.goodness`.
+"""Interleaved texts of two settings, for `specjax.exactness.goodness`.
 
 The law is worked out in float64 from the tables that decode, never sampled. Seeds are
 fixed, so that a false alarm is met once, when a seed is chosen.

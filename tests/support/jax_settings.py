@@ -1,4 +1,4 @@
-"""Settings of JAX for a while."""
+"""Settings of JAX that last for a `with` block."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the tests of kernels share: backends that run on a CPU, and cases with answers.
+"""Backends that run on a CPU, and cases with known answers, for tests of kernels.
 
 Axes: B rows, G = gamma, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Every family of models, to be put to the same tests: add a `Case` here and it is.
+"""Every family of models, for the tests that all share: add a `Case` here.
 
 Each has a world of two layers, whose early exit is the first, and reads the same texts.
 Axes: B rows, T tokens, I input tokens, S cache slots, V vocabulary.

@@ -1,4 +1,4 @@
-"""Prepared files of a few pairs of ids, to be trained on and counted."""
+"""Prepared files of a few pairs of ids, for training and counting."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rows that are refilled while others go on: their texts, and that nothing compiles."""
+"""Rows that are refilled while others go on: same texts, and nothing compiles anew."""
 
 import functools
 

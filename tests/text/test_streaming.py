@@ -1,4 +1,4 @@
-"""Texts step by step: what is told, when it stops, and what each token was worth."""
+"""Texts step by step: their pieces, where they stop, and each token's probability."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""`specjax.load` and `specjax.generate_text`: what is written is what decoding says."""
+"""`specjax.load` and `specjax.generate_text` write what decoding gives."""
 
 import jax
 import numpy as np

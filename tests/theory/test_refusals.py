@@ -1,4 +1,4 @@
-"""What means nothing is refused in one line that names what would."""
+"""A meaningless argument is refused in one line that names a valid one."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Parts of one's own are not certified until they were, as their file is now."""
+"""Custom parts are certified only once they passed, as their file is now."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Greedy identity: what rounding explains, that it explains no more, and the command.
+"""Greedy identity: what rounding explains and what it does not, and the command.
 
 Tables of logits are the same in calls of any shape, but for one that rounds by the
 shape of a call on every machine. Transformers are `tests/cli/test_families.py`'s.

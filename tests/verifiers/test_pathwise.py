@@ -1,4 +1,4 @@
-"""Equal token for token: what the same keys say, whoever drafts and whoever is beside.
+"""Pathwise rules give the same tokens for the same keys, whatever drafts.
 
 No statistics: texts of `verifiers.gumbel` are those of the same keys without a drafter,
 and rows of any verifier do not know of each other.

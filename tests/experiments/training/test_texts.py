@@ -1,4 +1,4 @@
-"""What models learn from: whose texts, which of them are held out, and in what form."""
+"""Training texts: their sources, which are held out, and their form."""
 
 import json
 import lzma

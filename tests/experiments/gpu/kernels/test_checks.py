@@ -1,4 +1,4 @@
-"""What the script for a GPU checks and compares with notices what is wrong."""
+"""The checks of the GPU script notice wrong numbers."""
 
 import functools
 import importlib.util

@@ -1,4 +1,4 @@
-"""What is run of a completion, in a sandbox, and how those that pass are counted."""
+"""Completions run in a sandbox, and those that pass are counted."""
 
 import json
 import time

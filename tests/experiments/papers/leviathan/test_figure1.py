@@ -1,4 +1,4 @@
-"""Traces of Figures 1 and 5: the text of any other decoding, told step by step."""
+"""Traces of Figures 1 and 5 show the text of any other decoding, step by step."""
 
 from typing import NamedTuple
 
