@@ -74,6 +74,14 @@ def with_tokenizer(
     return model._replace(start=start, ends=ends, tokenizer_file=file)
 
 
+def use_tokenizer(model: Pretrained, tokenizer: str | Path | None) -> Pretrained:
+    """Returns the model with this tokenizer, if one is named; the ids around a text
+    stay those of the model."""
+    if tokenizer is None:
+        return model
+    return model._replace(tokenizer_file=Path(tokenizer))
+
+
 def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     """The same weights with another cache: a target of its own, to which drafts make no
     difference. "int8": keys and values in eight bits (`models.int8_cache`); where
@@ -89,7 +97,7 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
         layers = getattr(model.config, families.of(model.config).layers)
         every = tuple(range(layers))
         fields = {"window": int(cache.removeprefix(WINDOW)), "local": every}
-    if not fields.keys() <= {*model.config._fields}:
+    if not fields.keys() <= {*model.required_config._fields}:
         able = (x for x in families.FAMILIES if fields.keys() <= {*x.config._fields})
         needs = " or ".join(family.called for family in able)
         raise ValueError(
@@ -123,7 +131,7 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     Raises:
       OtherTokens: ids are other tokens.
     """
-    hears = any(families.of(side.config).listens for side in (target, draft))
+    hears = target.listens or draft.listens
     if not check_tokens(target, draft) or hears:
         return target, draft
     model = pad_vocab.pad_vocab(draft.model, target.model.vocab)

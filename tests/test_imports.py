@@ -23,15 +23,13 @@ def ours(names: str) -> tuple[str, ...]:
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
-BASE = "console hosts jax_flags plugins progress compilation_cache locks writing"
-BASE += " foreign_names contracts cache_folder processor"
-RUNTIME = ours(" ".join(f"runtime.{name}" for name in BASE.split()))
+RUNTIME = ours("runtime")
 PURE = (*ours("types probs keys"), *RUNTIME)
 STEP = (*PURE, *ours("chunks step inputs generate"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
-TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused text runtime.mesh"))
+TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused text"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
@@ -62,16 +60,12 @@ ROOMS = {
     "specjax.pretrained": (*ours("types models"), *FILES),
     "specjax.drafts": (*LIBRARY, *ours("pretrained prompts.text_files")),
     "specjax.prompts": ours("models pretrained zoo"),
-    "specjax.runtime.mesh": (
-        *RUNTIME,
-        *ours("checkpoints models native quantized drafts types"),
-    ),
-    "specjax.fused": (*LIBRARY, *ours("drafts runtime.mesh"), "pallas_kernels"),
-    "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused runtime.mesh")),
+    "specjax.fused": (*LIBRARY, *ours("drafts"), "pallas_kernels"),
+    "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused")),
     "specjax.speech": TEXT,
     "specjax.measure": TEXT,
     "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": (*RUNTIME, *ours("measure runtime.mesh native")),
+    "specjax.configs": (*RUNTIME, *ours("measure native")),
     "specjax.cli": (*TEXT, *ours("speech measure exactness configs")),
     "specjax": ("specjax",),
     "pallas_kernels": ours("types probs truncation"),

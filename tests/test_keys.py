@@ -11,7 +11,7 @@ import pytest
 
 from specjax import generate, keys, probs
 from specjax.drafters import autoregressive
-from specjax.drafts import source as sides
+from specjax.drafts.models import law_of
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.runtime import console, hosts, jax_flags
 from specjax.step import Decoder
@@ -106,11 +106,13 @@ def decoded(batch: int = 3) -> Decoded:
     request = make_request(own_key(0), prompt, 12, sampling)
     params = Params(world.target_weights, world.draft_weights)
     out = generate.build(decoder, 16)(params, prompt, request)
-    side = sides.of_model("deep", deep.shallow, deep.shallow_weights)
+    shallow = law_of(deep.shallow)
     texts = make_prompt([[i, 5, 8 + i] for i in range(batch)])
-    law = jax.jit(lambda *of: probs.dense(side.law(*of)))
+    law = jax.jit(lambda *of: probs.dense(shallow(*of)))
     return Decoded(
-        *hosts.read((out.tokens, out.logprob, law(side.params, texts, sampling)))
+        *hosts.read(
+            (out.tokens, out.logprob, law(deep.shallow_weights, texts, sampling))
+        )
     )
 
 

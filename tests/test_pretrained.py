@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, pretrained
-from specjax.drafts import source as sides
+from specjax import checkpoints, drafts, pretrained
 from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt
@@ -48,11 +47,10 @@ def test_the_draft_has_the_vocabulary_of_its_target(pair):
     target, draft = pretrained.paired(pair[1], pair[0])
     assert target is pair[1] and draft.model.vocab == 304
     assert pretrained.paired(target, target) == (target, target)
-    both = [sides.of_pretrained(side) for side in pair]
-    target, draft = sides.paired(*both)
-    assert (target.vocab, draft.vocab) == (320, 320) and target is both[0]
-    bare = both[1]._replace(pretrained=None)
-    assert sides.paired(both[0], bare) == (both[0], bare)
+    target, draft = drafts.pair(*pair)
+    assert (target.vocab, draft.vocab) == (320, 320) and target is pair[0]
+    bare = draft._replace(pretrained=None)
+    assert drafts.pair(target, bare) == (target, bare)
 
 
 def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_path):
@@ -127,7 +125,7 @@ def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     with pytest.raises(ValueError, match=r"^small and other have other tokenizers"):
         pretrained.paired(pair[1], other)  # of another size
     # Each id is the one before: but for special ones, a token of both.
-    draft = sides.paired(*map(sides.of_pretrained, (pair[0], other)))[1]
+    draft = drafts.pair(pair[0], other)[1]
     assert draft.name == f"other, of {len(ids) - 1} of 320 ids (TLI)"
     branching = f"tree:draft={tmp_path / 'other'}"
     freely = f"strings:{tmp_path / 'other'}"

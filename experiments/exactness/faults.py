@@ -9,36 +9,42 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.drafters.rollout import independent
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
-from specjax.types import Draft, Law, Request, Sampling, State, Verdict, Verifier
+from specjax.drafts.source import SAMPLED, DraftSource, Recipe, recipe
+from specjax.types import (
+    Draft,
+    Drafter,
+    Law,
+    Request,
+    Sampling,
+    State,
+    Verdict,
+    Verifier,
+)
 from specjax.verifiers import token
 
 HOTTER = 1.1  # by how much a draft's law is hotter than what draws its tokens
 
 
-def draft_temperature(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+def draft_temperature(
+    draft: DraftSource, verifier: Verifier
+) -> tuple[DraftSource, Verifier]:
     """Tokens are drawn at T / HOTTER from a law that says T."""
-    if draft.regime != sides.SAMPLED:
+    if draft.regime != SAMPLED:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
-
-    def colder(draw: Callable) -> Callable:
-        def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
-            setting = Sampling(request.sampling.temperature / HOTTER)
-            sharper = draw(key, request._replace(sampling=setting), state, gamma)
-            claimed = draw(key, request, state, gamma)
-            return lambda *at: (sharper(*at)[0], claimed(*at)[1])
-
-        return begin
-
-    def drafter(gamma: int, draw: Callable = independent):
-        return draft.drafter(gamma, colder(draw))
-
-    return draft._replace(drafter=drafter), verifier
+    return draft._replace(factory=recipe(_colder, factory=draft.factory)), verifier
 
 
-def reused_key(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+def _colder(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
+    def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
+        setting = Sampling(request.sampling.temperature / HOTTER)
+        sharper = draw(key, request._replace(sampling=setting), state, gamma)
+        claimed = draw(key, request, state, gamma)
+        return lambda *at: (sharper(*at)[0], claimed(*at)[1])
+
+    return factory(gamma=gamma, draw=begin)
+
+
+def reused_key(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
     """The extra token is drawn with the very uniform that rejected the draft."""
     if verifier.noise is not token.noise:
         raise ValueError("no uniform rejects in this rule: use token")

@@ -10,7 +10,8 @@ import numpy as np
 
 from experiments import tasks
 from specjax import drafts, fused
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.exactness import divergence
 from specjax.exactness.divergence import (
     Comparison,
@@ -23,8 +24,8 @@ from specjax.prompts import Prompts
 
 
 def build(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     task: str,
     gammas: tuple[int, ...],
     texts: int,
@@ -34,17 +35,20 @@ def build(
     """The measurement of one row: the first `texts` prompts of a task, each continued
     by at most `tokens`. Raises ValueError for a pair that does not decode, for sizes
     that mean nothing, or for no such task."""
-    target, draft = drafts.paired(target, draft)
+    target, draft = drafts.pair(target, draft)
     sizes = tuple(gammas), texts, tokens
     source, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
     divergence.check((target, draft), source.prompts, setting)
     run = partial(measure, (target, draft), source.prompts, task, setting)
-    files = *target.files, *draft.files, *source.files
+    files = *pair_files(target, draft), *source.files
     return Measurement(run, __name__, files, target.dtype)
 
 
 def measure(
-    pair: tuple[Side, Side], prompts: Prompts, task: str, setting: DivergenceSetting
+    pair: tuple[Pretrained, DraftSource],
+    prompts: Prompts,
+    task: str,
+    setting: DivergenceSetting,
 ) -> dict:
     """Plain numbers; those that end in `_g4` are of that gamma, see `numbers`."""
     chosen = fused.for_setting(*pair, setting)

@@ -18,7 +18,7 @@ from jax import Array
 
 from specjax import keys, policies, probs, verifiers
 from specjax.drafters.rollout import coupled, independent
-from specjax.drafts.source import CERTAIN, Side
+from specjax.drafts.source import CERTAIN, DraftSource
 from specjax.exactness import sampled_texts, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_sampling
@@ -38,16 +38,16 @@ FAULTS = {
 def build(draft: str, gamma: int, policy: str, texts: int, seed: int) -> Measurement:
     """A row of the table. draft: a name of `small_drafts.load`. texts: of a pair, in
     calls of `sampled_texts.ROWS`. Raises ValueError for what is no draft or policy."""
-    side = small_drafts.load(draft, sampled_texts.target())
+    source = small_drafts.load(draft, sampled_texts.target())
     policies.find(policy)
     run = partial(
-        measure, side, draft, gamma, policy, -(-texts // sampled_texts.ROWS), seed
+        measure, source, draft, gamma, policy, -(-texts // sampled_texts.ROWS), seed
     )
     return Measurement(run, __name__, dtype="float32", seed=seed)
 
 
 def measure(
-    side: Side, name: str, gamma: int, policy: str, calls: int, seed: int
+    source: DraftSource, name: str, gamma: int, policy: str, calls: int, seed: int
 ) -> dict:
     """What each rule's texts say, and how many pairs and faults there are.
 
@@ -55,8 +55,8 @@ def measure(
     another. wrong: pairs whose texts have another law; missed: faults whose texts have
     not. least_p: of right pairs. most_visible: their largest `visible`.
     """
-    chosen, alike = of_chains() if side.drafter(gamma).siblings is None else ([], {})
-    found = judged(side, gamma, policies.find(policy), chosen, calls, seed)
+    chosen, alike = of_chains() if source.drafter(gamma).siblings is None else ([], {})
+    found = judged(source, gamma, policies.find(policy), chosen, calls, seed)
     faults = [fault for pair in found for fault in pair["faults"]]
     return {
         "draft": name,
@@ -100,7 +100,7 @@ def program(rule: Verifier) -> str:
 
 
 def judged(
-    side: Side,
+    source: DraftSource,
     gamma: int,
     policy: Policy | None,
     chosen: Sequence[str],
@@ -112,7 +112,7 @@ def judged(
     named."""
     found = []
     for draw in (independent, coupled):
-        drafter = side.drafter(gamma, draw)
+        drafter = source.drafter(gamma, draw)
         rules = [
             name
             for name in chosen or CLAIMS
@@ -127,12 +127,12 @@ def judged(
         texts = sampled_texts.build(drafter, each, policy, broken)
         for number, name in enumerate(rules):
             how = partial(
-                sampled_texts.certify, texts, side.params, number=number, seed=seed
+                sampled_texts.certify, texts, source.params, number=number, seed=seed
             )
             faults = [
                 dict(zip(("name", "says"), FAULTS[fault], strict=True))
                 | plain(how(fault=fault, calls=1))
-                for fault in faults_of(side, each[number])
+                for fault in faults_of(source, each[number])
             ]
             right = plain(how(calls=calls))
             found.append({"rule": name} | right | {"faults": faults})
@@ -143,13 +143,13 @@ def plain(found: sampled_texts.TextReport) -> dict:
     return found._asdict() | {"passed": found.passed}
 
 
-def faults_of(side: Side, rule: Verifier) -> list[int]:
+def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
     """Returns which faults texts show.
 
     Those of a draft only where the rule reads its law. `rejection` never keeps a
     certain token, so that no coin of a slot counts.
     """
-    certain = side.regime == CERTAIN
+    certain = source.regime == CERTAIN
     if rule is rejection.verifier and certain:
         return [STALE]
     reads = rule.noise is token.noise and not certain

@@ -22,7 +22,7 @@ import numpy as np
 import tensorstore as ts
 
 from specjax import checkpoints
-from specjax.checkpoints import archive
+from specjax.checkpoints import archive, sharding
 from specjax.measure.row import Measurement
 from specjax.models import families, llama, t5
 from specjax.runtime import mesh
@@ -140,7 +140,7 @@ def write(folder: str, format: str, smaller: int) -> None:
             checkpoints.t5x.save(folder, 1, params)
         case "orbax":
             with mesh.using(MESH):
-                by_orbax(folder, jax.device_put(params, mesh.shardings(config)))
+                by_orbax(folder, jax.device_put(params, sharding.shardings(config)))
 
 
 def of_size(format: str, smaller: int):

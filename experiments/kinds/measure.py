@@ -24,8 +24,8 @@ from experiments.kinds import prose, python, segments, shares, tested_drafts
 from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Pair, Tokens
 from specjax import drafts, fused
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, check_pair
 from specjax.measure import pairs, scoring
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
@@ -44,8 +44,8 @@ FIRST, LATER = "first of its word", "later in its word"
 
 
 def build(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     protocol: Protocol,
     language: str,
     read: pairs.Read = pairs.prompts,
@@ -68,12 +68,10 @@ def build(
             "kinds are told of Algorithm 1: set the rule to token and gamma to at"
             f" least 1; got {protocol.rule} and {protocol.gamma}"
         )
-    pair = target, draft = drafts.paired(target, draft)
-    sides.check(*pair)
+    pair = target, draft = drafts.pair(target, draft)
+    check_pair(*pair)
     of_alpha = pairs.alpha(target, draft, protocol, read)
-    if target.pretrained is None:
-        raise ValueError(f"{target.name} has no tokenizer: name a model that has one")
-    tokenizer = target.pretrained.tokenizer
+    tokenizer = target.tokenizer
     prompts = read(protocol.task, target).prompts
     run = partial(measure, pair, prompts, protocol, (language, tokenizer))
     files = *of_alpha.inputs, tokenizer.file

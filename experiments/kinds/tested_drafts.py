@@ -12,13 +12,14 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure import lenience, scoring, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
 from specjax.types import Info, Kernels, State
 
-Pair = tuple[Side, Side]  # target, draft
+Pair = tuple[Pretrained, DraftSource]  # target, draft
 
 
 class Call(NamedTuple):

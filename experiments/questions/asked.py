@@ -4,7 +4,8 @@ from functools import partial
 
 from experiments.questions import frontier, invariance, monitor, stopping, transform
 from specjax import drafts
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
@@ -22,8 +23,8 @@ ASKED = {
 
 def build(
     ask: str,
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     protocol: Protocol,
     read: Read = pairs.prompts,
     options: dict | None = None,
@@ -32,7 +33,7 @@ def build(
     ValueError for another name, and as `pairs.alpha`, for a draft without a law too."""
     if ask not in ASKED:
         raise ValueError(f"no question {ask!r}: choose one of {', '.join(ASKED)}")
-    pair, run = drafts.paired(target, draft), partial(measure, ask)
+    pair, run = drafts.pair(target, draft), partial(measure, ask)
     whole = pairs.of_texts(run, pair, protocol, read, options or {})
     return whole._replace(module=ASKED[ask].__name__)
 

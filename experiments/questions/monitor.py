@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.questions.verdict import Question, judge
 from specjax import fused, probs
-from specjax.drafts.source import Side
+from specjax.drafts.source import DraftSource
 from specjax.exactness import audit
 from specjax.exactness.audit_row import apply_fault
 from specjax.measure.pairs import Pair
@@ -32,7 +32,9 @@ ORDERS = 60
 LEAK = 0.01
 
 
-def residual_is_p(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+def residual_is_p(
+    draft: DraftSource, verifier: Verifier
+) -> tuple[DraftSource, Verifier]:
     """A rejected token is drawn again from p, not from the residual."""
 
     def verify(
@@ -46,7 +48,7 @@ def residual_is_p(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
     return draft, Verifier(token.noise, verify)
 
 
-def draws_again(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+def draws_again(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
     """A draft is compared with a draw from p, and another draw is emitted."""
     again = residual_is_p(draft, verifier)[1]
 
@@ -59,7 +61,7 @@ def draws_again(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
 def coins(change: Callable) -> Callable:
     """A fault of the uniforms that accept."""
 
-    def fault(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+    def fault(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
         def verify(target: Law, draft: Draft, noise: token.Noise, *more) -> Verdict:
             changed = noise._replace(accept=change(noise.accept))
             return verifier.verify(target, draft, changed, *more)

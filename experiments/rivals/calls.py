@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from experiments.rivals.ratios import of_medians
-from specjax import inputs
-from specjax.drafts import source as sides
+from specjax import inputs, pretrained
+from specjax.drafts import retrieval
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 
@@ -42,8 +42,8 @@ def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
 
 def calls(model: str, dtype: str, prompt: list[int], new_tokens: int) -> dict:
     """Calls on 1 and on gamma + 1 tokens, in the middle of a text of `new_tokens`."""
-    side = sides.model(model, dtype)
-    pair = costs.Pair(side, sides.copied(), slots(prompt, new_tokens))
+    target = pretrained.load(model, dtype)
+    pair = costs.Pair(target, retrieval.copying(), slots(prompt, new_tokens))
     given = inputs.make_prompt([prompt])
     sampling = inputs.make_sampling(1, temperature=0.0)
     request = inputs.make_request(root_key(0), given, new_tokens, sampling)

@@ -24,7 +24,6 @@ from experiments.rivals.exports import (
     place,
 )
 from specjax import pretrained, prompts
-from specjax.drafts import source as sides
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
 from specjax.pretrained import Pretrained
@@ -250,7 +249,6 @@ def compared(target: Pretrained, every: Prompts, opened: Opened, said: Mapping) 
     ours = said[OURS]
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
     result["texts"] = len(ours)
-    side = sides.of_pretrained(target)
     for name, theirs in said.items():
         other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
         result["same_texts"][name] = len(ours) - len(other)
@@ -259,7 +257,7 @@ def compared(target: Pretrained, every: Prompts, opened: Opened, said: Mapping) 
             continue
         those = every._replace(tokens=[every.tokens[i] for i in other])
         written = [other_engines.OtherText(i, theirs[i]) for i in other]
-        found = [*other_engines.explain(side, those, written)]
+        found = [*other_engines.explain(target, those, written)]
         kinds = [finding.kind for finding in found]
         result["explained"][name] = f"{len(kinds) - kinds.count('difference')} of"
         result["explained"][name] += f" {len(kinds)}"

@@ -17,7 +17,8 @@ from experiments.records import compilation
 from specjax import checkpoints, drafts, generate
 from specjax.checkpoints import Pretrained
 from specjax.drafters import autoregressive
-from specjax.drafts import source as sides
+from specjax.drafts.models import model_source
+from specjax.drafts.source import SAMPLED
 from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_bucket
 from specjax.keys import root_key
 from specjax.measure import costs
@@ -106,9 +107,8 @@ def target_calls(
 ) -> Callable[[], object]:
     """A program of `loops` calls of the target on gamma + 1 tokens of the first text,
     half of which is written, each with its law, as a step makes them."""
-    side = sides.of_model("target", target.model, target.params)
     # Nothing is drafted; the draft gives `costs` its gamma alone.
-    pair = costs.Pair(side, side, slots=1 + new_tokens + gamma + 1)
+    pair = costs.Pair(target, model_source(target), slots=1 + new_tokens + gamma + 1)
     ((prompt, request),) = batches(inputs[:1], new_tokens, 1)
     state = costs.begin(pair, 0, prompt, request)
     run = costs.target_calls(pair, gamma, loops)
@@ -136,7 +136,7 @@ def language(
     path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     compilation.keep()
-    target = drafts.target(path, kind).pretrained
+    target = drafts.load_target(path, kind)
     return {
         name: program(target, draft, room, gamma, tuple(ends))
         for name, draft in WAYS.items()
@@ -147,19 +147,17 @@ def program(
     target: Pretrained, draft: str | None, room: int, gamma: int, ends: tuple[int, ...]
 ) -> Callable:
     """Texts of one padded width share what is compiled, however much is asked for."""
-    side = None
-    if draft is not None:
-        side = drafts.paired(sides.of_pretrained(target), draft)[1]
-    params = Params(target.params, None if side is None else side.params)
-    regime = sides.SAMPLED if side is None else side.regime
-    gamma = gamma if side is not None else 0
+    source = None if draft is None else drafts.pair(target, draft)[1]
+    params = Params(target.params, None if source is None else source.params)
+    regime = SAMPLED if source is None else source.regime
+    gamma = 0 if source is None else gamma
 
     def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         prompt, batch = pad_to_bucket(make_prompt(prompts)), len(prompts)
         slots = prompt.tokens.shape[1] + room + gamma + 1
         settings = gamma, "token", "auto", batch, slots, "none", regime
         decode = programs.program(
-            programs.Plan(target.config, programs.drafter_of(side), *settings)
+            programs.Plan(target.config, source and source.factory, *settings)
         )
         sampling = make_sampling(batch, temperature=0.0)
         key = programs.keys(0, range(batch))

@@ -17,6 +17,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from specjax import checkpoints
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.models import t5
 
 # Pad, end and unknown: with embeddings of zeros none of them is ever the argmax, so a
@@ -34,8 +36,8 @@ class Side(NamedTuple):
 
 
 class Pair(NamedTuple):
-    target: Side
-    draft: Side
+    target: Pretrained
+    draft: DraftSource
 
 
 def config(vocab: int, dim: int, heads: int, layers: int, width: int = 64) -> t5.Config:

@@ -15,8 +15,14 @@ import numpy as np
 from experiments.serving import parts, simulate
 from experiments.serving.parts import LoadSetting
 from specjax import drafts, generate, native
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import (
+    DraftLike,
+    DraftSource,
+    check_pair,
+    pair_files,
+    record_names,
+)
 from specjax.inputs import bucket
 from specjax.measure import costs, pairs
 from specjax.measure.row import Measurement
@@ -28,16 +34,16 @@ from specjax.types import Prompt, Request
 
 
 def build(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     setting: LoadSetting,
     task: str,
     read: pairs.Read = pairs.prompts,
 ) -> Measurement:
     """The measurement of one row. Raises ValueError for a pair that is none, for a
     setting that cannot be measured, and for prompts with inputs."""
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft, with_alpha=False)
+    target, draft = drafts.pair(target, draft)
+    check_pair(target, draft, with_alpha=False)
     check(setting)
     there = read(task, target)
     texts = [ids for ids in there.prompts.tokens if len(ids) <= setting.longest]
@@ -48,7 +54,7 @@ def build(
         )
     prompts = there.prompts._replace(tokens=texts)
     run = partial(measure, target, draft, prompts, setting)
-    files = *target.files, *draft.files, *there.files
+    files = *pair_files(target, draft), *there.files
     files = *files, *native.sources(target.dtype, draft.dtype)
     return Measurement(run, __name__, files, target.dtype, setting.seed)
 
@@ -69,7 +75,9 @@ def check(setting: LoadSetting) -> None:
             raise ValueError(f"{name} must fill batches of {setting.rows}; got {count}")
 
 
-def measure(target: Side, draft: Side, prompts: Prompts, setting: LoadSetting) -> dict:
+def measure(
+    target: Pretrained, draft: DraftSource, prompts: Prompts, setting: LoadSetting
+) -> dict:
     """Every number of a row, plain."""
     room = setting.most + max(setting.gammas) + 1
     pair = costs.Pair(target, draft, bucket(width(prompts)) + room)
@@ -93,7 +101,7 @@ def measure(target: Side, draft: Side, prompts: Prompts, setting: LoadSetting) -
     compared = {f"{name}_predicted": x for name, x in predicted.items()}
     compared |= {f"{k}_ratio": measured[k] / x for k, x in predicted.items()}
     return {
-        **sides.names(target, draft),
+        **record_names(target, draft),
         **setting._asdict(),
         "gamma": gamma,
         "tokens": int(tokens.sum()),

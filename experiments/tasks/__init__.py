@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from experiments.tasks import examples
 from specjax import zoo
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 from specjax.models import t5
 from specjax.prompts import Prompts
 
@@ -49,7 +49,7 @@ def read(name: str) -> Task:
     raise ValueError(f"no task {name!r}: choose one of {known} or a prepared .npz file")
 
 
-def of(name: str, target: Side) -> Task:
+def of(name: str, target: Pretrained) -> Task:
     """The same for whoever asks with the target at hand, which no task here needs."""
     del target
     return read(name)

@@ -10,12 +10,12 @@ from string import Formatter
 
 from experiments.tasks import Task, files, texts
 from specjax import prompts
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 
 
 def asked(
     name: str,
-    target: Side,
+    target: Pretrained,
     ask: str,
     begun: str = "",
     reference: str = "",

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from experiments.tasks import Task
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 from specjax.prompts import Prompts
 
 SUMMARY = "\n\nSummary:"  # between a dialogue and its summary
@@ -22,12 +22,12 @@ COUNT = 128  # dialogues, the first that fit
 WANTED = 'a line a dialogue, {"article": turns, "summary": text}, .jsonl or .jsonl.xz'
 
 
-def beginnings(name: str, target: Side) -> Task:
+def beginnings(name: str, target: Pretrained) -> Task:
     """The first half of the turns of each, which the target goes on with."""
     return _task(Path(name), target, begun)
 
 
-def summaries(name: str, target: Side) -> Task:
+def summaries(name: str, target: Pretrained) -> Task:
     """All turns of each and the word that a summary follows; references are those of
     the file. Args and Raises as of `beginnings`."""
     return _task(Path(name), target, asked)
@@ -58,10 +58,8 @@ def read(file: Path) -> Iterator[tuple[str, str]]:
             yield pair
 
 
-def _task(path: Path, target: Side, prompt_of: Callable[[str], str]) -> Task:
-    if target.pretrained is None:
-        raise ValueError(f"{target.name} has no tokenizer for {path}: name a folder")
-    encode = target.pretrained.tokenizer.encode
+def _task(path: Path, target: Pretrained, prompt_of: Callable[[str], str]) -> Task:
+    encode = target.tokenizer.encode
     every = ((encode(prompt_of(text)), summary) for text, summary in read(path))
     chosen = list(islice((it for it in every if len(it[0]) <= LONGEST), COUNT))
     if not chosen:
@@ -69,4 +67,4 @@ def _task(path: Path, target: Side, prompt_of: Callable[[str], str]) -> Task:
             f"{path} has no dialogue of at most {LONGEST} ids: name another"
         )
     tokens, references = map(list, zip(*chosen, strict=True))
-    return Task(Prompts(tokens, None, target.pretrained.ends), references, (path,))
+    return Task(Prompts(tokens, None, target.ends), references, (path,))

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.tasks import Task, files
-from specjax.drafts.source import Side
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts
 from specjax.tokenizers import Tokenizer
@@ -17,7 +16,7 @@ SUMMARY = "\n\nSummary:"  # 0-shot, as Wagner et al. (2024), Section 4.1
 
 
 def summaries(
-    name: str, target: Side, length: int = 900, count: int | None = None
+    name: str, target: Pretrained, length: int = 900, count: int | None = None
 ) -> Task:
     """Articles with a request for a summary after each: lines of `article`, `summary`.
 
@@ -46,23 +45,23 @@ def fitted(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
     return ids
 
 
-def sentence(name: str, target: Side) -> Task:
+def sentence(name: str, target: Pretrained) -> Task:
     return Task(prompts([name], target), [], ())
 
 
-def prompts(texts: Sequence[str], target: Side) -> Prompts:
+def prompts(texts: Sequence[str], target: Pretrained) -> Prompts:
     """Texts to go on with. Raises ValueError for a target without a tokenizer."""
     model = reader(target)
     return Prompts(list(map(model.tokenizer.encode, texts)), None, model.ends)
 
 
-def reader(target: Side) -> Pretrained:
-    """The target as it was loaded. Raises ValueError for who cannot go on with text."""
-    if target.pretrained is None:
+def reader(target: Pretrained) -> Pretrained:
+    """Returns the target. Raises ValueError for one that cannot go on with text."""
+    if not isinstance(target, Pretrained):
         raise ValueError(f"{target.name} only drafts: name a model as the target")
     if target.encodes:
         raise ValueError(f"{target.name} has an encoder: name a decoder")
-    return target.pretrained
+    return target
 
 
 def there(name: str) -> Path:

@@ -35,7 +35,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax.checkpoints import Config
+from specjax.checkpoints import Config, sharding
 from specjax.keys import root_key
 from specjax.runtime import console, locks, mesh, progress, writing
 
@@ -208,9 +208,9 @@ def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
     mesh.check_rows(recipe.batch)
     if mesh.layout.value is not None and mesh.layout.value.model > 1:
         shapes = jax.eval_shape(task.init, root_key(0))
-        if task.config is None or not mesh.fits(shapes, task.config):
+        if task.config is None or not sharding.fits(shapes, task.config):
             raise ValueError(f"{name} trains no whole model: leave model out of --mesh")
-        mesh.check_sizes(name, task.config, mesh.layout.value.model)
+        sharding.check_sizes(name, task.config, devices=mesh.layout.value.model)
 
 
 def placed(
@@ -224,7 +224,7 @@ def placed(
     if mesh.layout.value.model == 1:
         both = mesh.put((state.params, state.optimizer), whole)
         return TrainState(*both, state.step)
-    where = mesh.shardings(task.config)
+    where = sharding.shardings(task.config)
 
     def beside(leaf: Array, param: Array, at: NamedSharding) -> Array:
         alike = leaf.shape == param.shape

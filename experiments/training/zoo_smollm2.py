@@ -20,7 +20,7 @@ import json
 from pathlib import Path
 
 from experiments.training import pipeline
-from experiments.training.drafts import answers, some_ids
+from experiments.training.drafts import answers, reduced_vocab
 from experiments.training.drafts.written import Written
 from experiments.training.texts import documentation
 from experiments.training.texts.tasks import read_lines
@@ -68,7 +68,7 @@ def train(
     apart, first = (recipe["asked"][name] for name in ("held_out", "first"))
     parts = {"first": batches[apart:first], "answers": batches[apart:]}
     path = export / f"{DRAFT}.safetensors"
-    some_ids.train(target, batches[:apart], parts, runs, path, recipe)
+    reduced_vocab.train(target, batches[:apart], parts, runs, path, recipe)
 
 
 def questions(folder: Path) -> dict[str, list[str]]:

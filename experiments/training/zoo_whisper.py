@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.training import loop, pipeline
-from experiments.training.drafts import some_ids, written
+from experiments.training.drafts import reduced_vocab, written
 from experiments.training.drafts.written import Texts, Written
 from experiments.training.voices import recorded
 from experiments.training.voices.recorded import Sound
@@ -51,7 +51,7 @@ def main() -> None:
     apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
     both = batches[:apart], {"heard": batches[apart:]}
     more = None if options.texts is None else counts(pair, options.texts)
-    some_ids.train(pair.target, *both, options.runs, path, recipe, more)
+    reduced_vocab.train(pair.target, *both, options.runs, path, recipe, more)
 
 
 def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sound]:

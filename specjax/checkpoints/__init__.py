@@ -8,8 +8,6 @@ import difflib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 from specjax import tokenizers, zoo
 from specjax.checkpoints import (
     archive,
@@ -24,9 +22,10 @@ from specjax.checkpoints import (
     published,
     t5x,
 )
+from specjax.checkpoints import sharding as on_mesh
 from specjax.checkpoints.archive import Archive, Names
 from specjax.checkpoints.fields import Fields
-from specjax.checkpoints.reduced import D2T
+from specjax.checkpoints.reduced_vocab import D2T
 from specjax.models import families, t5
 from specjax.models.families import Config
 from specjax.runtime import jax_flags
@@ -35,22 +34,29 @@ from specjax.types import Model
 
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
-# Where `load` puts weights of a float dtype that it is told no sharding of: None is the
-# default device, else config -> a sharding for all, or a tree.
-placement = jax.make_user_context(None)
 
 
 class Pretrained(NamedTuple):
     """A model with its weights, and with its tokenizer where `specjax.load` read it.
-    config: sizes. params: weights as `model` takes them. dtype: of weights, activations
-    and cache, or "int8", see `load`. files: what they were read from; a folder, if
-    T5X's. start: the id that a decoder's text starts with, None where nothing names
-    one. ends: the ids that each end it, empty where nothing names any. tokenizer_file:
-    None where there is none. stored: how a file that is quantised has its weights, as
-    "Q4_1 210, F32 61": what they come to is the model."""
+
+    Attributes:
+      name: as records have it.
+      config: sizes; None for a model that no configuration builds, such as one of one's
+        own parts.
+      model: what decodes.
+      params: weights as `model` takes them.
+      dtype: of weights, activations and cache, or "int8", see `load`.
+      files: what the weights were read from; a folder, if T5X's. `pretrained.files_of`
+        gives all files that decide what the model writes.
+      start: the id that a decoder's text starts with, None where nothing names one.
+      ends: the ids that each end it, empty where nothing names any.
+      tokenizer_file: None where there is none.
+      stored: how a file that is quantised has its weights, as "Q4_1 210, F32 61": what
+        they come to is the model.
+    """
 
     name: str
-    config: Config
+    config: Config | None
     model: Model
     params: Any
     dtype: str = "float32"
@@ -61,9 +67,34 @@ class Pretrained(NamedTuple):
     stored: str = ""
 
     @property
+    def vocab(self) -> int:
+        """V, the ids that the model has a law of."""
+        return self.model.vocab
+
+    @property
+    def encodes(self) -> bool:
+        """Whether its prompts need inputs for an encoder."""
+        return self.model.encodes
+
+    @property
+    def listens(self) -> bool:
+        """Whether its prompts are sound."""
+        return self.config is not None and families.of(self.config).listens
+
+    @property
+    def required_config(self) -> Config:
+        """The configuration. Raises ValueError for a model without one."""
+        if self.config is None:
+            raise ValueError(
+                f"{self.name} has no configuration, being a model of one's own parts:"
+                " name a model, or one that specjax.load gives"
+            )
+        return self.config
+
+    @property
     def family(self) -> str:
         """ "t5", "gpt", "llama" or "whisper"."""
-        return families.of(self.config).name
+        return families.of(self.required_config).name
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -101,19 +132,19 @@ def load(
     `specjax.zoo.save`, or a folder with one. dtype: of weights, activations and cache.
     Or "int8", of large matrices, and float32 of all else: a target's law is then that
     of the rounded weights; or "int8_dynamic", whose products round activations too.
-    sharding: of the weights, one for all or a tree; None is what `placement` says. Each
-    device reads its own slices alone. pieces: of a T5's vocabulary, ids from here on
-    are never emitted; None, 32100 of the published 32128 and else all. Raises
-    ValueError, before any parameter is made, for what is no whole checkpoint of a known
-    model."""
+    sharding: of the weights, one for all or a tree; None is that of the mesh in use
+    (`checkpoints.sharding.placement`), if there is one. Each device reads its own
+    slices alone. pieces: of a T5's vocabulary, ids from here on are never emitted;
+    None, 32100 of the published 32128 and else all. Raises ValueError, before any
+    parameter is made, for what is no whole checkpoint of a known model."""
     jax_flags.check()
     floats, eight = int8_weights.activations(dtype), str(dtype) in int8_weights.NAMES
     opened = _open(str(name), floats)
     dtype = str(dtype) if eight else floats
     config = opened.config if pieces is None else with_pieces(opened.config, pieces)
     model, called = build(config), _called(name)
-    if sharding is None and placement.value is not None and not eight:
-        sharding = placement.value(config)
+    if sharding is None and not eight:
+        sharding = on_mesh.placement(config)
     stored = opened.arrays, opened.names.sources, model.shapes
     archive.check(*stored, opened.names.harmless)
     memory.check(called, *stored, dtype, sharding)

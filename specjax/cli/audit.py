@@ -7,7 +7,7 @@ import numpy as np
 
 from specjax import fused
 from specjax.cli import flags as shared
-from specjax.drafts import source as sides
+from specjax.drafts.source import check_pair
 from specjax.exactness.audit import (
     LEVEL,
     POWER,
@@ -98,7 +98,7 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
 
     Raises ValueError or OSError for flags that cannot be audited."""
     pair = shared.load_pair((flags.target, flags.draft), flags.dtype)
-    sides.check(*pair, with_alpha=False)
+    check_pair(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch

@@ -4,11 +4,11 @@ import argparse
 import time
 
 from specjax.cli.saving import Saving, record
-from specjax.drafts import source as sides
 from specjax.measure import categories, costs, specdec, verdict
 from specjax.measure.categories import ALL, ALONE, DRAFTED
 from specjax.measure.texts import standardized
 from specjax.measure.walltime import WalltimeSetting
+from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts
 from specjax.runtime import console, hosts
 from specjax.runtime.console import Parser
@@ -48,7 +48,7 @@ def measure(
         each["row"] += f", {group}"
     saved = saving.append_all(flags, groups.values())
     if flags.specdec is not None and hosts.is_first():
-        reader = sides.reader(pair.target, flags.tokenizer).tokenizer
+        reader = use_tokenizer(pair.target, flags.tokenizer).tokenizer
         configuration = specdec.configuration(vars(flags), groups[ALL]["provenance"])
         specdec.write(flags.specdec, turns, reader.decode, configuration)
     if flags.json:

@@ -134,7 +134,7 @@ def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
 
     Raises ValueError for a name that does not exist."""
     with native.products(native.XLA):  # any other asks for the workers' device
-        target, draft = drafts.check(setting.target, setting.draft, setting.dtype)
+        target, draft = drafts.check_names(setting.target, setting.draft, setting.dtype)
     own = own_files(setting.rule, setting.policy)
     return target, (*pretrained.files_of(target), *draft, *own)
 

@@ -21,7 +21,8 @@ import numpy as np
 from specjax import finite, fused, generate, native, policies, prompts, verifiers
 from specjax.cli import demo_pairs
 from specjax.cli import flags as shared
-from specjax.drafts import source as sides
+from specjax.drafts.placement import place_pair
+from specjax.drafts.source import check_pair
 from specjax.inputs import (
     check,
     make_prompt,
@@ -33,6 +34,7 @@ from specjax.keys import root_key
 from specjax.measure import scoring, timing
 from specjax.measure.texts import truncation
 from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
+from specjax.pretrained import use_tokenizer
 from specjax.runtime import console, mesh
 from specjax.runtime.console import Parser
 from specjax.speech import spoken_prompts
@@ -146,8 +148,8 @@ def make_case(flags: argparse.Namespace) -> Case:
         for name in (chosen.target, chosen.draft)
     ]
     target, draft = shared.load_pair(names, flags.dtype, flags.cache)
-    sides.check(target, draft, with_alpha=False)
-    model = sides.reader(target, flags.tokenizer)
+    check_pair(target, draft, with_alpha=False)
+    model = use_tokenizer(target, flags.tokenizer)
     if chosen.audio is not None:
         recordings, pair = [{"audio": str(chosen.audio)}], (target, draft)
         (target, draft), read = spoken_prompts.of(recordings, pair)
@@ -157,7 +159,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     else:
         read = prompts.from_list([chosen.prompt], model)
     mesh.check_rows(1)
-    target, draft = mesh.pair(target, draft)
+    target, draft = place_pair(target, draft)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
     kernels = fused.choose(flags.kernels, verifiers.find(flags.rule), shape)
     kernels = finite.guard_kernels(kernels)

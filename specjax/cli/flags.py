@@ -16,9 +16,10 @@ from specjax import (
     verifiers,
     zoo,
 )
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure import texts
+from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts
 from specjax.prompts.questions import ALL, Selection
 from specjax.runtime import console, mesh
@@ -31,7 +32,7 @@ PROMPT += ' ...]} or {"audio": file}'
 DTYPES = ("float32", "bfloat16", "int8", "int8_dynamic")
 OF_DTYPE = "of weights, activations and cache; int8: weights alone, the rest float32;"
 OF_DTYPE += " int8_dynamic: int8 activations too, products summed in integers"
-DRAFTS = f"the same, or {drafts.spelled()}"
+DRAFTS = f"the same, or {drafts.usages()}"
 FILTERS = {
     "top_k": "this many of the likeliest ids",
     "top_p": "the likeliest ids whose probabilities sum to at least this",
@@ -139,19 +140,19 @@ def use_mesh(parser: Parser, text: str) -> Iterator[None]:
 
 def load_pair(
     names: Sequence[str], dtype: str, cache: str | None = None
-) -> tuple[Side, Side]:
+) -> tuple[Pretrained, DraftSource]:
     """Returns target and draft by name: models in this dtype, the target with this
     cache."""
-    return drafts.paired(drafts.target(names[0], dtype, cache), names[1])
+    return drafts.pair(drafts.load_target(names[0], dtype, cache), names[1])
 
 
 def read_case(
     flags: argparse.Namespace,
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     otherwise: Sequence[str] = (),
     chosen: Selection = ALL,
     answer: int = texts.ANSWER,
-) -> tuple[tuple[Side, Side], Prompts]:
+) -> tuple[tuple[Pretrained, DraftSource], Prompts]:
     """Returns the pair and its prompts.
 
     They are the prompts of --data, read by the target's tokenizer or by --tokenizer. A
@@ -175,7 +176,7 @@ def read_case(
             raise ValueError(
                 "--tokenizer is for the texts of --data: write both flags, or neither"
             )
-        model = sides.reader(target, flags.tokenizer)
+        model = use_tokenizer(target, flags.tokenizer)
         read = (
             prompts.from_list(otherwise, model)
             if otherwise

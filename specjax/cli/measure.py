@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from specjax import fused, inputs, native
+from specjax.checkpoints import Pretrained
 from specjax.cli import by_category, by_gamma
 from specjax.cli import flags as shared
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving
-from specjax.drafts.source import Side
+from specjax.drafts.placement import place_pair
+from specjax.drafts.source import DraftSource, pair_files
 from specjax.measure import costs, forecast, specdec, walltime
 from specjax.measure.provenance import digest
 from specjax.measure.provenance import inputs as inputs_of
@@ -88,14 +90,14 @@ def prepare(
         read = dict(chosen=chosen, answer=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
         own = own_files(flags.rule, flags.policy)
-        files = [*target.files, *draft.files, *own, Path(flags.data)]
+        files = [*pair_files(target, draft), *own, Path(flags.data)]
         saving.inputs = inputs_of(files)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         kernels = fused.for_setting(target, draft, setting)
         for batch in (setting.batch, by_gamma.protocol(setting, 0).batch):
             mesh.check_rows(batch)
-        target, draft = mesh.pair(target, draft)
+        target, draft = place_pair(target, draft)
         pair = walltime.prepare(target, draft, prompts, setting, kernels)
         forecast.check(pair, prompts, setting)
     if prompts.left_out:
@@ -202,7 +204,10 @@ def is_benchmark(flags: argparse.Namespace) -> bool:
 
 
 def check(
-    target: Side, draft: Side, prompts: Prompts, setting: walltime.WalltimeSetting
+    target: Pretrained,
+    draft: DraftSource,
+    prompts: Prompts,
+    setting: walltime.WalltimeSetting,
 ) -> None:
     """Raises ValueError for a pair, a setting or texts that cannot be decoded."""
     walltime.check(target, draft, setting)

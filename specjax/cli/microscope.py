@@ -12,9 +12,10 @@ import jax
 import numpy as np
 
 from specjax import fused
+from specjax.checkpoints import Pretrained
 from specjax.cli import flags as shared
 from specjax.cli import other_engines
-from specjax.drafts.source import Side
+from specjax.drafts.source import DraftSource
 from specjax.exactness.divergence import (
     QUANTILES,
     DivergenceSetting,
@@ -79,7 +80,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
     return {"passed": not wrong, "device": device, "dtypes": blocks, "failures": wrong}
 
 
-def block(pair: tuple[Side, Side], report: Report) -> dict:
+def block(pair: tuple[Pretrained, DraftSource], report: Report) -> dict:
     """Returns the fields of one dtype for --json."""
     target, draft = pair
     margins = np.quantile(report.margins, list(QUANTILES.values()))

@@ -14,10 +14,9 @@ import jax
 
 from specjax import drafts
 from specjax.cli.saving import Saving, record
-from specjax.drafts import source as sides
 from specjax.exactness.other_engines import Finding, OtherText, explain, read
 from specjax.measure import provenance
-from specjax.pretrained import Pretrained
+from specjax.pretrained import Pretrained, files_of, use_tokenizer
 from specjax.runtime import console, progress
 from specjax.runtime.console import Parser
 
@@ -58,8 +57,8 @@ def explain_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict
     """Explains the texts in one dtype, prints the lines, and returns the record."""
     start = time.monotonic()
     with parser.report_errors():
-        target = drafts.target(flags.target, dtype)
-        model = sides.reader(target, flags.tokenizer)
+        target = drafts.load_target(flags.target, dtype)
+        model = use_tokenizer(target, flags.tokenizer)
         prompts, others = read(flags.texts, model)
     print(f"{target.name}, {dtype}, {jax.devices()[0].device_kind}, T = 0")
     found = explain(target, prompts, others)
@@ -71,7 +70,7 @@ def explain_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict
     print(summary(row), end="\n\n")
     name, row = f"{flags.texts.stem}, {dtype}", {"target": target.name, **row}
     seconds = time.monotonic() - start
-    inputs = provenance.inputs((*target.files, flags.texts))
+    inputs = provenance.inputs((*files_of(target), flags.texts))
     return record(flags, name, row, seconds, "other_engines", dtype, inputs=inputs)
 
 

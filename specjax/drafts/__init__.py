@@ -1,7 +1,7 @@
-"""Who drafts, by name, wherever a draft is named: `named` has the grammar.
+"""Drafts by name, wherever one is named; `load_draft` has the grammar.
 
 A drafter that only has a name knows nothing of the target; the functions of `DRAFTS`
-are told of it where they have a parameter `target`, and so is one's own.
+get it where they have a parameter `target`, and so does one of a user's own.
 """
 
 import functools
@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from specjax import pretrained
-from specjax.checkpoints import reduced
-from specjax.drafts import kinds as draft_kinds
-from specjax.drafts import source as sides
-from specjax.drafts.kinds import own
-from specjax.drafts.source import Side
-from specjax.pretrained import Pretrained
+from specjax.checkpoints import Pretrained, reduced_vocab
+from specjax.drafts import counts, models, retrieval, trees, vocabularies
+from specjax.drafts.custom import custom_source
+from specjax.drafts.source import DraftLike, DraftSource
 from specjax.runtime.plugins import (
     call_with_options,
     file_of,
@@ -25,28 +23,29 @@ from specjax.runtime.plugins import (
     usage,
 )
 
-DRAFTS: dict[str, Callable[..., Side]] = {
-    "copying": sides.copied,
-    "copying_else": draft_kinds.copying_else,
-    "suffix": sides.suffix,
-    "anchored": sides.anchored,
-    "datastore": draft_kinds.stored,
-    "recycling": draft_kinds.recycled,
-    "early_exit": draft_kinds.early_exit,
-    "tree": draft_kinds.tree,
-    "lookahead": sides.lookahead,
-    "strings": draft_kinds.by_strings,
-    "random": lambda target: sides.random(target.vocab),
-    "unigram": lambda target: draft_kinds.counted(target, 1),
-    "bigram": lambda target: draft_kinds.counted(target, 2),
+DRAFTS: dict[str, Callable[..., DraftSource]] = {
+    "copying": retrieval.copying,
+    "copying_else": retrieval.copying_else,
+    "suffix": retrieval.suffix,
+    "anchored": retrieval.anchored,
+    "datastore": retrieval.texts_store,
+    "recycling": retrieval.recycling,
+    "early_exit": models.early_exit,
+    "tree": trees.tree,
+    "lookahead": retrieval.lookahead,
+    "strings": vocabularies.strings_source,
+    "random": lambda target: counts.random(target.vocab),
+    "unigram": lambda target: counts.target_counts(target, 1),
+    "bigram": lambda target: counts.target_counts(target, 2),
 }
-# What these functions are told beside the options of a name. paired: (target, a draft's
-# name) -> both.
-TOLD = {"target", "paired"}
+# Parameters of these functions that are no options of a name. pair: `pair` below.
+CONTEXT = {"target", "pair"}
 
 
-def load_draft(name: str, target: Pretrained) -> Side:
-    """A draft for a target, to be given to `generate_text` again and again.
+def load_draft(name: str, target: Pretrained) -> DraftSource:
+    """Returns the draft of a name for a target, in its dtype.
+
+    It may be given to `generate_text` again and again.
 
     Args:
       name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
@@ -57,27 +56,22 @@ def load_draft(name: str, target: Pretrained) -> Side:
     Raises:
       ValueError: there is no such draft, in one line that lists those that there are.
     """
-    return named(name, sides.of_pretrained(target))
-
-
-def named(name: str, target: Side) -> Side:
-    """The draft of a name, for a target and in its dtype; see `load_draft`."""
     bare, _, options = name.partition(":")
     if bare in DRAFTS:
-        told = {"target": target, "paired": paired}
-        return call_with_options(name, DRAFTS[bare], options, told)
+        context = {"target": target, "pair": pair}
+        return call_with_options(name, DRAFTS[bare], options, context)
     if is_custom(name):
-        return own(name, target)
-    if (path := reduced.find(name)) is not None:
-        return of_some_ids(path, target)
-    return of_model(name, sides.model, target.dtype)
+        return custom_source(name, target)
+    if (path := reduced_vocab.find(name)) is not None:
+        return models.load_reduced_vocab(path, target)
+    return models.model_source(read_model(name, pretrained.load, target.dtype))
 
 
-def of_model(name: str, load: Callable, dtype: str) -> Any:
-    """What `load` makes of a model's name; where there is none, it is told what else a
-    draft may be."""
+def read_model(name: str, read: Callable[[str, str], Any], dtype: str) -> Any:
+    """Returns what `read` makes of a model's name; where there is none, the ValueError
+    says what else a draft may be."""
     try:
-        return load(name, dtype)
+        return read(name, dtype)
     except ValueError as error:
         if "no checkpoint at" not in str(error):
             raise
@@ -85,58 +79,63 @@ def of_model(name: str, load: Callable, dtype: str) -> Any:
             raise ValueError(
                 f"{name} is a module: write {name}:NAME, of what it has"
             ) from None
-        raise ValueError(f"{error}; a draft may also be {spelled()}") from None
+        raise ValueError(f"{error}; a draft may also be {usages()}") from None
 
 
-def of_some_ids(path: Path, target: Side) -> Side:
-    """The draft in a file with `d2t`."""
-    if target.pretrained is None:
-        raise ValueError(f"{target.name} has no embedding to read by: name a model")
-    draft = reduced.load(path, target.dtype)
-    return sides.reduced(path.stem, draft, target.pretrained)._replace(files=(path,))
-
-
-def spelled() -> str:
-    """The names that are no model's, as a person writes them."""
-    each = [usage(name, build, TOLD) for name, build in DRAFTS.items()]
+def usages() -> str:
+    """Returns the names that are no model's, as a person writes them."""
+    each = [usage(name, build, CONTEXT) for name, build in DRAFTS.items()]
     return f"{', '.join(each)} or module:name"
 
 
-def target(name: str, dtype: str, cache: str | None = None) -> Side:
-    """A model that decodes; cache: as of `specjax.load`. Raises ValueError for the name
-    of what only drafts."""
-    check_target(name)
-    return sides.model(name, dtype, cache=cache)
+def load_target(name: str, dtype: str, cache: str | None = None) -> Pretrained:
+    """Returns a model that decodes. cache: as of `specjax.load`. Raises ValueError for
+    the name of what only drafts."""
+    check_target_name(name)
+    return pretrained.load(name, dtype, cache=cache)
 
 
-def paired(target: Side, draft: Side | str) -> tuple[Side, Side]:
-    """As `sides.paired`, with a draft that may be a name (`named`).
+def pair(target: Pretrained, draft: DraftLike) -> tuple[Pretrained, DraftSource]:
+    """Returns a target and the draft of it, in its vocabulary.
 
-    Raises ValueError as both, and for a target that is a name.
+    Args:
+      target: M_p.
+      draft: M_q: what drafts, a model that does, or the name of either (`load_draft`).
+
+    Raises:
+      ValueError: the target is a name, or only drafts; as `load_draft`; or as
+        `vocabularies.match_vocab`.
     """
     if isinstance(target, str):
         raise ValueError(
             f"TARGET = {target!r} is a name: include gin_configs/checkpoints/target.gin"
             f" and write TARGET_NAME = {target!r}"
         )
+    if not isinstance(target, Pretrained):
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
     if isinstance(draft, str):
-        draft = named(draft, target)
-    return sides.paired(target, draft)
+        draft = load_draft(draft, target)
+    elif isinstance(draft, Pretrained):
+        draft = models.model_source(draft)
+    return target, vocabularies.match_vocab(target, draft)
 
 
 # What is seen of names before weights are read.
 
 
-def check(target: str, draft: str, dtype: str) -> tuple[Pretrained, tuple[Path, ...]]:
+def check_names(
+    target: str, draft: str, dtype: str
+) -> tuple[Pretrained, tuple[Path, ...]]:
     """Returns the target without its weights, and the files that the draft is made of.
-    Raises ValueError for names of a pair that `target` and `named` would refuse."""
-    check_target(target)
-    return pretrained.describe(target, dtype), check_draft(draft, dtype)
+    Raises ValueError for names of a pair that `load_target` and `load_draft` would
+    refuse."""
+    check_target_name(target)
+    return pretrained.describe(target, dtype), draft_files(draft, dtype)
 
 
-def check_draft(name: str, dtype: str) -> tuple[Path, ...]:
+def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
     """Returns the files that a draft is made of. Raises ValueError for a name that
-    `named` would refuse."""
+    `load_draft` would refuse."""
     bare, _, options = name.partition(":")
     if bare in DRAFTS:
 
@@ -144,27 +143,28 @@ def check_draft(name: str, dtype: str) -> tuple[Path, ...]:
         def named_in(
             draft: str | None = None, file: str | None = None, **_
         ) -> tuple[Path, ...]:
-            inner = () if draft is None else check_draft(draft, dtype)
+            inner = () if draft is None else draft_files(draft, dtype)
             return inner if file is None else (*inner, Path(file))
 
-        counts = draft_kinds.counts() if bare in ("unigram", "bigram") else ()
+        bundled = counts.bundled_files() if bare in ("unigram", "bigram") else ()
         return (
-            *counts,
-            *call_with_options(name, named_in, options, dict.fromkeys(TOLD)),
+            *bundled,
+            *call_with_options(name, named_in, options, dict.fromkeys(CONTEXT)),
         )
     if is_custom(name):
         resolve(name)
         return (file_of(name),)
-    if (path := reduced.find(name)) is not None:
+    if (path := reduced_vocab.find(name)) is not None:
         return (path,)
-    return pretrained.files_of(of_model(name, pretrained.describe, dtype))
+    return pretrained.files_of(read_model(name, pretrained.describe, dtype))
 
 
-def check_target(name: str) -> None:
-    if is_named(name):
+def check_target_name(name: str) -> None:
+    """Raises ValueError for the name of what only drafts."""
+    if is_draft_name(name):
         raise ValueError(f"{name} only drafts: name a model as the target")
 
 
-def is_named(name: str) -> bool:
-    """Whether a name is that of a draft which is no model."""
+def is_draft_name(name: str) -> bool:
+    """Returns whether a name is that of a draft which is no model."""
     return name.partition(":")[0] in DRAFTS or is_custom(name)

@@ -24,7 +24,8 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure import lenience, scoring, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
@@ -39,7 +40,7 @@ TILTS = (0.1, 0.5, 0.2, 0.02, 0.5)
 SMALLEST = float(np.finfo(np.float32).tiny)  # smaller numbers are 0 on some hardware
 
 
-Pair = tuple[Side, Side]  # target, draft
+Pair = tuple[Pretrained, DraftSource]  # target, draft
 
 
 class Steps(NamedTuple):

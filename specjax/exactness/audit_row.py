@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 
 from specjax import drafts, fused, verifiers
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource
 from specjax.exactness import audit as auditing
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
@@ -15,8 +16,8 @@ from specjax.verifiers import guarantees
 
 
 def audit(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     protocol: Protocol,
     read: Read = pairs.prompts,
     fault: Callable | None = None,
@@ -26,7 +27,7 @@ def audit(
 
     target, draft, protocol, read: as of `alpha`. fault: breaks the decoder on purpose,
     (draft, verifier) -> both."""
-    pair = drafts.paired(target, draft)
+    pair = drafts.pair(target, draft)
     if fault is not None:
         apply_fault(pair[1], protocol, fault)
     return pairs.of_texts(
@@ -63,7 +64,9 @@ def measure_audit(
     }
 
 
-def apply_fault(draft: Side, protocol: Protocol, fault: Callable | None) -> tuple:
+def apply_fault(
+    draft: DraftSource, protocol: Protocol, fault: Callable | None
+) -> tuple:
     """Returns the draft and the protocol's rule, one of them broken if there is a
     fault."""
     verifier = verifiers.find(protocol.rule)

@@ -380,7 +380,7 @@ def certify_draft(
     with console.handle_stops(), parser.report_errors():
         case = draft_certificate.make_case(name, rules, policy)
         if case.certain:
-            error = enumerated_texts.draft_error(case.side)
+            error = enumerated_texts.draft_error(case.source)
             passed = error <= TOLERANCE["float32"]
             print(f"{name}: enumerated, max |law - target| of a text {error:.0e}")
         found = {}

@@ -24,9 +24,10 @@ import numpy as np
 from jax import Array
 
 from specjax import generate, policies, verifiers
+from specjax.checkpoints import Pretrained
 from specjax.drafters import nothing
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side, reference
+from specjax.drafts.source import DraftSource, check_pair
+from specjax.fused import reference
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure.texts import take, width
@@ -209,7 +210,7 @@ class Report(NamedTuple):
 
 
 def examine(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
     setting: DivergenceSetting,
     kernels: Kernels | None = None,
@@ -257,10 +258,10 @@ def examine(
 
 
 def check(
-    pair: tuple[Side, Side], prompts: Prompts, setting: DivergenceSetting
+    pair: tuple[Pretrained, DraftSource], prompts: Prompts, setting: DivergenceSetting
 ) -> None:
     """Raises ValueError for a pair that cannot decode, or sizes without a meaning."""
-    sides.check(*pair, with_alpha=False)
+    check_pair(*pair, with_alpha=False)
     verifiers.find(setting.rule)
     policies.find(setting.policy)
     if not setting.gammas or min(setting.gammas) < 1:

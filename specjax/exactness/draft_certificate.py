@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from specjax import policies, verifiers
 from specjax.drafters.rollout import for_rule
-from specjax.drafts.source import CERTAIN, Side
+from specjax.drafts.source import CERTAIN, DraftSource
 from specjax.exactness import draws, goodness, sampled_texts, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.step import Decoder
@@ -22,7 +22,7 @@ CALLS = 5  # of `sampled_texts.ROWS` texts
 class Case(NamedTuple):
     """A draft, and the names of the rules that verify it."""
 
-    side: Side
+    source: DraftSource
     gamma: int
     rules: Sequence[str]
     policy: Policy | None
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     def certain(self) -> bool:
         """Returns whether the draft's tokens are certain, so that texts can be
         enumerated."""
-        return self.side.regime == CERTAIN
+        return self.source.regime == CERTAIN
 
 
 def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
@@ -45,20 +45,20 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
     Raises:
       ValueError: there is no such draft, rule or policy, or no rule takes the draft.
     """
-    side, model = (
+    source, model = (
         small_drafts.load(name, sampled_texts.target()),
         sampled_texts.target().model,
     )
     gamma, how = GAMMA, policies.find(policy)
-    if side.drafter(gamma).siblings is not None:
+    if source.drafter(gamma).siblings is not None:
         gamma = NODES
 
     def takes(rule: str) -> bool:
         verifier = verifiers.find(rule)
-        drafter = side.drafter(gamma, for_rule(verifier))
+        drafter = source.drafter(gamma, for_rule(verifier))
         return sampled_texts.accepts(model, drafter, verifier, how)
 
-    chain = side.drafter(gamma).siblings is None
+    chain = source.drafter(gamma).siblings is None
     readers = [
         rule
         for rule, claim in CLAIMS.items()
@@ -72,7 +72,7 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
             f"{name} cannot be verified by {' '.join(wrong) or 'any rule'}: leave"
             " --rule out, or name a rule for its trees or chains"
         )
-    return Case(side, gamma, chosen, how)
+    return Case(source, gamma, chosen, how)
 
 
 def certify(case: Case) -> Iterator[tuple[str, sampled_texts.TextReport]]:
@@ -83,13 +83,13 @@ def certify(case: Case) -> Iterator[tuple[str, sampled_texts.TextReport]]:
         if not alike:
             continue
         rules = tuple(alike.values())
-        drafter = case.side.drafter(case.gamma, for_rule(rules[0]))
+        drafter = case.source.drafter(case.gamma, for_rule(rules[0]))
         texts = sampled_texts.build(drafter, rules, case.policy)
         for number, rule in enumerate(alike):
             yield (
                 rule,
                 sampled_texts.certify(
-                    texts, case.side.params, number=number, calls=CALLS
+                    texts, case.source.params, number=number, calls=CALLS
                 ),
             )
 
@@ -97,11 +97,11 @@ def certify(case: Case) -> Iterator[tuple[str, sampled_texts.TextReport]]:
 def record_draws(case: Case) -> draws.Recorder:
     """Returns the record of a step of the draft with the first of its rules."""
     rule, target = verifiers.find(case.rules[0]), sampled_texts.target()
-    drafter = case.side.drafter(case.gamma, for_rule(rule))
+    drafter = case.source.drafter(case.gamma, for_rule(rule))
     decoder = Decoder(target.model, drafter, rule, case.policy)
     requests = draws.make_requests(drafter.gamma, target.vocab)
     return draws.record_step(
-        decoder, Params(target.params, case.side.params), *requests
+        decoder, Params(target.params, case.source.params), *requests
     )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import generate
-from specjax.drafts.source import Side
+from specjax.drafts.source import DraftSource
 from specjax.exactness import sampled_texts
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
@@ -67,15 +67,15 @@ def text_law(
     return law
 
 
-def draft_error(side: Side, gamma: int = 2, n: int = 4) -> float:
+def draft_error(draft: DraftSource, gamma: int = 2, n: int = 4) -> float:
     """Returns how far texts of n tokens are from the law of `sampled_texts.target`.
 
     They are decoded with a draft of certain tokens: chains by Algorithm 1, trees by
     recursive rejection."""
-    drafter, target = side.drafter(gamma), sampled_texts.target()
+    drafter, target = draft.drafter(gamma), sampled_texts.target()
     rule = recursive.verifier if drafter.siblings else token.verifier
     decoder = Decoder(target.model, drafter, rule)
-    law = text_law(decoder, Params(target.params, side.params), PROMPT, n)
+    law = text_law(decoder, Params(target.params, draft.params), PROMPT, n)
     return error(law, target_law(target.model, target.params, PROMPT, n))
 
 

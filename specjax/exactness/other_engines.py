@@ -18,7 +18,6 @@ import numpy as np
 from jax import Array
 
 from specjax import chunks, prompts
-from specjax.drafts.source import Side
 from specjax.exactness.divergence import Text, build_read, compare, one_call_logits
 from specjax.inputs import pad
 from specjax.measure.texts import take, width
@@ -146,7 +145,7 @@ def encode(
 
 
 def explain(
-    target: Side, prompts: Prompts, texts: Sequence[OtherText]
+    target: Pretrained, prompts: Prompts, texts: Sequence[OtherText]
 ) -> Iterator[Finding]:
     """Yields the finding on each text, by programs of one shape."""
     places = 1 + max(len(text.ids) for text in texts)

@@ -16,8 +16,7 @@ import numpy as np
 from jax import Array
 
 from specjax import generate, keys, step
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 from specjax.exactness import goodness, tables
 from specjax.inputs import make_request
 from specjax.types import (
@@ -64,11 +63,11 @@ class TextReport(NamedTuple):
 
 
 @functools.cache
-def target() -> Side:
+def target() -> Pretrained:
     """Returns the target of all texts: a table of three ids."""
     model = tables.build(VOCAB)
     params = jnp.asarray(tables.weights(VOCAB, seed=1), jnp.float32)
-    return sides.of_model("a table of three ids", model, params)
+    return Pretrained("a table of three ids", None, model, params)
 
 
 @functools.cache

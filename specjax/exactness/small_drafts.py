@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from specjax import drafts
+from specjax.checkpoints import Pretrained
 from specjax.drafters import (
     autoregressive,
     datastore,
@@ -24,8 +25,16 @@ from specjax.drafters import (
     tree,
 )
 from specjax.drafters.rollout import independent
-from specjax.drafts import source as sides
-from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE, Remade, Side
+from specjax.drafts.models import chain, model_source
+from specjax.drafts.source import (
+    REDUCED_VOCAB,
+    SAMPLED,
+    TABLE,
+    DraftSource,
+    certain_source,
+    derived_source,
+    recipe,
+)
 from specjax.exactness import tables
 from specjax.runtime.plugins import call_with_options
 from specjax.types import Drafter, Model, Reduced
@@ -102,7 +111,7 @@ def texts(size: int) -> datastore.Store:
     return datastore.index(np.random.default_rng(0).integers(0, size, (4, 3 * size)))
 
 
-def load(name: str, target: Side) -> Side:
+def load(name: str, target: Pretrained) -> DraftSource:
     """Returns the draft of a name as `specjax.drafts` has it, for a target that is a
     table.
 
@@ -110,23 +119,22 @@ def load(name: str, target: Side) -> Side:
     others) or `bigram`; `hand_made:0/0/1` is a tree whose i-th node follows the row of
     that number, 0 being the last committed token.
 
-    Raises ValueError as `drafts.named`."""
+    Raises ValueError as `drafts.load_draft`."""
     bare, _, options = name.partition(":")
-    if bare in BUILDERS:
-        return call_with_options(name, BUILDERS[bare], options, {"target": target})
-    if bare in drafts.DRAFTS:
-        context = {"target": target, "paired": load_pair}
-        return call_with_options(name, drafts.DRAFTS[bare], options, context)
-    return drafts.named(name, target)
+    context = {"target": target, "pair": load_pair}
+    for builders in (BUILDERS, drafts.DRAFTS):
+        if bare in builders:
+            return call_with_options(name, builders[bare], options, context)
+    return drafts.load_draft(name, target)
 
 
-def load_pair(target: Side, name: str) -> tuple[Side, Side]:
-    """Returns a target and the draft of a name: `specjax.drafts.paired` for these
+def load_pair(target: Pretrained, name: str) -> tuple[Pretrained, DraftSource]:
+    """Returns a target and the draft of a name: `specjax.drafts.pair` for these
     names."""
     return target, load(name, target)
 
 
-def weights(target: Side) -> Array:
+def weights(target: Pretrained) -> Array:
     """Returns logits that agree with the target's about two times in three."""
     noise = tables.weights(target.vocab, seed=2)
     return jnp.asarray(0.5 * np.asarray(target.params) + 0.7 * noise, jnp.float32)
@@ -147,67 +155,89 @@ def table_of_others(size: int) -> Model:
     return in_target_vocab(table(size))
 
 
-def q(target: Side) -> Side:
-    return sides.of_model("q", table(target.vocab), weights(target))
+def q(target: Pretrained) -> DraftSource:
+    model = Pretrained("q", None, table(target.vocab), weights(target))
+    return model_source(model)
 
 
-def q_some(target: Side) -> Side:
-    model = sides.built(table_of_some, Remade, size=target.vocab)
-    make = sides.built(sides.by_model, model=model)
-    return q(target)._replace(drafter=make, regime=REDUCED, model=None)
+def q_some(target: Pretrained) -> DraftSource:
+    model = recipe(table_of_some, size=target.vocab)
+    source = q(target)._replace(factory=recipe(chain, model=model), model=model)
+    return source._replace(regime=REDUCED_VOCAB, pretrained=None)
 
 
-def q_other(target: Side) -> Side:
-    model = sides.built(table_of_others, Remade, size=target.vocab)
-    make = sides.built(_q_other_drafter, model=model)
-    params = make_spelling(target.vocab).params(weights(target))
-    return Side("q_other", params, target.vocab, make, REDUCED)
+def q_other(target: Pretrained) -> DraftSource:
+    return DraftSource(
+        name="q_other",
+        factory=recipe(_q_other_drafter, size=target.vocab),
+        params=make_spelling(target.vocab).params(weights(target)),
+        vocab=target.vocab,
+        regime=REDUCED_VOCAB,
+        model=recipe(table_of_others, size=target.vocab),
+    )
 
 
-def _q_other_drafter(gamma: int, draw: Callable, model: Remade) -> Drafter:
-    return other_ids_drafter(table(model().vocab), gamma, draw)
+def _q_other_drafter(gamma: int, draw: Callable, size: int) -> Drafter:
+    return other_ids_drafter(table(size), gamma, draw)
 
 
-def early_exit_draft(target: Side) -> Side:
-    def make(gamma: int, draw: Callable = independent) -> Drafter:
-        return early_exit.build(table(target.vocab), lambda cache: cache, gamma, draw)
-
-    return Side("early_exit", weights(target), target.vocab, make, SAMPLED)
-
-
-def count_draft(target: Side, order: int) -> Side:
-    make = sides.built(ngram.build, vocab=target.vocab, order=order)
-    return Side("counts", counts(target.vocab), target.vocab, make, TABLE)
+def early_exit_draft(target: Pretrained) -> DraftSource:
+    factory = recipe(_early_exit_drafter, size=target.vocab)
+    return DraftSource(
+        "early_exit", factory, weights(target), target.vocab, regime=SAMPLED
+    )
 
 
-def bigram(target: Side) -> Side:
+def _early_exit_drafter(gamma: int, draw: Callable, size: int) -> Drafter:
+    return early_exit.build(table(size), lambda cache: cache, gamma, draw)
+
+
+def count_draft(target: Pretrained, order: int) -> DraftSource:
+    vocab = target.vocab
+    return DraftSource(
+        name="counts",
+        factory=recipe(ngram.build, vocab=vocab, order=order),
+        params=counts(vocab),
+        vocab=vocab,
+        regime=TABLE,
+        model=recipe(ngram.bigram, vocab=vocab) if order == 2 else None,
+    )
+
+
+def bigram(target: Pretrained) -> DraftSource:
     return count_draft(target, 2)
 
 
-def datastore_draft(target: Side) -> Side:
-    return sides.certain("datastore", datastore.build, texts(target.vocab))
+def datastore_draft(target: Pretrained) -> DraftSource:
+    return certain_source("datastore", datastore.build, texts(target.vocab))
 
 
-def strings_draft(target: Side) -> Side:
-    def make(gamma: int, draw: Callable = independent) -> Drafter:
-        del draw  # nothing is drawn
-        return strings_drafter(table(target.vocab), gamma)
-
+def strings_draft(target: Pretrained) -> DraftSource:
     params = make_spelling(target.vocab).params(weights(target))
-    return Side("strings", params, target.vocab, make, CERTAIN)
+    source = certain_source("strings", _strings_drafter, params, size=target.vocab)
+    return source._replace(vocab=target.vocab)
 
 
-def hand_made(target: Side, parents: str, siblings: str = "without") -> Side:
+def _strings_drafter(gamma: int, size: int) -> Drafter:
+    return strings_drafter(table(size), gamma)
+
+
+def hand_made(
+    target: Pretrained, parents: str, siblings: str = "without"
+) -> DraftSource:
     above = tuple(int(row) - 1 for row in parents.split("/"))
-
-    def make(gamma: int, draw: Callable = independent) -> Drafter:
-        del gamma, draw
-        return tree.build(table(target.vocab), above, siblings)
-
-    return q(target)._replace(name="hand_made", drafter=make, law=None, model=None)
+    factory = recipe(_hand_made, size=target.vocab, above=above, siblings=siblings)
+    return derived_source(q(target), name="hand_made", factory=factory, regime=SAMPLED)
 
 
-BUILDERS: dict[str, Callable[..., Side]] = {
+def _hand_made(
+    gamma: int, draw: Callable, *, size: int, above: tuple[int, ...], siblings: str
+) -> Drafter:
+    del gamma, draw
+    return tree.build(table(size), above, siblings)
+
+
+BUILDERS: dict[str, Callable[..., DraftSource]] = {
     "q": q,
     "q_some": q_some,
     "q_other": q_other,

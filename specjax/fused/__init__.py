@@ -20,8 +20,15 @@ import jax
 import jax.numpy as jnp
 
 from specjax import probs, verifiers
+from specjax.checkpoints import Pretrained
 from specjax.drafters import rollout
-from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE, Side, reference
+from specjax.drafts.source import (
+    CERTAIN,
+    REDUCED_VOCAB,
+    SAMPLED,
+    TABLE,
+    DraftSource,
+)
 from specjax.fused import first_use, same_tokens
 from specjax.fused.same_tokens import Functions
 from specjax.types import Kernels, Verifier
@@ -58,6 +65,17 @@ class Wired(NamedTuple):
     kernels: Kernels
     draw: Callable | None
     programs: tuple[tuple, ...]
+
+
+def reference(
+    verifier: Verifier = token.verifier, why: str = "none was chosen"
+) -> Kernels:
+    """Returns the functions of a verifier and of `specjax.probs` as they are: nothing
+    is fused. why: as the record has it."""
+    names = "asked", "verify", "draw", "baseline"
+    record = dict.fromkeys(names, "reference") | {"why": why}
+    draw = rollout.for_rule(verifier)
+    return Kernels(verifier, draw, token.verifier, record)
 
 
 def choose(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Kernels:
@@ -107,14 +125,19 @@ def wire_checked(name: str, verifier: Verifier, sizes: Sizes, *, device=None) ->
 
 
 def for_protocol(
-    target: Side, draft: Side, protocol: NamedTuple, rule: Verifier | None = None
+    target: Pretrained,
+    draft: DraftSource,
+    protocol: NamedTuple,
+    rule: Verifier | None = None,
 ) -> Kernels:
     """Returns the kernels of a pair: `choose` with the sizes of a protocol."""
     sizes = Sizes(protocol.batch, protocol.gamma, target.vocab, draft.regime)
     return choose(protocol.kernels, rule or verifiers.find(protocol.rule), sizes)
 
 
-def for_setting(target: Side, draft: Side, setting, *, device=None) -> Kernels:
+def for_setting(
+    target: Pretrained, draft: DraftSource, setting, *, device=None
+) -> Kernels:
     """Returns the kernels of a pair for a setting of walltime or divergence.
 
     The sizes are those of the setting's largest gamma. device: see `choose`.
@@ -135,7 +158,7 @@ def wire(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
     """Returns the kernels that `pallas_kernels` chooses, with output unchecked."""
     from pallas_kernels import dispatch, fuse, plan
 
-    kinds = dict.fromkeys((TABLE, REDUCED), plan.PART)
+    kinds = dict.fromkeys((TABLE, REDUCED_VOCAB), plan.PART)
     kinds |= {SAMPLED: plan.KNOWN, CERTAIN: plan.CERTAIN}
     device = device or dispatch.here(default_device())
     fused, alone = (

@@ -54,7 +54,8 @@ def kernels(name: str, verifier: Verifier, sizes, *, device=None) -> Kernels:
 
 
 def draft_is_split(model: int) -> bool:
-    """Tells whether `mesh.pair` splits a draft's ids over `model` devices."""
+    """Tells whether a draft's ids are split over `model` devices
+    (`drafts.placement`)."""
     return layout.value is None or layout.value.draft == model
 
 

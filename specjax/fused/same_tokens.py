@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.drafts.source import CERTAIN, REDUCED, TABLE
+from specjax.drafts.source import CERTAIN, REDUCED_VOCAB, TABLE
 from specjax.types import BLOCK, Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
@@ -65,7 +65,10 @@ class Outcome(NamedTuple):
 
 def problem(plain: Functions, fused: Functions, sizes) -> str | None:
     """Returns what rounding does not explain, in words; None if there is nothing."""
-    verifies = plain.verifier.rule is not None and sizes.draft not in (TABLE, REDUCED)
+    verifies = plain.verifier.rule is not None and sizes.draft not in (
+        TABLE,
+        REDUCED_VOCAB,
+    )
     certain = sizes.draft == CERTAIN
     runs = [jax.jit(partial(run, it, verifies, certain)) for it in (plain, fused)]
     for seed in range(max(2, -(-ROWS // sizes.batch))):

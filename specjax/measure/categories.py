@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import finite, generate
-from specjax.drafts import source as sides
+from specjax.drafts.source import record_names
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, scoring, timing
@@ -176,7 +176,7 @@ def rows(
     gamma, found, drop = max(setting.gammas), {}, ("gammas", "texts", "others", "ends")
     for group, chosen in groups.items():
         found[group] = {
-            **sides.names(pair.target, pair.draft),
+            **record_names(pair.target, pair.draft),
             "exactness": guarantees.combine(
                 setting.rule, pair.draft.name, setting.policy
             ),

@@ -13,7 +13,9 @@ import jax
 import numpy as np
 
 from specjax import generate, keys, probs
-from specjax.drafts.source import Side, reference
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
+from specjax.fused import reference
 from specjax.measure import timing
 from specjax.step import Decoder, score
 from specjax.types import (
@@ -35,8 +37,8 @@ class Pair(NamedTuple):
     The buffers have the same length for every gamma.
     """
 
-    target: Side
-    draft: Side
+    target: Pretrained
+    draft: DraftSource
     slots: int
     kernels: Kernels = reference()
     policy: Policy | None = None

@@ -15,7 +15,8 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure.texts import Protocol, decode
 from specjax.policies.confidence import WIDTHS
 from specjax.prompts import Prompts
@@ -82,7 +83,7 @@ def recorder() -> Policy:
 
 
 def run(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
     count: int,
     protocol: Protocol,
@@ -106,7 +107,7 @@ RECORDER = f"{__name__}:recorder"
 
 
 def compare(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
     protocol: Protocol,
     costs: Costs,

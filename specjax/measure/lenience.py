@@ -14,7 +14,8 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure.scoring import positions
 from specjax.measure.texts import Calls, Text
 from specjax.theory import closed_forms, estimate
@@ -50,7 +51,7 @@ class Implied(NamedTuple):
 
 
 def score(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     text: Text,
     temperature: float,
     lenience: Sequence[float],

@@ -13,7 +13,9 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import law_of
+from specjax.drafts.source import DraftSource
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
 from specjax.runtime import console, hosts
@@ -41,8 +43,8 @@ class Scores(NamedTuple):
 
 
 def score(
-    target: Side,
-    draft: Side,
+    target: Pretrained,
+    draft: DraftSource,
     text: Text,
     temperature: float,
     **truncation: float | None,
@@ -65,7 +67,7 @@ def score(
 
 
 def positions(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     text: Text,
     temperature: float,
     each: Callable,
@@ -80,13 +82,14 @@ def positions(
     argument. truncation: see `score`.
     """
     target, draft = pair
+    target_law = law_of(target.model)
 
     @jax.jit
     def rows(p_params, q_params, prompt: Prompt, *row_keys: Array):
         sampling = make_sampling(prompt.tokens.shape[0], temperature, **truncation)
         read, written = prompt.tokens[:, :-1], prompt.tokens[:, 1:]
         before = prompt._replace(tokens=read)
-        p_law = target.law(p_params, before, sampling)
+        p_law = target_law(p_params, before, sampling)
         q_law = draft.law(q_params, before, sampling)
         return each(p_law, q_law, written, *row_keys)
 

@@ -22,8 +22,9 @@ import numpy as np
 from jax import Array
 
 from specjax import keys, probs
+from specjax.checkpoints import Pretrained
 from specjax.drafters import best_first, tree
-from specjax.drafts.source import Side
+from specjax.drafts.source import DraftSource
 from specjax.measure import scoring
 from specjax.measure.texts import Text, keys_of
 from specjax.types import Draft, Law
@@ -55,8 +56,8 @@ class Siblings(NamedTuple):
 
 
 def measure(
-    target: Side,
-    draft: Side,
+    target: Pretrained,
+    draft: DraftSource,
     text: Text,
     temperature: float,
     most: int = 8,

@@ -12,10 +12,12 @@ import numpy as np
 from jax import Array
 
 from specjax import generate, policies, verifiers
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side, reference
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
+from specjax.fused import reference
 from specjax.inputs import bucket, check, make_request, make_sampling, pad
 from specjax.keys import root_key
+from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts, make_prompts
 from specjax.prompts import read as read_prompts
 from specjax.prompts.questions import ALL, Selection
@@ -94,7 +96,10 @@ class Calls(NamedTuple):
 
 
 def write(
-    target: Side, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
+    target: Pretrained,
+    prompts: Prompts,
+    protocol: Protocol,
+    kernels: Kernels | None = None,
 ) -> Text:
     """Text by the target alone, each sequence up to its end or `new_tokens`. kernels:
     what reads logits; None is the reference."""
@@ -113,7 +118,7 @@ def write(
 
 def read(
     path: str | Path,
-    target: Side,
+    target: Pretrained,
     tokenizer: str | None = None,
     chosen: Selection = ALL,
     answer: int = ANSWER,
@@ -122,7 +127,7 @@ def read(
     conversation goes on with answers of at most so many tokens by the target alone,
     greedy and made once, so that every drafter, rule and gamma that is compared goes on
     with the same words."""
-    model = sides.reader(target, tokenizer)
+    model = use_tokenizer(target, tokenizer)
 
     def answered(conversations: list[list[int]]) -> list[str]:
         count = len(conversations)
@@ -146,7 +151,7 @@ def join(parts: Sequence[Text]) -> Text:
 
 
 def speculate(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
     count: int,
     protocol: Protocol,
@@ -159,7 +164,7 @@ def speculate(
 
 
 def decode(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
     count: int,
     protocol: Protocol,

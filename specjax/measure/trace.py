@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from specjax import generate
-from specjax.drafts.source import reference
+from specjax.fused import reference
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Info, Kernels, Params, Prompt, Request

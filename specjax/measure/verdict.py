@@ -3,7 +3,7 @@
 A report's page, the terminal and `--json` use it.
 """
 
-from specjax.drafts.source import CERTAIN, REDUCED, SAMPLED, TABLE
+from specjax.drafts.source import CERTAIN, REDUCED_VOCAB, SAMPLED, TABLE
 from specjax.theory import speedup
 from specjax.verifiers import guarantees
 
@@ -16,7 +16,7 @@ COSTS = {
 DRAFTED = {
     SAMPLED: "the draft samples from its law",
     TABLE: "the draft samples from a table",
-    REDUCED: "the draft samples from its law of some ids",
+    REDUCED_VOCAB: "the draft samples from its law of some ids",
     CERTAIN: "the draft is deterministic",
 }
 

@@ -17,8 +17,9 @@ import jax
 import numpy as np
 
 from specjax import policies, probs, verifiers
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side, reference
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource, check_pair, record_names
+from specjax.fused import reference
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, counts, scoring, timing
@@ -59,9 +60,9 @@ class WalltimeSetting(NamedTuple):
     min_p: float | None = None
 
 
-def check(target: Side, draft: Side, setting: WalltimeSetting) -> None:
+def check(target: Pretrained, draft: DraftSource, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
-    sides.check(target, draft, with_alpha=False)
+    check_pair(target, draft, with_alpha=False)
     verifiers.find(setting.rule)
     policies.find(setting.policy)
     probs.check_numbers(temperature=setting.temperature, **truncation(setting))
@@ -81,8 +82,8 @@ def check(target: Side, draft: Side, setting: WalltimeSetting) -> None:
 
 
 def measure(
-    target: Side,
-    draft: Side,
+    target: Pretrained,
+    draft: DraftSource,
     prompts: Prompts,
     setting: WalltimeSetting,
     kernels: Kernels | None = None,
@@ -130,8 +131,8 @@ def measure(
 
 
 def prepare(
-    target: Side,
-    draft: Side,
+    target: Pretrained,
+    draft: DraftSource,
     prompts: Prompts,
     setting: WalltimeSetting,
     kernels: Kernels | None = None,
@@ -160,7 +161,7 @@ def describe(
     gammas = setting.gammas
     alpha = counts.accepted(scores, [outputs[max(gammas), i] for i in texts])
     row = {
-        **sides.names(target, draft),
+        **record_names(target, draft),
         "encodes": target.encodes,
         "exactness": guarantees.combine(setting.rule, draft.name, setting.policy),
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},

@@ -45,7 +45,8 @@ class Family:
       untie: (config) -> the same with a readout apart from the embedding. None where a
         model has one table for both.
       draft_params: (config) -> shapes and dtypes of the parameters of a draft with a
-        reduced vocabulary (`models.reduced`), None for sizes that cannot draft so.
+        reduced vocabulary (`models.reduced_vocab`), None for sizes that cannot draft
+        so.
       encode: (config, params, Features) -> `Encoded`, in families that listen: the
         encoder, which may serve several models at once. None in all others.
     """

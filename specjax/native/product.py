@@ -18,6 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from specjax.native.library import float_library
+from specjax.runtime import mesh
 
 THIN, XLA = CHOICES = "thin", "xla"
 # `with products(XLA):` traces every product as XLA's; `jax.jit` compiles again for it.
@@ -47,9 +48,11 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
 def most_rows() -> int:
     """Returns the most rows of a thin product here.
 
-    It is 0 if thin products are switched off, the device is not a CPU, or there is no
-    library.
+    It is 0 if thin products are switched off, the device is not a CPU, a mesh is in
+    use, or there is no library.
     """
+    if mesh.layout.value is not None:  # a thin product would gather its matrix
+        return 0
     if products.value != THIN or jax.default_backend() != "cpu":
         return 0
     if why := float_library().problem:

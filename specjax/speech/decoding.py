@@ -20,9 +20,10 @@ from jax import Array
 
 from specjax import finite, fused, generate, verifiers
 from specjax.drafters import autoregressive
+from specjax.drafts.placement import whole_drafter
 from specjax.inputs import make_request, make_sampling, pad
 from specjax.keys import root_key
-from specjax.models import reduced, whisper
+from specjax.models import reduced_vocab, whisper
 from specjax.models.constrained import constrained
 from specjax.runtime import mesh
 from specjax.runtime.mesh import Layout
@@ -209,7 +210,7 @@ def make_decoder(plan: Plan) -> Decoder:
     draft = constrained(make_draft(plan), ruled)
     drafter = autoregressive.build(draft, plan.gamma, chosen.draw)
     if plan.mesh is not None and plan.mesh.draft == 1:
-        drafter = mesh.kept_whole(drafter)
+        drafter = whole_drafter(drafter)
     return Decoder(target, drafter, finite.guard(chosen.verifier), logprobs=True)
 
 
@@ -217,7 +218,7 @@ def make_draft(plan: Plan) -> Model:
     """The draft of a plan, without rules; with fewer ids than its target it says some
     of these."""
     if plan.draft.vocab != plan.target.vocab:
-        return reduced.spread(reduced.build(plan.draft, plan.target))
+        return reduced_vocab.spread(reduced_vocab.build(plan.draft, plan.target))
     small = whisper.build(plan.draft)
     if plan.shared:
         return small

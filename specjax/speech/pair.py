@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax import drafts, pretrained
-from specjax.checkpoints import openai_whisper, reduced
-from specjax.drafts import source as sides
-from specjax.models import reduced as some_ids
-from specjax.models import whisper
+from specjax.checkpoints import openai_whisper
+from specjax.checkpoints import reduced_vocab as reduced_vocab_files
+from specjax.drafts.models import model_source
+from specjax.drafts.placement import place_pair
+from specjax.models import reduced_vocab, whisper
 from specjax.pretrained import Pretrained
-from specjax.runtime import mesh
 from specjax.speech import limits as limited
 from specjax.speech import tiktoken
 from specjax.speech import tokens as special
@@ -44,7 +44,7 @@ def opened(
 ) -> Listeners:
     """Reads a pair by its names. Raises ValueError, naming the fix, for models that are
     no Whispers, that do not write the same tokens or hear the same windows, or without
-    a tokenizer beside them. draft: also a file of `checkpoints.reduced`, or
+    a tokenizer beside them. draft: also a file of `checkpoints.reduced_vocab`, or
     early_exit:1, the target's own first layers."""
     target = _whisper(target, dtype)
     place = folder(target)
@@ -58,7 +58,7 @@ def opened(
     if draft is None:
         return Listeners(target, None, *heard, False)
     draft = _drafting(draft, target, dtype)
-    if some_ids.is_reduced(draft.params):
+    if reduced_vocab.is_reduced(draft.params):
         return Listeners(target, draft, *heard, True)
     check(target, draft, tokens)
     shared = whisper.same_encoder(target.params, draft.params)
@@ -89,11 +89,10 @@ def said_before(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
 
 def placed(pair: Listeners) -> Listeners:
     """Both on the mesh in use, if there is one, and one copy of what both hear by."""
-    both = target, draft = pair[:2]
-    own = mesh.pair(*(side and sides.of_pretrained(side) for side in both))
-    target = target._replace(params=own[0].params)
+    target, draft = pair[:2]
+    target, source = place_pair(target, draft and model_source(draft))
     if draft is not None:
-        params = own[1].params
+        params = source.params
         if pair.shared and "encoder" in params:
             params = params | {"encoder": target.params["encoder"]}
         draft = draft._replace(params=params)
@@ -155,15 +154,15 @@ def _drafting(
     if isinstance(draft, Pretrained):
         return _whisper(draft, dtype)
     name = str(draft)
-    if reduced.find(name) is None and not drafts.is_named(name):
+    if reduced_vocab_files.find(name) is None and not drafts.is_draft_name(name):
         return _whisper(draft, dtype)
-    side = drafts.named(name, sides.of_pretrained(target))
-    if side.pretrained is None:
+    source = drafts.load_draft(name, target)
+    if source.pretrained is None or source.law is None:
         raise ValueError(
             f"{name} does not listen: name a Whisper, a draft of some of its ids, or"
             " early_exit:1"
         )
-    return side.pretrained
+    return source.pretrained
 
 
 def _whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
-from specjax.models import whisper
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import model_source
+from specjax.drafts.source import DraftSource
 from specjax.models.constrained import constrained
 from specjax.prompts import Prompts, text_files
 from specjax.prompts.lines import parse, quote
@@ -27,15 +27,14 @@ from specjax.speech import audio, decoding, logmel, rules, tokens
 from specjax.speech.pair import Listeners, opened
 from specjax.types import Encoded, Features, Model, Prompt
 
-Pair = tuple[Side, Side]
+Pair = tuple[Pretrained, DraftSource]
 FIELDS = ("audio", "language", "task")
 WANTED = 'want {"audio": file}, and perhaps "language" and "task"'
 
 
-def listens(side: Side) -> bool:
-    """Whether a side is a Whisper, whose prompts are recordings."""
-    loaded = side.pretrained
-    return loaded is not None and isinstance(loaded.config, whisper.Config)
+def listens(model: Pretrained | None) -> bool:
+    """Returns whether a model is a Whisper, whose prompts are recordings."""
+    return model is not None and model.listens
 
 
 def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
@@ -58,12 +57,13 @@ def of(
     names: Sequence[str] = (),
 ) -> tuple[Pair, Prompts]:
     """The same of a list. names: of the lines, for what is wrong with one."""
-    if not listens(pair[1]):
+    target, draft = pair
+    if not listens(draft.pretrained):
         raise ValueError(
-            f"{pair[1].name} does not listen: name a Whisper of the same tokens as the"
+            f"{draft.name} does not listen: name a Whisper of the same tokens as the"
             " draft"
         )
-    both = opened(*(side.pretrained for side in pair))
+    both = opened(target, draft.pretrained)
     heads, sounds = [], []
     for i, line in enumerate(lines):
         try:
@@ -112,22 +112,25 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
 
 
 def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
-    """Sides whose prompts name rows of `sounds` [N, F, M]."""
-    target, draft = both.target, both.draft
+    """Returns the pair whose prompts name rows of `sounds` [N, F, M]."""
+    target = both.target
     ruled = rules.build(both.tokens, both.limits, target.config.vocab, False)
-    heard = [(target, Features, sounds), (draft, Features, sounds)]
-    if both.shared:
+
+    def hearing(model: Pretrained, kind: type, table: Array) -> Pretrained:
+        changed = constrained(from_table(model.model, kind, table), ruled)
+        params = {"model": model.params, "heard": table}
+        return model._replace(model=changed, params=params)
+
+    if not both.shared:
+        heard = hearing(both.draft, Features, sounds)
+    else:
         listen = decoding.encoder(target.config)
         states = [listen(target.params, sound[None])[0] for sound in sounds]
-        heard[1] = draft, Encoded, jnp.stack(states)
-    sides_of = []
-    for side, (loaded, kind, table) in zip(pair, heard, strict=True):
-        model = constrained(from_table(loaded.model, kind, table), ruled)
-        params = {"model": loaded.params, "heard": table}
-        hearing = sides.of_model(side.name, model, params)
-        kept = dict(files=side.files, pretrained=side.pretrained)
-        sides_of.append(hearing._replace(**kept))
-    return tuple(sides_of)
+        heard = hearing(both.draft, Encoded, jnp.stack(states))
+    # Its configuration does not build it.
+    source = model_source(heard._replace(name=pair[1].name, config=None))
+    source = source._replace(files=pair[1].files, pretrained=pair[1].pretrained)
+    return hearing(target, Features, sounds), source
 
 
 def from_table(model: Model, kind: type, table: Array) -> Model:

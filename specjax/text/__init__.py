@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from specjax import finite, generate
-from specjax.drafts.source import Side
+from specjax.drafts.source import DraftLike
 from specjax.inputs import check
 from specjax.pretrained import Pretrained
 from specjax.runtime import compilation_cache, foreign_names
@@ -57,7 +57,7 @@ class Generated(NamedTuple):
 @foreign_names.refuse_unknown()
 def generate_text(
     target: str | Pretrained,
-    draft: str | Pretrained | Side | None,
+    draft: DraftLike | None,
     prompts: Prompted,
     gamma: int = 4,
     temperature: PerPrompt[float] = 0.0,
@@ -154,7 +154,7 @@ def generate_text(
 @foreign_names.refuse_unknown(generate_text)
 def stream_text(
     target: str | Pretrained,
-    draft: str | Pretrained | Side | None,
+    draft: DraftLike | None,
     prompts: Prompted,
     gamma: int = 4,
     temperature: PerPrompt[float] = 0.0,

@@ -23,12 +23,11 @@ from specjax import (
     verifiers,
 )
 from specjax.checkpoints import Config
-from specjax.drafters import autoregressive
-from specjax.drafts import source as sides
-from specjax.drafts.source import SAMPLED, Side
+from specjax.drafts import placement
+from specjax.drafts.models import with_rules
+from specjax.drafts.source import SAMPLED, DraftLike, DraftSource, Recipe, check_pair
 from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_bucket
 from specjax.keys import check_seed, root_key
-from specjax.models import pad_vocab
 from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, at_place
@@ -36,7 +35,6 @@ from specjax.prompts import from_list as read_prompts
 from specjax.runtime import mesh as meshes
 from specjax.step import Decoder
 from specjax.types import (
-    Model,
     Params,
     Prompt,
     Request,
@@ -45,7 +43,7 @@ from specjax.types import (
     Verifier,
 )
 
-Pair = tuple[Pretrained, Side | None]
+Pair = tuple[Pretrained, DraftSource | None]
 
 
 # What may differ from prompt to prompt, and the value of a prompt that has None.
@@ -75,13 +73,13 @@ class Asked(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a program is compiled for. draft: sizes of a model, or what builds another
-    drafter, equal where that is; None is no drafter. regime: what its drafts carry.
-    rules: what both models' logits are changed by. logprobs: see `Decoder`. mesh: what
-    it lies on, None for one device."""
+    """What a program is compiled for. draft: the recipe of the drafter, which equals
+    another of the same sizes; None is no drafter. regime: what its drafts carry. rules:
+    what the target's logits are changed by. logprobs: see `Decoder`. mesh: what it lies
+    on, None for one device."""
 
     target: Config
-    draft: Config | Callable | None
+    draft: Recipe | None
     gamma: int
     rule: str
     kernels: str
@@ -96,7 +94,7 @@ class Plan(NamedTuple):
 
 def prepared(
     target: str | Pretrained,
-    draft: str | Pretrained | Side | None,
+    draft: DraftLike | None,
     prompts: Sequence[str | dict[str, Any]],
     asked: Asked,
 ) -> tuple[Pair, Plan, Prompt, Request]:
@@ -104,17 +102,19 @@ def prepared(
     check_settings(asked)
     pair = opened(target, draft)
     if pair[1] is not None:
-        sides.check(sides.of_pretrained(pair[0]), pair[1], with_alpha=False)
+        check_pair(*pair, with_alpha=False)
+        if asked.rules is not None:
+            pair = pair[0], with_rules(pair[1], asked.rules)
     read = read_prompts(prompts, pair[0])
     each = per_prompt(asked, len(read.tokens))
     check_lengths(pair[0], read, each["new_tokens"])
     meshes.check_rows(len(read.tokens) * (asked.samples or 1))
-    pair, longest = placed(*pair), max(each["new_tokens"])
+    pair, longest = placement.place_pair(*pair), max(each["new_tokens"])
     prompt, request = batch_of(read, asked, each, room(pair, longest))
     told = asked._asdict()
     plan = Plan(
-        target=pair[0].config,
-        draft=drafter_of(pair[1]),
+        target=pair[0].required_config,
+        draft=None if pair[1] is None else pair[1].factory,
         batch=len(prompt.tokens),
         slots=prompt.tokens.shape[1] + longest + asked.gamma + 1,
         regime=SAMPLED if pair[1] is None else pair[1].regime,
@@ -161,22 +161,14 @@ def steps(plan: Plan) -> generate.Programs:
 def decoder(plan: Plan) -> Decoder:
     verifier, draw = verification(plan)
     verifier = finite.guard(verifier)
-    target = ruled(checkpoints.build(plan.target), plan)
+    target = checkpoints.build(plan.target)
+    if plan.rules is not None:
+        target = constrained(target, plan.rules)
     if plan.draft is None:
         return Decoder(target, verifier=verifier, logprobs=plan.logprobs)
-    if callable(plan.draft):
-        drafter = plan.draft(plan.gamma, draw)
-    else:
-        draft = pad_vocab.pad_vocab(checkpoints.build(plan.draft), target.vocab)
-        drafter = autoregressive.build(ruled(draft, plan), plan.gamma, draw)
-        if plan.mesh is not None and plan.mesh.draft == 1:
-            drafter = meshes.kept_whole(drafter)
+    drafter = plan.draft(gamma=plan.gamma, draw=draw)
     policy = policies.find(plan.policy)
     return Decoder(target, drafter, verifier, policy, plan.logprobs)
-
-
-def ruled(model: Model, plan: Plan) -> Model:
-    return model if plan.rules is None else constrained(model, plan.rules)
 
 
 def verification(plan: Plan) -> tuple[Verifier, Callable]:
@@ -188,19 +180,13 @@ def verification(plan: Plan) -> tuple[Verifier, Callable]:
     return chosen.verifier, chosen.draw
 
 
-def opened(target: str | Pretrained, draft: str | Pretrained | Side | None) -> Pair:
-    """Both sides, read where they are names. Raises ValueError for what is no model."""
+def opened(target: str | Pretrained, draft: DraftLike | None) -> Pair:
+    """Both, read where they are names. Raises ValueError for what is no model."""
     check_kind("target", target, str | Pretrained)
-    check_kind("draft", draft, str | Pretrained | Side | None)
-    if not isinstance(target, Pretrained):
-        target = drafts.target(target, "float32").pretrained
-    if isinstance(draft, str):
-        draft = drafts.load_draft(draft, target)
-    elif isinstance(draft, Pretrained):
-        draft = sides.of_pretrained(draft)
-    if draft is not None:
-        draft = sides.paired(sides.of_pretrained(target), draft)[1]
-    return target, draft
+    check_kind("draft", draft, DraftLike | None)
+    if isinstance(target, str):
+        target = drafts.load_target(target, "float32")
+    return (target, None) if draft is None else drafts.pair(target, draft)
 
 
 def check_kind(name: str, side: Any, kinds: Any) -> None:
@@ -212,25 +198,14 @@ def check_kind(name: str, side: Any, kinds: Any) -> None:
         )
 
 
-def placed(target: Pretrained, draft: Side | None) -> Pair:
-    """Both on the mesh in use, if there is one."""
-    side, draft = meshes.pair(sides.of_pretrained(target), draft)
-    return target._replace(params=side.params), draft
-
-
 def room(pair: Pair, new_tokens: int) -> int | None:
     """Positions that both models know, less those of what is written; None where there
     is no end of them."""
-    models = [side.model for side in pair if side is not None]
-    known = [x.slots for x in models if x is not None and x.slots is not None]
+    target, draft = pair
+    each = [target] if draft is None else [target, draft.pretrained]
+    models = [it.model for it in each if it is not None]
+    known = [model.slots for model in models if model.slots is not None]
     return min(known) - new_tokens if known else None
-
-
-def drafter_of(draft: Side | None) -> Config | Callable | None:
-    """What a plan says that drafts: sizes of a model, or what builds another."""
-    if draft is None or draft.pretrained is None:
-        return draft and draft.drafter
-    return draft.pretrained.config
 
 
 def keys(seeds: ArrayLike, places: ArrayLike, samples: ArrayLike = 0) -> Array:

@@ -7,10 +7,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
-from specjax import checkpoints, zoo
+from specjax import checkpoints, pretrained, zoo
 from specjax.checkpoints import archive, int8_weights
 from specjax.checkpoints.archive import Source
-from specjax.drafts import source as sides
 from specjax.models import gpt, llama, t5
 from specjax.quantized import Int8, rounding
 from tests.support.checkpoint_folders import held
@@ -69,9 +68,9 @@ def test_zeros_stay_zeros_and_what_diverged_is_not_stored(tmp_path):
 
 def test_what_is_stored_in_eight_bits_is_loaded_as_it_is(saved):
     path, before = saved
-    side, stored = sides.model(str(path), "int8"), load_file(path)
-    assert side.dtype == side.pretrained.dtype == "int8" and side.files == (path,)
-    params = flatten_dict(side.params, sep="/")
+    model, stored = pretrained.load(str(path), "int8"), load_file(path)
+    assert model.dtype == "int8" and model.files == (path,)
+    params = flatten_dict(model.params, sep="/")
     matrices = {name for name, leaf in params.items() if isinstance(leaf, Int8)}
     assert params.keys() == before.keys()
     assert matrices == {n for n in before if n + rounding.SCALE in stored} != set()

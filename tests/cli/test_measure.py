@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from specjax import drafts
 from specjax.cli import by_gamma, measure
-from specjax.drafts import source as sides
 from specjax.measure import costs, forecast, texts, walltime
 from tests.support import text_folders, tiny
 
@@ -15,7 +15,7 @@ CONFIG = tiny.TARGET._replace(vocab=8192)
 def pair(tmp_path_factory):
     """Of the bundled vocabulary."""
     loaded = text_folders.code_pair(tmp_path_factory.mktemp("pair"), CONFIG)
-    return [*map(sides.of_pretrained, loaded)]
+    return drafts.pair(*loaded)
 
 
 def set_by(*words):

@@ -14,9 +14,9 @@ import time
 
 import pytest
 
+from specjax import pretrained
 from specjax.cli import audit, compare, demo, measure, microscope, run, transcribe
 from specjax.cli.saving import Saving
-from specjax.drafts import source as sides
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
 from specjax.models import gpt
@@ -131,7 +131,7 @@ def told(refused, tmp_path):
 
 
 def test_flags_are_refused_before_weights_are_read(told, monkeypatch):
-    monkeypatch.setattr(sides, "model", None)
+    monkeypatch.setattr(pretrained, "load", None)
     for command, flags, message in TYPED:
         assert message in told(command, flags.split()), (command, flags)
 
@@ -226,7 +226,7 @@ def test_ctrl_c_is_one_line(command, monkeypatch, capsys, tmp_path):
     def leave(code):
         raise SystemExit(code)
 
-    monkeypatch.setattr(sides, "model", interrupt)
+    monkeypatch.setattr(pretrained, "load", interrupt)
     monkeypatch.setattr(console, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     data = ["--data", str(tmp_path / "absent")] if command is measure else []

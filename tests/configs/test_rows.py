@@ -140,7 +140,7 @@ OTHER = [
     ("%CODE_TARGET", "%UNIGRAM", "only drafts"),
     ("runs/alpha", "runs/pair", "nothing reads"),
     ("%UNIGRAM", "'hope'", "a draft may also be copying"),
-    ("%CODE_TARGET", "'code_target'", "TARGET must be a Side, by %NAME"),
+    ("%CODE_TARGET", "'code_target'", "TARGET must be a Pretrained, by %NAME"),
     ("1.0", "'1.0'", "TEMPERATURE must be a number; got '1.0'"),
     ("1.0", "%WARM", "nothing sets WARM"),
     ("1.0", "%TEMPERATURE", "= %TEMPERATURE names itself"),

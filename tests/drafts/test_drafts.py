@@ -5,10 +5,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from specjax import drafts, policies, verifiers
-from specjax.drafts import kinds as draft_kinds
-from specjax.drafts import source as sides
-from specjax.drafts.source import CERTAIN, TABLE
+from specjax import drafts, policies, pretrained, verifiers
+from specjax.drafts import counts
+from specjax.drafts.source import CERTAIN, SAMPLED, TABLE
 from specjax.exactness import certify
 from tests.support.tiny_pair import pair
 
@@ -47,33 +46,35 @@ def weighed(gamma, vocab, draw):
 def test_drafts_of_one_name_are_built_alike():
     """So that one program serves both."""
     target = pair()[0]
-    same = [drafts.named(name, target) for name in ("copying:longest=3", "copying")]
-    assert same[0].drafter == same[1].drafter
-    assert drafts.named("copying:4", target).drafter != same[0].drafter
-    assert drafts.paired(target, "random")[1].vocab == target.vocab
+    same = [
+        drafts.load_draft(name, target) for name in ("copying:longest=3", "copying")
+    ]
+    assert same[0].factory == same[1].factory
+    assert drafts.load_draft("copying:4", target).factory != same[0].factory
+    assert drafts.pair(target, "random")[1].vocab == target.vocab
 
 
 def test_what_copies_first_drafts_by_a_model_else():
     target = pair()[0]
     with pytest.raises(ValueError, match="random is no model: name one that drafts"):
-        drafts.named("copying_else:random", target)
-    target = sides.model("code_small")
-    both = drafts.named("copying_else:code_small,least=2", target)
-    assert both.name == "copying, else code_small" and both.regime == sides.SAMPLED
+        drafts.load_draft("copying_else:random", target)
+    target = pretrained.load("code_small")
+    both = drafts.load_draft("copying_else:code_small,least=2", target)
+    assert both.name == "copying, else code_small" and both.regime == SAMPLED
     assert both.drafter(3).gamma == 3 and both.law is None
-    short = drafts.named("copying_else:code_small,least=2,short=2", target)
+    short = drafts.load_draft("copying_else:code_small,least=2,short=2", target)
     assert short.drafter(5).widths == (2,) and not short.drafter(2).widths
     name = "tree:code_small,accept=0.6/0.8"
-    tree = drafts.named(name, target)
+    tree = drafts.load_draft(name, target)
     assert tree.drafter(3).siblings == "without" and tree.drafter(3).depth == 2
-    assert tree.drafter == drafts.named(name, target).drafter
-    best = drafts.named("tree:code_small,best=3,longest=4", target)
-    assert best.regime == sides.CERTAIN and best.drafter(5).depth == 4
-    grown = drafts.named("tree:code_small,grown=0.5/0.2", target)
-    assert grown.regime == sides.SAMPLED and grown.drafter(5).siblings == "without"
-    forked = drafts.named("tree:code_small,copied=2", target)
+    assert tree.factory == drafts.load_draft(name, target).factory
+    best = drafts.load_draft("tree:code_small,best=3,longest=4", target)
+    assert best.regime == CERTAIN and best.drafter(5).depth == 4
+    grown = drafts.load_draft("tree:code_small,grown=0.5/0.2", target)
+    assert grown.regime == SAMPLED and grown.drafter(5).siblings == "without"
+    forked = drafts.load_draft("tree:code_small,copied=2", target)
     assert forked.drafter(5).siblings == "own" and forked.drafter(5).depth == 3
-    assert drafts.named("tree:bigram,best=3", target).drafter(5).gamma == 5
+    assert drafts.load_draft("tree:bigram,best=3", target).drafter(5).gamma == 5
     for name, message in (
         ("tree:random", "random is no model: a tree is drafted by one"),
         ("tree:code_small,accept=a/b", "write probabilities with / between"),
@@ -82,13 +83,13 @@ def test_what_copies_first_drafts_by_a_model_else():
         ("tree:code_small,width=0", "width must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            drafts.named(name, target)
+            drafts.load_draft(name, target)
     with pytest.raises(ValueError, match="least must be at least 1"):
-        drafts.named("copying_else:code_small,least=0", target)
+        drafts.load_draft("copying_else:code_small,least=0", target)
 
 
 def test_drafts_without_a_model_are_named(tmp_path):
-    target = sides.model("code_small")
+    target = pretrained.load("code_small")
     lines = tmp_path / "own.jsonl"
     said = "def\u2028main():\x85"  # a mark of byte order, and signs that end no line
     lines.write_text(
@@ -98,14 +99,18 @@ def test_drafts_without_a_model_are_named(tmp_path):
     text.write_text(f"\ufeff{said}", "utf-8")
     names = "suffix", "anchored", f"datastore:{lines}", f"datastore:{text}"
     for name in (*names, "copying:longest=4,least=2", "recycling"):
-        side = drafts.named(name, target)
-        assert side.regime == CERTAIN and side.drafter(3).siblings is None
-        assert side.drafter == drafts.named(name, target).drafter
-    stores = [drafts.named(name, target).params.tokens.tolist() for name in names[2:]]
+        source = drafts.load_draft(name, target)
+        assert source.regime == CERTAIN and source.drafter(3).siblings is None
+        assert source.factory == drafts.load_draft(name, target).factory
+    stores = [
+        drafts.load_draft(name, target).params.tokens.tolist() for name in names[2:]
+    ]
     assert stores[0] == [*stores[1], 5, 6, 7, -1]
-    assert drafts.named("recycling:0.5/0.3", target).drafter(4).siblings == "certain"
-    words = drafts.named("anchored", target).params
-    coder = target.pretrained.tokenizer
+    assert (
+        drafts.load_draft("recycling:0.5/0.3", target).drafter(4).siblings == "certain"
+    )
+    words = drafts.load_draft("anchored", target).params
+    coder = target.tokenizer
     ids = coder.encode("a cat sat")
     assert words[jnp.array(ids)].tolist() == [coder.piece(i)[0] == " " for i in ids]
     lines.write_text('{"prompt": "a"}')
@@ -119,23 +124,23 @@ def test_drafts_without_a_model_are_named(tmp_path):
         (f"datastore:{lines}", "own.jsonl, line 1: .* is no text: write"),
     ):
         with pytest.raises(ValueError, match=message):
-            drafts.named(name, target)
+            drafts.load_draft(name, target)
     with pytest.raises(ValueError, match="target has no tokenizer to cut by"):
-        drafts.named("strings:code_small", pair()[0])
+        drafts.load_draft("strings:code_small", pair()[0])
     lines.write_text('{"tokens": [999999]}')
     with pytest.raises(ValueError, match="has ids that code_small does not know"):
-        drafts.named(f"datastore:{lines}", target)
+        drafts.load_draft(f"datastore:{lines}", target)
     lines.write_text("")
     with pytest.raises(ValueError, match="holds no text"):
-        drafts.named(f"datastore:{lines}", target)
+        drafts.load_draft(f"datastore:{lines}", target)
 
 
 def test_the_guides_own_parts_are_named_and_traced(my_parts):
     target = pair()[0]
-    own = drafts.named("my_parts:repeat:longest=4", target)
+    own = drafts.load_draft("my_parts:repeat:longest=4", target)
     assert own.regime == CERTAIN and own.drafter(3).gamma == 3
-    assert own.drafter == drafts.named("my_parts:repeat:longest=4", target).drafter
-    weighed = drafts.named("my_parts:weighed", target)
+    assert own.factory == drafts.load_draft("my_parts:repeat:longest=4", target).factory
+    weighed = drafts.load_draft("my_parts:weighed", target)
     assert weighed.regime == TABLE and weighed.params.shape == (target.vocab,)
     assert policies.find("my_parts:double:start=2").init(1, 3)[0] == 2
     rule = verifiers.find("my_parts:short:most=1")
@@ -154,7 +159,7 @@ def test_the_guides_own_parts_are_named_and_traced(my_parts):
 )
 def test_ones_own_drafter_that_is_wrong_is_told(name, message, my_parts):
     with pytest.raises(ValueError, match=message) as caught:
-        drafts.named(name, pair()[0])
+        drafts.load_draft(name, pair()[0])
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="of one shape and dtype each time"):
         policies.find("my_parts:widens")
@@ -162,10 +167,10 @@ def test_ones_own_drafter_that_is_wrong_is_told(name, message, my_parts):
 
 def test_counts_are_of_the_targets_family(monkeypatch):
     asked = []
-    monkeypatch.setattr(sides, "ngram", lambda *given_to: asked.append(given_to))
+    monkeypatch.setattr(counts, "ngram", lambda *given_to: asked.append(given_to))
     target = pair()[0]
-    for vocab in draft_kinds.COUNTS:
-        drafts.named("unigram", target._replace(vocab=vocab))
+    for vocab in counts.COUNTS:
+        drafts.load_draft("unigram", target._replace(vocab=vocab))
     assert asked == [(1, "bigram"), (1, "t5_bigram")]
     with pytest.raises(ValueError, match=r"no counts of the .* ids of target"):
-        drafts.named("bigram", target)
+        drafts.load_draft("bigram", target)

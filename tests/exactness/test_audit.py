@@ -13,13 +13,13 @@ import pytest
 import scipy.stats
 
 from experiments.exactness import faults
-from specjax import probs
-from specjax.drafts import source as sides
+from specjax import fused, probs
+from specjax.drafts import retrieval
 from specjax.exactness import audit, audit_row
 from specjax.measure.texts import truncation
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
-from tests.support import mutants
+from tests.support import bare, mutants
 from tests.support.audit_samples import PROMPTS, TASK, groups, law_of, pair, sampled
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def decoded(both, protocol=TASK, fault=None, verifier=None):
     """The sums and the log E of a run."""
     target, draft = both
     broken, rule = audit_row.apply_fault(draft, protocol, fault)
-    kernels = sides.reference(verifier or rule)
+    kernels = fused.reference(verifier or rule)
     text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
     filters = truncation(protocol)
@@ -172,7 +172,7 @@ def test_uniforms_of_bfloat16_are_not_seen():
 def test_an_impossible_token_fails_at_once():
     hopeless = np.array(pair()[0].params)
     hopeless[:, 3] = -np.inf
-    target = sides.of_model("target", pair()[0].model, jnp.asarray(hopeless))
+    target = bare.target("target", pair()[0].model, jnp.asarray(hopeless))
     text = sampled(target, 50, 40, seed=6)
     steps = audit.score((target, pair()[1]), text, 1.0)
     assert audit.judge(audit.total(steps)).passed
@@ -199,10 +199,10 @@ def test_a_draft_without_a_law_leaves_two_statistics_and_one_may_miss_ids():
     target, text = pair()[0], sampled(pair()[0], 100, 40, seed=7)
     gone = np.array(pair()[1].params)
     gone[:, 0] = -np.inf  # the ratio is 0 where q is, and its logarithm is cut
-    misses = sides.of_model("draft", target.model, jnp.asarray(gone))
+    misses = bare.draft("draft", target.model, jnp.asarray(gone))
     alone, some, both = (
         audit.judge(audit.total(audit.score((target, draft), text, 1.0)))
-        for draft in (sides.copied(), misses, pair()[1])
+        for draft in (retrieval.copying(), misses, pair()[1])
     )
     assert list(alone.z) == ["surprisal", "argmax"] and alone.passed and some.passed
     assert alone.limits.leak is None

@@ -13,32 +13,31 @@ import pytest
 
 import specjax
 from specjax import generate, zoo
+from specjax.checkpoints import Pretrained
 from specjax.cli import microscope, other_engines
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
 from specjax.exactness.other_engines import JOINED, LOST, OtherText, encode, explain
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import jsonl
 from specjax.prompts import Prompts
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import tiny
+from tests.support import bare, tiny
 
 GAP, EPS, END = 3e-4, 5.5e-4, 5
 
 
-def by_calls(one: np.ndarray, many: np.ndarray) -> Side:
-    """A side whose logits [V, V] are others in calls of several tokens."""
+def by_calls(one: np.ndarray, many: np.ndarray) -> Pretrained:
+    """A target whose logits [V, V] are others in calls of several tokens."""
     model = tiny.markov(len(one))
 
     def apply(params, tokens, start, cache):
         return model.apply(params[min(tokens.shape[1] - 1, 1)], tokens, start, cache)
 
     both = jnp.stack([one, many])
-    return sides.of_model("rounds", model._replace(apply=apply, shapes=None), both)
+    return bare.target("rounds", model._replace(apply=apply, shapes=None), both)
 
 
-def rounding() -> Side:
+def rounding() -> Pretrained:
     table = np.roll(5 * np.eye(6, dtype=np.float32), 1, axis=1)
     table[2, 4] = 5 - GAP
     many = table.copy()

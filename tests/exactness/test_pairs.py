@@ -36,15 +36,15 @@ DRAWN += [pytest.param(*each, marks=pytest.mark.slow) for each in LATER]
 
 @pytest.mark.parametrize(("draft", "gamma", "rules"), DRAWN, ids=str)
 def test_texts_follow_the_target_and_those_of_a_fault_do_not(draft, gamma, rules):
-    side = small_drafts.load(draft, sampled_texts.target())
-    found = pairs.judged(side, gamma, None, rules, CALLS, seed=0)
+    source = small_drafts.load(draft, sampled_texts.target())
+    found = pairs.judged(source, gamma, None, rules, CALLS, seed=0)
     assert [pair["rule"] for pair in found] == [*rules]
     for pair in found:
         assert pair["p_value"] > 1e-3 and pair["visible"] < 0.031  # the seed is fixed
         assert pair["tv"] < 2 * pair["chance"]
         for fault in pair["faults"]:
             assert fault["p_value"] < 1e-12, fault["says"]
-        reads = pair["rule"] not in ("gumbel", "match") and side.regime != "certain"
+        reads = pair["rule"] not in ("gumbel", "match") and source.regime != "certain"
         assert len(pair["faults"]) == (4 if reads else 2)
 
 

@@ -15,7 +15,6 @@ from experiments.records import records
 from specjax import configs, fused, verifiers
 from specjax.cli import demo
 from specjax.drafters import rollout
-from specjax.drafts import source as sides
 from specjax.exactness import audit_row
 from specjax.exactness.divergence import DivergenceSetting
 from specjax.measure import pairs
@@ -24,7 +23,7 @@ from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
 from specjax.types import Kernels
 from specjax.verifiers import lenient, token
-from tests.support import tiny
+from tests.support import bare, tiny
 
 PROMPTS = Prompts([[1], [2, 3]], ends=())
 PROTOCOL = Protocol("marked", 1.0, 8, gamma=2, new_tokens=4, batch=2, kernels="onepass")
@@ -76,9 +75,9 @@ def chosen(monkeypatch):
 
 
 WORLD = tiny.tables()
-PAIR = tuple(
-    sides.of_model("tables", WORLD.target, weights)
-    for weights in (WORLD.target_weights, WORLD.draft_weights)
+PAIR = (
+    bare.target("tables", WORLD.target, WORLD.target_weights),
+    bare.draft("tables", WORLD.target, WORLD.draft_weights),
 )
 TIMED = WalltimeSetting(1.0, 2, (0, 2), texts=2, kernels="onepass")
 LOOK = DivergenceSetting((2,), batch=2, kernels="onepass")

@@ -10,9 +10,10 @@ import numpy as np
 from jax import Array
 
 from specjax import generate, policies, pretrained, probs, verifiers
+from specjax.checkpoints import Pretrained
 from specjax.drafters.rollout import for_rule
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.drafts import counts, models, retrieval
+from specjax.drafts.source import DraftSource
 from specjax.inputs import make_prompt, make_request
 from specjax.step import Decoder
 from specjax.types import (
@@ -52,27 +53,29 @@ class Case(NamedTuple):
     scored: bool = False
 
 
-def tiny(style: str, share: float = 0.0) -> Side:
+def tiny(style: str, share: float = 0.0) -> Pretrained:
     """A random model of Llama's kind, or a draft with a share of other weights."""
     config = getattr(tiny_llama, style.upper())
     mixed = jax.tree.map(
         lambda a, b: (1 - share) * a + share * b,
         *(tiny_llama.weights(config, seed) for seed in (0, 1)),
     )
-    return sides.of_model(style, tiny_llama.build(config), mixed)
+    return Pretrained(style, None, tiny_llama.build(config), mixed)
 
 
 STYLES = "llama", "qwen3", "gemma2", "gemma3"
 NAMED = "code_target", "code_small", "t5_large", "t5_base", "t5_small"
 SIDES = {
-    **{name: partial(sides.model, name) for name in NAMED},
-    "code_small_int8": lambda: sides.model("code_small", "int8"),
-    "code_first_layer": lambda: sides.early_exit(pretrained.load("code_small"), 1),
-    "bigram": lambda: sides.ngram(2),
-    "unigram": lambda: sides.ngram(1),
-    "t5_bigram": lambda: sides.ngram(2, "t5_bigram"),
-    "random": sides.random,
-    "copying": sides.copied,
+    **{name: partial(pretrained.load, name) for name in NAMED},
+    "code_small_int8": lambda: pretrained.load("code_small", "int8"),
+    "code_first_layer": lambda: models.models.early_exit(
+        pretrained.load("code_small"), 1
+    ),
+    "bigram": lambda: counts.ngram(2),
+    "unigram": lambda: counts.ngram(1),
+    "t5_bigram": lambda: counts.ngram(2, "t5_bigram"),
+    "random": counts.random,
+    "copying": retrieval.copying,
     **{style: partial(tiny, style) for style in STYLES},
     **{f"near_{style}": partial(tiny, style, 0.1) for style in STYLES},
 }
@@ -112,8 +115,14 @@ CASES = {
 
 
 @cache
-def side(name: str) -> Side:
+def target_of(name: str) -> Pretrained:
     return SIDES[name]()
+
+
+@cache
+def draft_of(name: str) -> DraftSource:
+    draft = SIDES[name]()
+    return models.model_source(draft) if isinstance(draft, Pretrained) else draft
 
 
 def shape(case: Case) -> Case:
@@ -137,12 +146,12 @@ def player(case: Case) -> tuple:
 
 @cache
 def program(shape_: Case, slots: int) -> Shared:
-    target, players = side(shape_.target), {}
+    target, players = target_of(shape_.target), {}
     for case in CASES.values():
         if shape(case) == shape_ and case.draft:
             rules = players.setdefault(player(case), [])
             rules += [case.rule] * (case.rule not in rules)
-    drafts = [side(draft) for draft, _ in players]
+    drafts = [draft_of(draft) for draft, _ in players]
     each = zip(drafts, players, strict=True)
     drafters = tuple(one.drafter(shape_.gamma, draw) for one, (_, draw) in each)
     rules = tuple(tuple(map(verifiers.find, rules)) for rules in players.values())
@@ -161,7 +170,7 @@ def program(shape_: Case, slots: int) -> Shared:
 
 def run(case: Case) -> dict:
     """What a case decodes, plain."""
-    target, draft = side(case.target), case.draft and side(case.draft)
+    target, draft = target_of(case.target), case.draft and draft_of(case.draft)
     prompt, sampling = rows(target, case)
     keys = jax.random.split(jax.random.key(0), len(prompt.length))
     request = make_request(keys, prompt, NEW, sampling)
@@ -179,12 +188,12 @@ def run(case: Case) -> dict:
     return told
 
 
-def rows(target: Side, case: Case) -> tuple[Prompt, Sampling]:
+def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
     """Two prompts, each greedy and at temperature 1."""
-    if target.pretrained is None:
+    if target.tokenizer_file is None:
         prompt = make_prompt([list(ids) for ids in IDS for _ in HEAT])
     else:
-        coder, start = target.pretrained.tokenizer, target.pretrained.start
+        coder, start = target.tokenizer, target.start
         texts = TEXTS["t5" if target.encodes else "code"]
         ids = [coder.encode(text) for text in texts for _ in HEAT]
         if target.encodes:
@@ -204,13 +213,19 @@ def rows(target: Side, case: Case) -> tuple[Prompt, Sampling]:
     return prompt, Sampling(heat, top_k, top_p, min_p)
 
 
-def alpha(target: Side, draft: Side, prompt: Prompt, out, sampling) -> float:
+def alpha(
+    target: Pretrained, draft: DraftSource, prompt: Prompt, out, sampling
+) -> float:
     """E(sum_x min(p, q)) at the tokens that were written (Corollary 3.6)."""
     text = prompt._replace(tokens=jnp.asarray(out.tokens[:, :-1]))
 
+    target_law = models.law_of(target.model)
+
+    target_law = models.law_of(target.model)
+
     @jax.jit
     def betas(p_params, q_params):
-        p = probs.dense(target.law(p_params, text, sampling))
+        p = probs.dense(target_law(p_params, text, sampling))
         q = probs.dense(draft.law(q_params, text, sampling))
         return jnp.minimum(p, q).sum(-1)
 

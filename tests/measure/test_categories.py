@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from specjax import pretrained
 from specjax.cli import measure
-from specjax.drafts import source as sides
 from specjax.measure import categories, jsonl, pairs, rows, specdec
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts.questions import Question, Selection
@@ -91,7 +91,7 @@ def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     data.write_text("\n".join(map(json.dumps, LINES)))
     out = tmp_path / "out.jsonl"
     chosen = partial(pairs.questions, chosen=Selection(task="rag"))
-    both = sides.model(str(target)), "copying"
+    both = pretrained.load(str(target)), "copying"
     setting = WalltimeSetting(0.0, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
     row = pairs.by_question(*both, setting, str(data), chosen).run()
     assert row["questions"] == [1] and row["group"] == "all" and row["turns"]

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from specjax.drafts import source as sides
 from specjax.measure import lengths, scoring, siblings
 from specjax.measure.scoring import RUN, Scores
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
-from tests.support import tiny, tiny_pair
+from tests.support import bare, tiny, tiny_pair
 from tests.support.drafted import whole
 
 # What is repeated in a text, and alpha at the rest of it.
@@ -114,8 +113,8 @@ COSTS = lengths.Costs(c=0.1, slope=0.05)
 
 def test_every_length_costs_what_its_counts_say():
     world = tiny.tables()
-    target = sides.of_model("target", world.target, world.target_weights)
-    draft = sides.of_model("draft", world.draft, world.draft_weights)
+    target = bare.target("target", world.target, world.target_weights)
+    draft = bare.draft("draft", world.draft, world.draft_weights)
     pair, prompts = (target, draft), Prompts([[1], [1, 2], [3], [0]])
     sizes = dict(tokens=36, gamma=3, new_tokens=12, batch=4)
     protocol = Protocol("tiny", 1.0, **sizes)

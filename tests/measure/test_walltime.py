@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import keys, verifiers
-from specjax.drafts import source as sides
+from specjax import fused, keys, verifiers
 from specjax.measure import costs, timing, walltime
 from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, TARGET
 from specjax.prompts import Prompts
@@ -148,7 +147,7 @@ def test_an_interval_draws_the_same_rounds_of_every_sample():
 
 def test_what_is_looped_is_a_target_call_and_a_draft():
     rule = verifiers.find("gumbel")
-    assert costs.Pair(*PAIR, 44, sides.reference(rule)).decoder(3).verifier is rule
+    assert costs.Pair(*PAIR, 44, fused.reference(rule)).decoder(3).verifier is rule
     both, drafter = costs.Pair(*PAIR, 44), PAIR[1].drafter(3)
     (batch, *_), _ = walltime.batches(PROMPTS, SETTING._replace(temperature=1.0))
     request, state = batch.request, costs.begin(both, 3, *batch)

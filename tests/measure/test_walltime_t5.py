@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from specjax import generate
-from specjax.drafts import source as sides
+from specjax.drafts import retrieval
+from specjax.drafts.source import check_pair
 from specjax.measure import counts, timing, walltime
 from specjax.measure.timing import DECODE, PREFILL, SAMPLES
 from specjax.models import t5
 from specjax.prompts import Prompts
 from specjax.types import Params
 from tests.measure.test_walltime import by_the_clock
-from tests.support import tiny_t5
+from tests.support import bare, tiny_t5
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ def ending(config, seed):
 @pytest.fixture(scope="module")
 def target():
     config = tiny_t5.TARGET
-    return sides.of_model("target", t5.build(config), ending(config, 21))
+    return bare.target("target", t5.build(config), ending(config, 21))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def draft():
     config = tiny_t5.TARGET
     near, other = ending(config, 21), ending(config, 22)
     params = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, near, other)
-    return sides.of_model("draft", t5.build(config), params)
+    return bare.draft("draft", t5.build(config), params)
 
 
 def clock(programs, rounds, label, warm, after=None):
@@ -108,4 +109,4 @@ def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
 
 def test_alpha_of_a_draft_without_a_law_is_refused(target):
     with pytest.raises(ValueError, match="no law at every position"):
-        sides.check(target, sides.copied())
+        check_pair(target, retrieval.copying())

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Pretrained, name_tables
-from specjax.drafts import source as sides
-from specjax.models import families, reduced
-from specjax.models.reduced import Reduction
-from specjax.runtime import mesh
+from specjax.checkpoints import Pretrained, name_tables, sharding
+from specjax.drafts.models import early_exit, reduced_vocab_source
+from specjax.models import families, reduced_vocab
+from specjax.models.reduced_vocab import Reduction
 from specjax.zoo import sizes
 from tests.support import tiny, tiny_llama
 from tests.support.model_cases import CASES, SLOTS
@@ -66,11 +65,13 @@ ASKS = {
     "readout": lambda: checkpoints.untie_readout(OTHER, "lm_head.weight", "it differs"),
     "sizes": lambda: sizes.written(OTHER),
     "ends": lambda: zoo.ends(OTHER),
-    "mesh": lambda: mesh.check_sizes("m", OTHER, 2),
-    "exit": lambda: sides.early_exit(TARGET, 1),
-    "draft": lambda: sides.reduced("few", Reduction(OTHER, {}, IDS), LLAMA),
-    "target": lambda: sides.reduced("few", Reduction(LLAMA.config, {}, IDS), TARGET),
-    "reduced": lambda: reduced.build(OTHER, LLAMA.config),
+    "mesh": lambda: sharding.check_sizes("m", OTHER, devices=2),
+    "exit": lambda: early_exit(TARGET, 1),
+    "draft": lambda: reduced_vocab_source("few", Reduction(OTHER, {}, IDS), LLAMA),
+    "target": lambda: reduced_vocab_source(
+        "few", Reduction(LLAMA.config, {}, IDS), TARGET
+    ),
+    "reduced": lambda: reduced_vocab.build(OTHER, LLAMA.config),
     "record": lambda: TARGET.family,
 }
 

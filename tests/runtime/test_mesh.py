@@ -15,7 +15,10 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax import probs
-from specjax.drafts import source as sides
+from specjax.checkpoints import sharding
+from specjax.drafts import counts
+from specjax.drafts.models import early_exit
+from specjax.drafts.placement import place_pair
 from specjax.runtime import mesh
 from tests.support import devices, meshed
 
@@ -160,14 +163,13 @@ def test_a_mesh_that_cannot_be_is_refused(text, word):
 )
 def test_sizes_that_a_mesh_does_not_divide_are_named(changed, model, word):
     target = meshed.pair("gpt")[0]
-    config = target.pretrained.config._replace(**changed)
-    other = target._replace(pretrained=target.pretrained._replace(config=config))
-    mesh.check(target, model)
+    config = target.config._replace(**changed)
+    sharding.check(target, devices=model)
     with pytest.raises(ValueError, match=word):
-        mesh.check(other, model)
-    rounded = target.pretrained._replace(dtype="int8_dynamic")
+        sharding.check(target._replace(config=config), devices=model)
+    rounded = target._replace(dtype="int8_dynamic")
     with pytest.raises(ValueError, match="take int8, or a float"):
-        mesh.check(target._replace(pretrained=rounded), model)
+        sharding.check(rounded, devices=model)
 
 
 def test_the_largest_ids_are_those_of_a_selection_in_one_part():
@@ -182,30 +184,29 @@ def test_the_largest_ids_are_those_of_a_selection_in_one_part():
 
 def test_a_draft_that_is_no_model_is_whole_on_every_device():
     """Where its matrices would not be split, none are asked for."""
-    target, counts = meshed.pair("gpt")[0], sides.random(meshed.GPT_VOCAB)
+    target, uniform = meshed.pair("gpt")[0], counts.random(meshed.GPT_VOCAB)
     with mesh.using("data=1,model=1"):
-        _, draft = mesh.pair(target, counts)
-        assert mesh.pair(target, None)[1] is None
+        _, draft = place_pair(target, uniform)
+        assert place_pair(target, None)[1] is None
     assert draft.params.sharding.spec == PartitionSpec()
-    assert mesh.pair(target, counts) == (target, counts)  # where no mesh is in use
+    assert place_pair(target, uniform) == (target, uniform)  # where no mesh is in use
 
 
 def test_an_early_exit_has_its_targets_parameters_on_a_mesh_too():
     target = meshed.pair("gpt")[0]
-    loaded = target.pretrained
-    config = loaded.config._replace(num_layers=2)
-    exits = sides.early_exit(loaded._replace(config=config), 1)
+    config = target.config._replace(num_layers=2)
+    exits = early_exit(target._replace(config=config), 1)
     with mesh.using("data=1,model=1"):
-        placed, draft = mesh.pair(target, exits)
+        placed, draft = place_pair(target, exits)
     assert placed.params is not target.params and draft.params is placed.params
 
 
 def test_weights_that_a_mesh_does_not_divide_are_read_whole():
     """If but one of their sizes is not divided."""
-    config = meshed.pair("gpt")[0].pretrained.config
+    config = meshed.pair("gpt")[0].config
     with mesh.using("data=1,model=1"), mesh.layout(mesh.Layout(model=4)):
-        assert not isinstance(mesh.read_to(config), NamedSharding)
-        whole = mesh.read_to(config._replace(num_heads=6))
+        assert not isinstance(sharding.placement(config), NamedSharding)
+        whole = sharding.placement(config._replace(num_heads=6))
     assert whole.spec == PartitionSpec()
 
 

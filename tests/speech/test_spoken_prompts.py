@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from specjax import pretrained
 from specjax.cli import audit, measure, microscope
-from specjax.drafts import source as sides
 from specjax.measure import jsonl
 from specjax.speech import logmel, spoken_prompts
 from tests.support import speech_folders
@@ -67,7 +67,7 @@ REFUSED = [
 
 def test_lines_are_recordings_and_what_is_none_is_named(names, place):
     sound.write(place / "long.wav", speech_folders.sound(4.0), logmel.RATE)
-    pair = tuple(sides.model(names[side]) for side in ("target", "draft"))
+    pair = tuple(pretrained.load(names[side]) for side in ("target", "draft"))
     _, read = spoken_prompts.read(place / "data.jsonl", pair)
     assert len(read.tokens) == len(read.inputs) == 2
     for line, message in REFUSED:

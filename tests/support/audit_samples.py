@@ -7,11 +7,10 @@ import functools
 
 import numpy as np
 
-from specjax.drafts import source as sides
 from specjax.exactness import audit
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
-from tests.support import tiny
+from tests.support import bare, tiny
 
 PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, ())
 TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
@@ -23,8 +22,8 @@ def pair(learnt: bool = False):
     world = tiny.tables()
     p, q = world.target_weights, world.draft_weights
     q = tiny.mixed(p, q, 2.0) if learnt else q
-    both = ("target", world.target, p), ("draft", world.draft, q)
-    return tuple(sides.of_model(*side) for side in both)
+    target = bare.target("target", world.target, p)
+    return target, bare.draft("draft", world.draft, q)
 
 
 def law_of(player) -> np.ndarray:

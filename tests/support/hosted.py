@@ -6,8 +6,8 @@ Run as a module it prints them as JSON: --distributed or "", and a mesh.
 import json
 import sys
 
-from specjax import drafts
-from specjax.drafts import source as sides
+from specjax import drafts, pretrained
+from specjax.drafts.placement import place_pair
 from specjax.measure.texts import Protocol, speculate
 from specjax.prompts import Prompts
 from specjax.runtime import hosts, mesh
@@ -17,10 +17,10 @@ STARTS = [[1, 5], [1, 9, 7], [1], [1, 300, 4, 2]]
 
 def main(distributed: str, layout: str) -> None:
     with hosts.join(distributed or None), mesh.using(layout):
-        target, draft = drafts.paired(sides.model("code_small"), "bigram")
+        target, draft = drafts.pair(pretrained.load("code_small"), "bigram")
         sizes = dict(gamma=3, new_tokens=8, batch=4)
         protocol = Protocol("starts", 1.0, **sizes)
-        calls = speculate(mesh.pair(target, draft), Prompts(STARTS), 4, protocol)
+        calls = speculate(place_pair(target, draft), Prompts(STARTS), 4, protocol)
         found = [row.tolist() for row in calls.texts], calls.accepted.tolist()
         if hosts.is_first():
             json.dump(found, sys.stdout)

@@ -25,8 +25,9 @@ from pallas_kernels.plan import Tiles
 from specjax import fused, generate, probs
 from specjax.checkpoints import Pretrained, build
 from specjax.drafters import tree
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.drafts.models import model_source
+from specjax.drafts.placement import place_pair
+from specjax.drafts.source import DraftSource, Recipe
 from specjax.exactness import certify, draws
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt, make_request, make_sampling
@@ -73,7 +74,7 @@ TEXTS = [[1, 2, 3], [4], [5, 6], [7, 8, 9, 10], [1], [2, 2], [3], [9, 9, 9]]
 HEATS = [0.0, 1.0, 1.0, 0.0, 1.0, 0.7, 1.0, 0.0]
 
 
-def pair(family: str) -> tuple[Side, Side]:
+def pair(family: str) -> tuple[Pretrained, DraftSource]:
     """A target, and a draft that is mostly right."""
     config, weights = FAMILIES[family]
     target = weights(config, 2)
@@ -82,13 +83,17 @@ def pair(family: str) -> tuple[Side, Side]:
     if family == "int8":
         target, draft, dtype = rounded(target), rounded(draft), "int8"
     named = ("target", target), ("draft", draft)
-    loaded = (Pretrained(name, config, model, it, dtype) for name, it in named)
-    return tuple(map(sides.of_pretrained, loaded))
+    loaded = [Pretrained(name, config, model, it, dtype) for name, it in named]
+    return loaded[0], model_source(loaded[1])
 
 
-def branched(draft: Side) -> Side:
+def branched(draft: DraftSource) -> DraftSource:
     """Trees of a model's drafts."""
-    return draft._replace(drafter=lambda gamma, draw: tree.build(draft.model, PARENT))
+
+    def build(gamma, draw):
+        return tree.build(draft.model(), PARENT)
+
+    return draft._replace(factory=Recipe(build))
 
 
 def asked(family: str) -> tuple[Prompt, Request]:
@@ -102,9 +107,9 @@ def placed(family: str, trees: bool = False) -> costs.Pair:
     slots = max(map(len, TEXTS)) + NEW + len(PARENT) + 1
     target, draft = pair(family)
     if not trees:
-        return costs.Pair(*mesh.pair(target, draft), slots)
-    kernels = sides.reference(recursive.verifier)
-    return costs.Pair(*mesh.pair(target, branched(draft)), slots, kernels)
+        return costs.Pair(*place_pair(target, draft), slots)
+    kernels = fused.reference(recursive.verifier)
+    return costs.Pair(*place_pair(target, branched(draft)), slots, kernels)
 
 
 def written(text: str, family: str) -> generate.Output:
@@ -179,7 +184,7 @@ def by_ids(law: Law) -> Law:
 def certified(read) -> certify.Certificate:
     rule = token.verifier._replace(verify=functools.partial(verify, read))
     fixture, gamma, _ = mutants.trials()["random"]
-    with jax.set_mesh(mesh.of(mesh.Layout(model=2))):
+    with jax.set_mesh(mesh.build(mesh.Layout(model=2))):
         return certify.certify(rule, fixture, gamma, 2, CLAIMS["token"])
 
 

@@ -20,8 +20,8 @@ from jax.sharding import NamedSharding
 from experiments.training import states
 from experiments.training.states import TrainState
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Pretrained, archive
-from specjax.drafts import source as sides
+from specjax.checkpoints import Pretrained, archive, sharding
+from specjax.drafts.placement import place_pair
 from specjax.measure import costs
 from specjax.runtime import mesh
 from tests import conftest
@@ -35,7 +35,7 @@ DECODED = "huggingface"  # one that is drafted for: its texts are compared, too
 
 def files(folder: Path) -> dict[str, tuple[str, Path]]:
     """Where the target of a family lies, by format."""
-    llama, gpt, t5 = (meshed.pair(x)[0].pretrained for x in ("llama", "gpt", "t5"))
+    llama, gpt, t5 = (meshed.pair(x)[0] for x in ("llama", "gpt", "t5"))
     checkpoints.save(folder / "huggingface", llama, 100_000)
     checkpoints.save(folder / "fused", (GPT2, tiny.weights(GPT2, 2)))
     zoo.save(folder / "zoo.safetensors", gpt.config, gpt.params)
@@ -73,7 +73,7 @@ def told(family: str, path: Path, decodes: bool) -> dict:
     whole, _ = found(path)
     with mesh.using(MESH):
         straight, reads = found(path)
-        placed = jax.device_put(whole.params, mesh.shardings(whole.config))
+        placed = jax.device_put(whole.params, sharding.shardings(whole.config))
         pairs = zip(*map(jax.tree.leaves, (straight.params, placed)), strict=True)
         same = [
             one.sharding == other.sharding and np.array_equal(one, other)
@@ -91,7 +91,7 @@ def told(family: str, path: Path, decodes: bool) -> dict:
 
 def written(family: str, target: Pretrained):
     draft = meshed.pair(family)[1]
-    pair = mesh.pair(sides.of_pretrained(target), draft)
+    pair = place_pair(target, draft)
     slots = max(map(len, meshed.TEXTS)) + meshed.NEW + meshed.GAMMA + 1
     decode = costs.decode(costs.Pair(*pair, slots), meshed.GAMMA)
     return jax.device_get(decode(*mesh.rows(meshed.asked(family))))
@@ -104,11 +104,11 @@ KEPT, OTHERS = "data=2,model=2", ("model=4", "")
 
 def state(text: str, step: int) -> TrainState:
     """A state of `step` on a mesh, or on one device; of other numbers by step."""
-    target = meshed.pair("gpt")[0].pretrained
+    target = meshed.pair("gpt")[0]
     params = jax.tree.map(lambda leaf: leaf + step, target.params)
     with mesh.using(text):
         if text:
-            params = jax.device_put(params, mesh.shardings(target.config))
+            params = jax.device_put(params, sharding.shardings(target.config))
         return TrainState(params, optax.adamw(1e-3).init(params), step)
 
 

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from specjax import checkpoints
-from specjax.checkpoints import reduced
+from specjax.checkpoints import reduced_vocab
 from specjax.models import whisper
-from specjax.models.reduced import Reduction
+from specjax.models.reduced_vocab import Reduction
 from specjax.speech import logmel
 from specjax.speech.tokens import STEPS
 from tests.support import tiny_whisper
@@ -81,7 +81,7 @@ def folders(place: Path) -> dict[str, str]:
     decoder = {**draft["decoder"], "embedding": target["decoder"]["embedding"][SAID]}
     sizes = DRAFT._replace(vocab=SAID.size)
     few = place / "few.safetensors"
-    reduced.save(few, Reduction(sizes, {"decoder": decoder}, SAID))
+    reduced_vocab.save(few, Reduction(sizes, {"decoder": decoder}, SAID))
     return {name: str(place / name) for name in models} | {"few": str(few)}
 
 

@@ -6,23 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure.texts import Text
 from specjax.prompts import Prompts
-from tests.support import tiny
+from tests.support import bare, tiny
 
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 
 
 @functools.cache
-def pair() -> tuple[Side, Side]:
+def pair() -> tuple[Pretrained, DraftSource]:
     """A small transformer, and the same with noise on its weights."""
     world = tiny.transformers()
-    both = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    named = zip(("target", "draft"), both, strict=True)
-    return tuple(sides.of_model(name, *side) for name, side in named)
+    target = bare.target("target", world.target, world.target_weights)
+    return target, bare.draft("draft", world.draft, world.draft_weights)
 
 
 def generated(text: Text) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +42,7 @@ def scorer():
     return jax.jit(logits)
 
 
-def logits(side: Side, text: Text) -> np.ndarray:
+def logits(side: Pretrained | DraftSource, text: Text) -> np.ndarray:
     """[M, V] from which each generated token is drawn."""
     row, at = generated(text)
     return np.asarray(scorer()(side.params, text.tokens), np.float64)[row, at - 1]

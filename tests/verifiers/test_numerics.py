@@ -16,11 +16,12 @@ import pytest
 from experiments import catalogue
 from experiments.exactness import microscope as row
 from experiments.report import details
-from specjax import generate
+from specjax import fused, generate, pretrained
+from specjax.checkpoints import Pretrained
 from specjax.cli import microscope
 from specjax.drafters import nothing
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.drafts.models import model_source
+from specjax.drafts.source import DraftSource
 from specjax.exactness import divergence
 from specjax.exactness.divergence import (
     Comparison,
@@ -36,7 +37,7 @@ from specjax.step import Decoder
 from specjax.types import Params, Verdict, Verifier
 from specjax.verifiers import token
 from tests.exactness.test_other_engines import EPS, GAP, by_calls
-from tests.support import tiny
+from tests.support import bare, tiny
 
 pytestmark = pytest.mark.slow
 
@@ -46,12 +47,15 @@ TABLES = DivergenceSetting((GAMMA,), texts=4, tokens=NEW, batch=4)
 SLOTS = 2 + NEW + GAMMA + 1
 
 
-def table_pair(dtype: str = "float32") -> tuple[Side, Side]:
+def table_pair(dtype: str = "float32") -> tuple[Pretrained, DraftSource]:
     world = tiny.tables()
     model = world.target._replace(shapes=None)
     weights = world.target_weights, world.draft_weights
     named = zip("pq", weights, strict=True)
-    return tuple(sides.of_model(n, model, w.astype(dtype)) for n, w in named)
+    target, draft = (
+        bare.target(name, model, weights.astype(dtype)) for name, weights in named
+    )
+    return target, model_source(draft)
 
 
 @functools.cache
@@ -112,7 +116,7 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
 
 
 def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
-    wrong = sides.reference(Verifier(token.noise, credulous))
+    wrong = fused.reference(Verifier(token.noise, credulous))
     rung = divergence.examine(table_pair(), PROMPTS, TABLES, wrong).found[0]
     assert rung.natural.unexplained > 0 and rung.matched.unexplained > 0
     assert rung.oracle.below > 0
@@ -283,7 +287,7 @@ def run_command(monkeypatch, rung: GammaReport) -> int:
 
 
 def test_the_command_prints_and_fails(monkeypatch, capsys, refused):
-    monkeypatch.setattr(sides, "model", functools.cache(sides.model))
+    monkeypatch.setattr(pretrained, "load", functools.cache(pretrained.load))
     assert run_command(monkeypatch, FOUND) == 0
     printed = capsys.readouterr().out
     assert "code_target with code_small, float32" in printed and "2.0e-05" in printed

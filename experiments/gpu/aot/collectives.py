@@ -16,7 +16,9 @@ import jax
 
 from experiments.gpu.aot import hlo
 from specjax import drafts, generate
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.placement import place_pair
+from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
@@ -44,15 +46,17 @@ class ShardingSetting(NamedTuple):
     input_tokens: int = 64
 
 
-def build(target: Side, draft: Side, setting: ShardingSetting) -> Measurement:
+def build(
+    target: Pretrained, draft: DraftLike, setting: ShardingSetting
+) -> Measurement:
     """The measurement of one row: what a step of this pair sends on the row's mesh.
     Raises ValueError for a pair that is none."""
-    target, draft = drafts.paired(target, draft)
+    target, draft = drafts.pair(target, draft)
     run = partial(count, target, draft, setting)
-    return Measurement(run, __name__, (*target.files, *draft.files), target.dtype)
+    return Measurement(run, __name__, pair_files(target, draft), target.dtype)
 
 
-def count(target: Side, draft: Side, setting: ShardingSetting) -> dict:
+def count(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> dict:
     """Collectives of a step that drafts gamma, by kind, and their bytes; and those of
     the largest. law_bytes: of the target's logits of a device's rows, if they were
     gathered. Raises ValueError without a mesh."""
@@ -86,10 +90,10 @@ def sent(text: str, gamma: int) -> dict:
     }
 
 
-def compiled(target: Side, draft: Side, setting: ShardingSetting) -> str:
+def compiled(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> str:
     """The text of a step's optimized HLO."""
     mesh.check_rows(setting.batch)
-    pair = costs.Pair(*mesh.pair(target, draft), setting.slots)
+    pair = costs.Pair(*place_pair(target, draft), setting.slots)
     inputs = [[1] * setting.input_tokens] * setting.batch if target.encodes else None
     prompt = make_prompt([[0]] * setting.batch, inputs)
     sampling = make_sampling(setting.batch, 1.0)

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
 from specjax import drafts, fused, generate, probs, verifiers
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import model_source
+from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
@@ -63,8 +64,8 @@ class Given(NamedTuple):
 
 
 def build(
-    target: t5.Config | gpt.Config | Side,
-    draft: t5.Config | gpt.Config | Side | str,
+    target: t5.Config | gpt.Config | Pretrained,
+    draft: t5.Config | gpt.Config | DraftLike,
     setting: LaunchSetting,
 ) -> Measurement:
     """The measurement of one row: a pair by its sizes, or bundled models; a draft may
@@ -73,15 +74,18 @@ def build(
     Raises ValueError for a pair of two vocabularies, or a gamma below 2.
     """
     if isinstance(draft, str):
-        draft = drafts.named(draft, target)
-    both = as_shapes(target), as_shapes(draft)
+        draft = drafts.load_draft(draft, target)
+    if not isinstance(draft, DraftSource):
+        draft = model_source(as_shapes(draft))
+    shapes = jax.eval_shape(lambda: draft.params)
+    both = as_shapes(target), draft._replace(params=shapes)
     check_vocabularies(target, draft)
     if setting.gamma < 2:
         raise ValueError(
             f"gamma must be at least 2, for a second drafted token; got {setting.gamma}"
         )
     device = compilers.TARGETS / f"{setting.device}.txtpb"
-    files = *both[0].files, *both[1].files, device
+    files = *pair_files(*both), device
     run = partial(count, *both, setting)
     return Measurement(run, __name__, files, target.dtype)
 
@@ -95,22 +99,23 @@ def check_vocabularies(target: Any, draft: Any) -> None:
         )
 
 
-def as_shapes(source: t5.Config | gpt.Config | Side) -> Side:
-    """With parameters as shapes: of a config in its own dtype, of a side as held."""
-    if isinstance(source, Side):
+def as_shapes(source: t5.Config | gpt.Config | Pretrained) -> Pretrained:
+    """Returns a model with parameters as shapes: of a config in its own dtype, of a
+    model as they are."""
+    if isinstance(source, Pretrained):
         return source._replace(params=jax.eval_shape(lambda: source.params))
     model = families.build(source)
     held = partial(jax.ShapeDtypeStruct, dtype=jnp.dtype(source.dtype))
     params = jax.tree.map(lambda leaf: held(leaf.shape), model.shapes)
-    return sides.of_model("", model, params)
+    return Pretrained("", None, model, params)
 
 
-def layers(player: Side) -> int:
+def layers(player: Pretrained | DraftSource) -> int:
     decoder = player.params.get("decoder", player.params)
     return sum("layers_" in name for name in decoder)
 
 
-def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
+def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dict:
     """Kernels by program, and those of one layer; bytes of weights and of buffers.
 
     draft_step: one further drafted token. draft_first: the catch-up and the first.
@@ -164,7 +169,9 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     }
 
 
-def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Given:
+def given(
+    target: Pretrained, draft: DraftSource, setting: LaunchSetting, asked: str
+) -> Given:
     sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
     rule = verifiers.find(setting.rule)
     chosen = fused.choose(asked, rule, sizes, device=DEVICES[setting.device])

@@ -14,7 +14,8 @@ from experiments.gpu.aot import inspect
 from experiments.gpu.kernels import inputs, programs
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from specjax import fused, generate
-from specjax.drafts import source as sides
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import model_source
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs
@@ -58,10 +59,10 @@ def program(name: str) -> tuple[Callable, tuple]:
         return programs.program(name, programs.NONE, SHAPE, place).call, (batch,)
     model = gpt.build(MODEL)
     params = jax.tree.map(lambda x: jnp.full(x.shape, 0.01, jnp.float32), model.shapes)
-    side = sides.of_model("small", model, params)
+    small = Pretrained("small", None, model, params)
     sizes = fused.Sizes(1, 3, MODEL.vocab)
     chosen = fused.choose(fused.AUTO, token.verifier, sizes)
-    pair = costs.Pair(side, side, 32, chosen)
+    pair = costs.Pair(small, model_source(small), 32, chosen)
     prompt = make_prompt([[1, 2, 3]])
     request = make_request(root_key(0), prompt, 16, make_sampling(1, 1.0))
     run = generate.build_loop(pair.decoder(3), pair.slots)

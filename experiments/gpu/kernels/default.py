@@ -14,14 +14,14 @@ import jax
 
 from experiments.records import records
 from specjax import fused
-from specjax.drafts import source as sides
+from specjax.drafts.source import TABLE
 from specjax.fused import Sizes
 from specjax.measure import jsonl
 from specjax.verifiers import token
 
 # Rows of the chip, the paper's GPT pair, Wagner et al.'s, and tables of counts.
 SHAPES = Sizes(1, 10, 32128), Sizes(1, 10, 8000), Sizes(40, 20, 32128)
-SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, sides.TABLE))
+SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, TABLE))
 
 
 def names(measured: dict) -> list[str]:

@@ -19,7 +19,7 @@ from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.kernels.timing import copy_speed, read_speed
 from experiments.gpu.paper_size import stand_ins
 from specjax import fused
-from specjax.drafts import source as sides
+from specjax.drafts.models import model_source
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
@@ -120,10 +120,12 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     check_memory(target, draft, setting, texts[0].prompt)
     kernels = choose(target, setting)
     copy, reading = copy_speed(setting.copied), read_speed(setting.read)
-    models = map(stand_ins.model, (target, draft))
-    weights = stand_ins.make(target), stand_ins.make(draft, seed=1)
-    both = map(sides.of_model, ("target", "draft"), models, weights)
-    pair = costs.Pair(*both, slots(setting), kernels)
+    pair = costs.Pair(
+        stand_ins.pretrained("target", target),
+        model_source(stand_ins.pretrained("draft", draft, seed=1)),
+        slots(setting),
+        kernels,
+    )
     call, drafted, before = parts_of_a_step(pair, setting, others[0])
     decoders = {g: costs.decode(pair, g) for g in (0, setting.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.checkpoints import Pretrained
 from specjax.keys import root_key
 from specjax.models import t5
 from specjax.types import Draft, Law, Model, Prompt, Verdict, Verifier
@@ -42,6 +43,12 @@ def make(config: t5.Config, seed: int = 0):
         spread = 1.0 if embeds else leaf.shape[0] ** -0.5
         arrays.append(_leaf(key, spread, leaf.shape, config.dtype))
     return jax.block_until_ready(tree.unflatten(arrays))
+
+
+def pretrained(name: str, config: t5.Config, seed: int = 0) -> Pretrained:
+    """Returns a model with the parameters of `make`; it has no configuration, so that
+    its tracing is done once."""
+    return Pretrained(name, None, model(config), make(config, seed))
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from experiments.gpu.aot import collectives, compilers, launches
 from experiments.gpu.plans.forms import CHIPS, FLOAT32, Config, Plan
 from specjax import checkpoints, generate
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained, sharding
+from specjax.drafts.models import model_source
+from specjax.drafts.placement import whole_factory
 from specjax.measure import costs
 from specjax.models.cache import KeyValues
 from specjax.models.lowering import Joined
@@ -65,8 +66,10 @@ def taken(compiled: jax.stages.Compiled) -> dict[str, int]:
 def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
     """A step on the mesh in use. The state is written over, as in a loop of steps, and
     what a step does not read, such as an encoder, is held."""
-    both = placed(target, True), placed(draft, plan.layout.draft > 1)
-    pair = costs.Pair(*both, plan.slots)
+    drafting = model_source(placed(draft, plan.layout.draft > 1))
+    if plan.layout.draft == 1:
+        drafting = drafting._replace(factory=whole_factory(drafting.factory))
+    pair = costs.Pair(placed(target, True), drafting, plan.slots)
     given = launches.begun(pair, plan.gamma, plan.batch, plan.inputs)
     split = MODEL if plan.layout.draft > 1 else None
     state = put(given.state, DATA)._replace(
@@ -79,14 +82,14 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
     return step.lower(given.params, put(given.request, DATA), state)
 
 
-def placed(config: Config, split: bool) -> Side:
-    """A side whose parameters are shapes with a place, split over the mesh or whole."""
+def placed(config: Config, split: bool) -> Pretrained:
+    """Returns a model whose parameters are shapes with a place, split over the mesh or
+    whole."""
     model, dtype = checkpoints.build(config), jnp.dtype(config.dtype)
     held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
-    side = sides.of_model("", model, jax.tree.map(held, model.shapes))
-    if split:
-        return side._replace(params=put_each(side.params, mesh.shardings(config)))
-    return side._replace(params=put(side.params), drafter=mesh.Whole(side.drafter))
+    params = jax.tree.map(held, model.shapes)
+    params = put_each(params, sharding.shardings(config)) if split else put(params)
+    return Pretrained("", None, model, params)
 
 
 def put(tree: Any, *axes: str | None) -> Any:

@@ -13,9 +13,8 @@ import numpy as np
 
 from experiments.gpu.paper_size import row, stand_ins
 from experiments.gpu.steps.row import StepSetting
-from specjax.drafters.rollout import independent
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.drafts.models import model_source
+from specjax.drafts.source import DraftSource, Recipe
 from specjax.measure import costs
 from specjax.models import t5
 from specjax.types import Drafter, State
@@ -46,19 +45,20 @@ def given(arguments: list[str] | None = None) -> Given:
         kernels=setting.kernels,
         seed=setting.seed,
     )
-    both = [
-        sides.of_model(name, stand_ins.model(config), stand_ins.make(config, seed))
-        for name, config, seed in (("target", target, 0), ("draft", draft, 1))
-    ]
-    both[1] = with_trips(both[1], setting.trips)
-    pair = costs.Pair(*both, row.slots(sized), row.choose(target, sized))
+    source = model_source(stand_ins.pretrained("draft", draft, seed=1))
+    pair = costs.Pair(
+        stand_ins.pretrained("target", target),
+        with_trips(source, setting.trips),
+        row.slots(sized),
+        row.choose(target, sized),
+    )
     texts = [row.text(target, sized, i) for i in range(setting.texts)]
     return Given(setting, texts, pair, Path(folder))
 
 
-def with_trips(side: Side, trips: str) -> Side:
-    """Returns the side, whose drafts are always of gamma tokens: a number that is known
-    as a program is compiled, or one that only the device knows."""
+def with_trips(source: DraftSource, trips: str) -> DraftSource:
+    """Returns the source, whose drafts are always of gamma tokens: a number that is
+    known as a program is compiled, or one that only the device knows."""
 
     def budget(rows: int, gamma: int):
         known = np.full(rows, gamma, np.int32)
@@ -66,8 +66,8 @@ def with_trips(side: Side, trips: str) -> Side:
             return known
         return jax.lax.optimization_barrier(jnp.asarray(known))
 
-    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
-        made = side.drafter(gamma, draw)
+    def drafter(gamma: int, draw: Callable) -> Drafter:
+        made = source.drafter(gamma, draw)
 
         def draft(key, params, request, state: State, *go_on: Callable):
             drafting = state._replace(budget=budget(state.length.shape[0], gamma))
@@ -75,7 +75,7 @@ def with_trips(side: Side, trips: str) -> Side:
 
         return made._replace(draft=draft)
 
-    return side._replace(drafter=drafter)
+    return source._replace(factory=Recipe(drafter))
 
 
 def drafts(it: Given, gamma: int, loops: int, options: dict | None = None) -> partial:

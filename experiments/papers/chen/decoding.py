@@ -86,7 +86,7 @@ def rate(calls: Calls, setting: ChenSetting) -> dict:
 
 def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
     """What was written of each prompt, as it reads after it."""
-    tokenizer, prompts = pair.target.pretrained.tokenizer, task.prompts.tokens
+    tokenizer, prompts = pair.target.tokenizer, task.prompts.tokens
     written = []
     for i, ids in enumerate(texts):
         before = list(prompts[i % len(prompts)])

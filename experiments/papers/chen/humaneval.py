@@ -13,7 +13,7 @@ from typing import NamedTuple
 from experiments.papers.chen import sandbox
 from experiments.papers.chen.sandbox import Outcome
 from experiments.tasks import Task, files, texts
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 from specjax.runtime import progress
 
 FIELDS = ("prompt", "entry_point", "test")
@@ -42,7 +42,7 @@ def problems(path: Path) -> list[Problem]:
     return listed
 
 
-def task(name: str, target: Side, count: int | None = None) -> Task:
+def task(name: str, target: Pretrained, count: int | None = None) -> Task:
     """Beginnings of functions to continue, the first `count` of a file of problems.
     Raises ValueError for a file that is absent or holds something else."""
     chosen = problems(texts.there(name))[:count]

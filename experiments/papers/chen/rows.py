@@ -29,18 +29,18 @@ from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
 from specjax import drafts
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, check_pair, pair_files
 from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
 from specjax.verifiers import guarantees
 
 
 def row(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     setting: ChenSetting,
-    read: Callable[[str, Side], Task],
+    read: Callable[[str, Pretrained], Task],
 ) -> Measurement:
     """The measurement of a row. Raises ValueError for a pair, a setting or a task that
     cannot be measured."""
@@ -48,14 +48,14 @@ def row(
         known = ", ".join(METRICS)
         raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")
     check(setting)
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft, with_alpha=False)
+    target, draft = drafts.pair(target, draft)
+    check_pair(target, draft, with_alpha=False)
     task = read(setting.task, target)
     if setting.metric == "rouge" and not task.references:
         raise ValueError(f"{setting.task} has no references to score texts against")
     pair = paired(target, draft, task, setting)
     run = partial(measure, pair, task, setting)
-    files = *target.files, *draft.files, *task.files
+    files = *pair_files(target, draft), *task.files
     return Measurement(run, __name__, files, target.dtype, setting.seed)
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from experiments.tasks import Task
 from specjax import fused
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.fused import Sizes
 from specjax.measure import costs
 from specjax.measure.texts import width
@@ -48,12 +49,15 @@ def check(setting: ChenSetting) -> None:
         )
 
 
-def paired(target: Side, draft: Side, task: Task, setting: ChenSetting) -> costs.Pair:
+def paired(
+    target: Pretrained, draft: DraftSource, task: Task, setting: ChenSetting
+) -> costs.Pair:
     """Both in buffers of one length. Raises ValueError where a model has fewer
     positions than that."""
     slots = width(task.prompts) + setting.new_tokens + 2 * (setting.K + 1)
     longest = width(task.prompts) + setting.new_tokens
-    known = [side.model.slots for side in (target, draft) if side.model]
+    models = [it.model for it in (target, draft.pretrained) if it is not None]
+    known = [model.slots for model in models]
     most = min((count for count in known if count), default=longest)
     if most < longest:
         raise ValueError(

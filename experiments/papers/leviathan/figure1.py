@@ -8,7 +8,8 @@ with its encoder, in the tokens of the bundled T5 family, and begins its text an
 from functools import partial
 
 from specjax import drafts, zoo
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import trace
@@ -19,8 +20,8 @@ from specjax.types import Params, Prompt
 
 
 def build(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     prompt: str,
     gamma: int,
     tokens: int = 48,
@@ -30,9 +31,7 @@ def build(
     Raises ValueError for a target that only drafts, for no tokens, for a draft that
     wants an encoder's input where the target has none, and as `inputs.check` for what
     could not decode; before any compute."""
-    target, draft = drafts.paired(target, draft)
-    if target.model is None:
-        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    target, draft = drafts.pair(target, draft)
     if draft.encodes and not target.encodes:
         raise ValueError(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
@@ -40,13 +39,13 @@ def build(
         )
     tokenizer, read = tokenizer_of(target), begin(target, prompt)
     case = case_of((target, draft), *read, gamma, tokens, tokenizer, seed)
-    inputs = (*target.files, *draft.files, tokenizer.file)
+    inputs = (*pair_files(target, draft), tokenizer.file)
     run = partial(measure, case, prompt)
     return Measurement(run, __name__, inputs, target.dtype, seed)
 
 
 def case_of(
-    players: tuple[Side, Side],
+    players: tuple[Pretrained, DraftSource],
     prompt: Prompt,
     ends: tuple[int, ...],
     gamma: int,
@@ -68,7 +67,7 @@ def case_of(
     return trace.Case(names, decoder, slots, params, prompt, request, tokenizer)
 
 
-def begin(target: Side, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
+def begin(target: Pretrained, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
     """The prompt as the target reads it, and the ids that end its text."""
     tokenizer = tokenizer_of(target)
     ids = tokenizer.encode(prompt)
@@ -77,7 +76,7 @@ def begin(target: Side, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
     return make_prompt([ids]), tokenizer.ends
 
 
-def tokenizer_of(target: Side) -> Tokenizer:
+def tokenizer_of(target: Pretrained) -> Tokenizer:
     """The bundled tokenizer of such models."""
     return zoo.tokenizer("t5" if target.encodes else "code")
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from experiments import tasks
 from specjax import drafts, fused
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource, check_pair
 from specjax.measure import lenience as bench
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
@@ -22,8 +22,8 @@ Levels = tuple[float, ...]
 
 
 def build(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     protocol: Protocol,
     levels: Levels,
     c: float,
@@ -37,15 +37,15 @@ def build(
         lenient.build(level)
     if not levels or levels[0] != 1 or sorted(set(levels))[::-1] != list(levels):
         raise ValueError(f"levels must fall from 1, the strict one; got {levels}")
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft)
+    target, draft = drafts.pair(target, draft)
+    check_pair(target, draft)
     of_alpha = pairs.alpha(target, draft, protocol, tasks.of)
     run = partial(measure, (target, draft), protocol, levels, c, gamma)
     return of_alpha._replace(run=run, module=__name__)
 
 
 def measure(
-    players: tuple[Side, Side],
+    players: tuple[Pretrained, DraftSource],
     protocol: Protocol,
     levels: Levels,
     c: float,
@@ -88,7 +88,10 @@ def measure(
 
 
 def ran(
-    players: tuple[Side, Side], text: Text, protocol: Protocol, level: float
+    players: tuple[Pretrained, DraftSource],
+    text: Text,
+    protocol: Protocol,
+    level: float,
 ) -> dict:
     """A run of Algorithm 1 with lenience l on the prompts of `text`: what was accepted,
     alpha_l at every token of what it wrote, and the log-probability of that under the

@@ -30,8 +30,8 @@ import numpy as np
 
 from experiments import tasks
 from specjax import drafts, generate, native, zoo
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource, check_pair, pair_files
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure import pairs
@@ -71,8 +71,8 @@ class Costs(NamedTuple):
 
 
 def build(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     protocol: Protocol,
     batch: int = 1,
     slots: int = 128,
@@ -83,19 +83,17 @@ def build(
     too; None measures both. Raises ValueError for a pair that does not decode together
     or has no alpha, or a gamma or batch below 1."""
     setting = OperationsSetting(protocol.gamma, batch, slots)
-    target, draft = drafts.paired(target, draft)
+    target, draft = drafts.pair(target, draft)
     check(target, draft, setting)
     if alpha is None:
-        sides.check(target, draft)
-    inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files)
+        check_pair(target, draft)
+    inputs = (*pair_files(target, draft), *tasks.read(protocol.task).files)
     run = partial(measure, target, draft, protocol, setting, alpha)
     arithmetic = target.dtype, protocol.seed
     return Measurement(run, __name__, inputs, *arithmetic)
 
 
-def check(target: Side, draft: Side, setting: OperationsSetting) -> None:
-    if target.model is None:
-        raise ValueError(f"{target.name} only drafts: name a model as the target")
+def check(target: Pretrained, draft: DraftSource, setting: OperationsSetting) -> None:
     if draft.vocab not in (None, target.vocab):
         raise ValueError(
             f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
@@ -111,8 +109,8 @@ def check(target: Side, draft: Side, setting: OperationsSetting) -> None:
 
 
 def measure(
-    target: Side,
-    draft: Side,
+    target: Pretrained,
+    draft: DraftSource,
     protocol: Protocol,
     setting: OperationsSetting,
     alpha: float | None,
@@ -138,7 +136,7 @@ def measure(
     }
 
 
-def decode(target: Side, draft: Side, protocol: Protocol) -> dict:
+def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
     """alpha as Table 3 measures it, the tokens per call of the same run, calls counted
     uncut, and those of Eq. 1 at that alpha."""
     prompts, most = tasks.distinct(protocol.task), protocol.gamma + 1
@@ -186,7 +184,7 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
     }
 
 
-def count(target: Side, draft: Side, setting: OperationsSetting) -> Costs:
+def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) -> Costs:
     """Compiles every program for these shapes; runs none."""
     drafter, gamma = draft.drafter(setting.gamma), setting.gamma
     params = Params(target.params, draft.params)
@@ -265,6 +263,6 @@ def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
     return Cost(*(x + times * y for x, y in zip(base, other, strict=True)))
 
 
-def weight_bytes(side: Side) -> int:
+def weight_bytes(model: Pretrained | DraftSource) -> int:
     """All parameters, also the embeddings, of which a call reads a row a token."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(side.params))
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))

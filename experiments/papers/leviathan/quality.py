@@ -15,12 +15,13 @@ from rouge_score import rouge_scorer
 
 from experiments import tasks
 from specjax import generate
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 from specjax.generate import Output
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure.row import Measurement
 from specjax.measure.texts import take
+from specjax.pretrained import files_of
 from specjax.prompts import Prompts
 from specjax.runtime import progress
 from specjax.types import Params
@@ -30,7 +31,7 @@ METRICS = ("bleu", "rouge")
 
 
 def build(
-    target: Side,
+    target: Pretrained,
     task: str,
     metric: str,
     tokenizer: str = "",
@@ -45,16 +46,20 @@ def build(
         raise ValueError(f"no metric {metric!r}: use {' or '.join(METRICS)}")
     if not source.references:
         raise ValueError(f"{task} has no references to score texts against")
-    if target.model is None:
+    if not isinstance(target, Pretrained):
         raise ValueError(f"{target.name} only drafts: name a model")
     pieces = Path(tokenizer) if tokenizer else tasks.T5_TOKENIZER
     run = partial(measure, target, source, metric, str(pieces), (new_tokens, batch))
-    files = *target.files, *source.files, pieces
+    files = *files_of(target), *source.files, pieces
     return Measurement(run, __name__, files, target.dtype)
 
 
 def measure(
-    target: Side, task: tasks.Task, metric: str, tokenizer: str, sizes: tuple[int, int]
+    target: Pretrained,
+    task: tasks.Task,
+    metric: str,
+    tokenizer: str,
+    sizes: tuple[int, int],
 ) -> dict:
     """The scores, and a few texts beside their references."""
     pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer)
@@ -72,7 +77,7 @@ def measure(
 
 
 def write(
-    target: Side, prompts: Prompts, new_tokens: int, batch: int
+    target: Pretrained, prompts: Prompts, new_tokens: int, batch: int
 ) -> list[list[int]]:
     """The argmax text of every prompt, without start, end and padding."""
     count = len(prompts.tokens)

@@ -12,17 +12,20 @@ from experiments.papers.wagner.methods import Method, of_scale, of_text
 from experiments.papers.wagner.rows import WagnerSetting
 from experiments.tasks import Task
 from specjax import drafts
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import all_logits
+from specjax.drafts.source import (
+    DraftLike,
+    check_pair,
+)
 from specjax.measure.row import Measurement
-from specjax.models import reduced
 
 
 def row(
-    target: Side,
-    draft: Side | str,
+    target: Pretrained,
+    draft: DraftLike,
     setting: WagnerSetting,
-    read: Callable[[str, Side], Task],
+    read: Callable[[str, Pretrained], Task],
     kind: str,
 ) -> Measurement:
     """The measurement of a row. read: how a task of that name is read by the target,
@@ -33,22 +36,13 @@ def row(
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
     if setting.suffix:
         raise ValueError("need no suffix: the task puts one")
-    target, draft = drafts.paired(target, draft)
-    pair = target, of_all_ids(draft)
-    sides.check(*pair)
+    target, draft = drafts.pair(target, draft)
+    pair = target, all_logits(draft)
+    check_pair(*pair)
     measure, methods = KINDS[kind]
-    task, decode = read(setting.task, target), target.pretrained.tokenizer.decode
+    task, decode = read(setting.task, target), target.tokenizer.decode
     parts = pair, setting, methods(setting.scales), measure, task, decode
     return rows.built(*parts)._replace(module=__name__)
-
-
-def of_all_ids(draft: Side) -> Side:
-    """A draft of some ids with logits of all, as the methods that are compared read."""
-    if draft.regime != sides.REDUCED:
-        return draft
-    model = reduced.spread(sides.of_some_ids(draft)())
-    dense = sides.of_model(draft.name, model, draft.params)
-    return dense._replace(files=draft.files)
 
 
 # What is measured, and the methods that are compared, of the setting's scales.

@@ -15,7 +15,8 @@ from jax import Array
 
 from experiments.papers.wagner.methods import Method, filtered
 from specjax import probs
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.measure.scoring import positions
 from specjax.measure.texts import Text
 from specjax.types import Law
@@ -75,7 +76,7 @@ def variation(law: Array, other: Array) -> Array:
 
 
 def distances(
-    pair: tuple[Side, Side], methods: Sequence[Method], text: Text
+    pair: tuple[Pretrained, DraftSource], methods: Sequence[Method], text: Text
 ) -> dict[str, dict[str, float]]:
     """By method, means over every token of `text` at temperature 1: those of NAMES.
     methods: all with the same filter, which p and q here are after."""

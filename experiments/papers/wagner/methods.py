@@ -14,11 +14,12 @@ from jax import Array
 
 from experiments.papers.wagner import baseline as naive
 from specjax import fused, probs
+from specjax.checkpoints import Pretrained
 from specjax.drafters.rollout import for_rule
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.drafts.models import chain, constant, law_of
+from specjax.drafts.source import DraftSource, recipe
 from specjax.fused import Sizes
-from specjax.types import Draft, Drafter, Kernels, Law, Verdict, Verifier
+from specjax.types import Draft, Drafter, Kernels, Law, Model, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
 TOP_K = 50  # the default of the Transformers library, which the paper decodes with
@@ -39,11 +40,11 @@ class Method(NamedTuple):
     drafted: Callable | None = None
     draw: Callable | None = None
 
-    def drafter(self, draft: Side, gamma: int) -> Drafter:
+    def drafter(self, draft: DraftSource, gamma: int) -> Drafter:
         return draft.drafter(gamma, self.draw or for_rule(self.verifier))
 
     def kernels(self) -> Kernels:
-        plain = sides.reference(self.verifier)
+        plain = fused.reference(self.verifier)
         return plain._replace(draw=self.draw or plain.draw)
 
 
@@ -122,22 +123,29 @@ def of_scale(scales: Sequence[float]) -> list[Method]:
     return methods
 
 
-def filtered(pair: tuple[Side, Side], top_k: int | None) -> tuple[Side, ...]:
+def filtered(
+    pair: tuple[Pretrained, DraftSource], top_k: int | None
+) -> tuple[Pretrained, DraftSource]:
     """The pair with the logits of both cut to the `top_k` largest of each row and those
     equal to the smallest of them, -inf elsewhere, before anything verifies."""
     if top_k is None:
         return pair
 
-    def cut(side: Side) -> Side:
+    def cut(model: Model) -> Model:
         def readout(params, features: Array) -> Array:
-            z = side.model.readout(params, features)
+            z = model.readout(params, features)
             return jnp.where(largest(z, top_k), z, -jnp.inf)
 
-        model = side.model._replace(readout=readout)
-        player = sides.of_model(side.name, model, side.params)
-        return side._replace(law=player.law, drafter=player.drafter, model=model)
+        return model._replace(readout=readout)
 
-    return tuple(map(cut, pair))
+    target, draft = pair
+    model = cut(draft.model())
+    build = constant(model)
+    factory = recipe(chain, model=build)
+    return (
+        target._replace(model=cut(target.model)),
+        draft._replace(factory=factory, law=law_of(model), model=build),
+    )
 
 
 def largest(z: Array, count: int) -> Array:

@@ -23,14 +23,14 @@ from experiments.papers.wagner.methods import (
     of_text,
 )
 from specjax import drafts
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource, check_pair, pair_files
 from specjax.fused import Sizes
 from specjax.measure import texts as decoding
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
 
-Pair = tuple[Side, Side]
+Pair = tuple[Pretrained, DraftSource]
 AT = 5  # the gamma at which a step is timed: where the paper's schedule begins
 HELD = (1, 5, 10, 15, 20)  # gammas at which a step's memory is asked for
 STEPS = (1, 5, 10)  # gammas at which verification is compared with a whole step
@@ -59,18 +59,24 @@ class WagnerSetting(NamedTuple):
     kernels: str = "auto"
 
 
-def time_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
+def time_row(
+    target: Pretrained, draft: DraftLike, setting: WagnerSetting
+) -> Measurement:
     """The measurement of a row of Figure 3. Raises ValueError for a pair or a setting
     that cannot be measured."""
     return built((target, draft), setting, of_text(setting.scales[0])[:4], times)
 
 
-def text_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
+def text_row(
+    target: Pretrained, draft: DraftLike, setting: WagnerSetting
+) -> Measurement:
     """The measurement of a row of Tables 1, 3, 5, 6 and 8. Raises as `time_row`."""
     return built((target, draft), setting, of_text(setting.scales[0]), texts)
 
 
-def scale_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
+def scale_row(
+    target: Pretrained, draft: DraftLike, setting: WagnerSetting
+) -> Measurement:
     """The measurement of a row of Tables 2 and 7. Raises as `time_row`."""
     return built((target, draft), setting, of_scale(setting.scales), scales)
 
@@ -85,17 +91,16 @@ def built(
 ) -> Measurement:
     """A row of these methods. source, decode: the task, and how its texts are spelled,
     unless it is one of the bundled families'."""
-    pair = drafts.paired(*pair)
-    sides.check(*pair)
+    pair = drafts.pair(*pair)
+    check_pair(*pair)
     source = tasks.read(setting.task) if source is None else source
     sample = sample_of(setting, source, decode)
     if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
     if min(setting.batch, setting.timed, setting.rounds) < 1:
         raise ValueError("batch, timed and rounds must be at least 1")
-    files = (path for side in pair for path in side.files)
     run = partial(measured, measure, pair, setting, methods, sample)
-    inputs = *files, *source.files
+    inputs = *pair_files(*pair), *source.files
     return Measurement(run, __name__, inputs, pair[0].dtype, setting.seed)
 
 

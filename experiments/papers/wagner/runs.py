@@ -19,7 +19,8 @@ from experiments.papers.leviathan import quality
 from experiments.papers.wagner.methods import Method, filtered
 from experiments.tasks import Task
 from specjax import generate, policies
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftSource
 from specjax.generate import Counts, Output
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
@@ -96,7 +97,11 @@ class Run(NamedTuple):
 
 
 def decoder(
-    pair: tuple[Side, Side], method: Method, gamma: int, slots: int, most: int = 20
+    pair: tuple[Pretrained, DraftSource],
+    method: Method,
+    gamma: int,
+    slots: int,
+    most: int = 20,
 ) -> Callable[[Prompt, Request], Output]:
     """A compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
     target, draft = filtered(pair, method.top_k)
@@ -130,7 +135,11 @@ def batched(
 
 
 def decode(
-    pair: tuple[Side, Side], method: Method, gamma: int, sample: Sample, batch: int
+    pair: tuple[Pretrained, DraftSource],
+    method: Method,
+    gamma: int,
+    sample: Sample,
+    batch: int,
 ) -> Run:
     """Every text of a sample, in batches."""
     most = max(gamma, 20)
@@ -195,7 +204,7 @@ def rouge1(run: Run, sample: Sample) -> dict:
 
 
 def walltimes(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     methods: Sequence[Method],
     gamma: int,
     sample: Sample,

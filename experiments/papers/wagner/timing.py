@@ -10,7 +10,7 @@ Axes: B rows, G = gamma, V vocabulary, R rounds.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ from jax import Array
 
 from experiments.papers.wagner.methods import Method
 from specjax import generate, probs
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import law_of
+from specjax.drafts.source import DraftSource
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
@@ -50,7 +52,7 @@ class Program(NamedTuple):
     operations: float
 
 
-def inputs_of(pair: tuple[Side, Side], text: Text, gamma: int) -> Inputs:
+def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> Inputs:
     """Logits after gamma + 1 places of the longest row of `text`, from its first on and
     again where they end; the drafts are drawn from the draft's. Batch 1."""
     row = int(np.argmax(text.length - text.start))
@@ -58,17 +60,20 @@ def inputs_of(pair: tuple[Side, Side], text: Text, gamma: int) -> Inputs:
     prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
     begun, end = int(chosen.start[0]) - 1, int(chosen.length[0]) - 1
     places = begun + np.arange(gamma + 1) % (end - begun)
-    z_p, z_q = (logits_of(side, prompt)[:, places] for side in pair)
+    target, draft = pair
+    z_p = logits(law_of(target.model), target.params, prompt)[:, places]
+    z_q = logits(draft.law, draft.params, prompt)[:, places]
     u = jax.random.uniform(root_key(gamma), (gamma, 2))
     law = probs.standardize(z_q[0, :gamma], Sampling(jnp.ones(gamma)))
     return Inputs(z_p, z_q[:, :gamma], probs.sample(law, u)[None], prompt.length[:1])
 
 
-def logits_of(side: Side, prompt: Prompt) -> Array:
-    """[B, T, V] after each token of a prompt, as its law at temperature 1 has them."""
+def logits(law: Callable, params: Any, prompt: Prompt) -> Array:
+    """Returns logits [B, T, V] after each token of a prompt, as a law at temperature 1
+    has them. law, params: as of `DraftSource`."""
     sampling = make_sampling(prompt.tokens.shape[0], 1.0)
-    law = jax.jit(side.law)(side.params, prompt, sampling)
-    return jnp.asarray(law.logits, jnp.float32)
+    drawn = jax.jit(law)(params, prompt, sampling)
+    return jnp.asarray(drawn.logits, jnp.float32)
 
 
 def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
@@ -163,7 +168,10 @@ def program(method: Method, inputs: Inputs) -> Program:
 
 
 def step_peak(
-    pair: tuple[Side, Side], method: Method, gamma: int, begun: tuple[Prompt, Request]
+    pair: tuple[Pretrained, DraftSource],
+    method: Method,
+    gamma: int,
+    begun: tuple[Prompt, Request],
 ) -> int:
     """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
     both, state = began(pair, method, gamma, begun)
@@ -175,7 +183,10 @@ def step_peak(
 
 
 def began(
-    pair: tuple[Side, Side], method: Method, gamma: int, begun: tuple[Prompt, Request]
+    pair: tuple[Pretrained, DraftSource],
+    method: Method,
+    gamma: int,
+    begun: tuple[Prompt, Request],
 ) -> tuple[costs.Pair, State]:
     """A pair in buffers for one text, and the state after its prompt."""
     width = begun[0].tokens.shape[1]  # of a prompt, which may be padded
@@ -191,7 +202,7 @@ def peak_in_use() -> int | None:
 
 
 def shares(
-    pair: tuple[Side, Side],
+    pair: tuple[Pretrained, DraftSource],
     method: Method,
     begun: tuple[Prompt, Request],
     inputs: Sequence[Inputs],
@@ -214,7 +225,9 @@ def shares(
     }
 
 
-def steps(pair: tuple[Side, Side], method: Method, gamma: int, loops: int) -> Callable:
+def steps(
+    pair: tuple[Pretrained, DraftSource], method: Method, gamma: int, loops: int
+) -> Callable:
     """(request, state) -> the tokens after `loops` iterations from the same length, of
     other tokens and other keys each."""
     target, draft = pair

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.leviathan import figure1
-from specjax import generate, probs, verifiers
+from specjax import drafts, generate, pretrained, probs, verifiers
+from specjax.checkpoints import Pretrained
 from specjax.drafters import rollout
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.drafts.source import DraftSource
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_request, make_sampling
 from specjax.keys import root_key
@@ -33,7 +33,7 @@ OWN = "match", "gumbel"  # rules that draw the target's own token, whatever was 
 
 def replays(pair: tuple[str, str] = ("code_target", "code_small")) -> dict:
     """Every rule's runs, one a seed, at temperature 1; and what they have in common."""
-    target, draft = sides.paired(*(sides.model(name) for name in pair))
+    target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
     runs = {rule: list(decoded(rule, target, draft)) for rule in RULES}
     common = {"target": pair[0], "draft": pair[1], "vocab": target.vocab}
     common |= {"prompt": PROMPT, "gamma": GAMMA}
@@ -44,7 +44,7 @@ def told() -> dict[str, str]:
     return {name: verifiers.find(name).guarantee for name in RULES}
 
 
-def decoded(rule: str, target: Side, draft: Side) -> Iterator[list[dict]]:
+def decoded(rule: str, target: Pretrained, draft: DraftSource) -> Iterator[list[dict]]:
     """The steps of each seed's text."""
     verifier, seen = verifiers.find(rule), []
     drafter = draft.drafter(GAMMA, rollout.for_rule(verifier))

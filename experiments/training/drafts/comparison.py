@@ -14,16 +14,17 @@ from experiments.training import language, pipeline, tokenizer
 from experiments.training.drafts import losses, written
 from experiments.training.texts import code
 from specjax import checkpoints, zoo
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
 from specjax.measure.row import Measurement
 from specjax.models import gpt
+from specjax.pretrained import files_of
 
 ALPHAS = ("alpha_t0", "alpha_t1")
 BEFORE = "none"  # the draft that every loss goes on from
 TOKENIZER = zoo.FOLDER / zoo.TOKENIZERS["code"]
 
 
-def build(target: Side, loss: str, seeds: int, runs: str) -> Measurement:
+def build(target: Pretrained, loss: str, seeds: int, runs: str) -> Measurement:
     """The measurement of one loss, of `losses.LOSSES` or "none".
 
     runs: the folder of `experiments.training.zoo_code`. Raises ValueError for another
@@ -33,16 +34,16 @@ def build(target: Side, loss: str, seeds: int, runs: str) -> Measurement:
         known = ", ".join((*losses.LOSSES, BEFORE))
         raise ValueError(f"no loss {loss!r}: choose one of {known}")
     run = partial(measure, target, loss, seeds, Path(runs))
-    files = *target.files, TOKENIZER
+    files = *files_of(target), TOKENIZER
     return Measurement(run, __name__, files, target.dtype, 0)
 
 
-def measure(target: Side, loss: str, seeds: int, runs: Path) -> dict:
+def measure(target: Pretrained, loss: str, seeds: int, runs: Path) -> dict:
     """alpha on held-out texts of the target's, at T = 0 and T = 1: of each seed, the
     mean, and its standard error where there are several."""
     recipe = pipeline.read("code")
     text = code.load(runs / "text.npz", tokenizer.keep(TOKENIZER, bytes))
-    stored, sides = checkpoints.load(target.files[0]), (text.train, text.held_out)
+    stored, sides = checkpoints.load(files_of(target)[0]), (text.train, text.held_out)
     lessons = language.lessons(runs / "drafts", stored, sides, recipe)
     data = {"lessons": written.data(lessons)}
     before, after, *_ = pipeline.stages(recipe, "drafts")

@@ -17,9 +17,10 @@ from experiments.exactness import conformance, engines, faults, rules
 from experiments.records.markup import number
 from experiments.report import details
 from specjax.cli import audit as command
-from specjax.drafts import source as sides
+from specjax.drafts import counts
 from specjax.exactness import audit, audit_row, certify, enumeration
 from specjax.types import Verifier
+from tests.support import bare
 from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
 
 pytestmark = pytest.mark.slow
@@ -161,7 +162,7 @@ def test_the_note_says_how_often_a_score_is_as_large():
 BAD = [
     ({"gamma": 0, "fault": faults.reused_key}, "gamma to at least 1"),
     ({"rule": "match", "fault": faults.reused_key}, "use token"),
-    ({"draft": sides.random(4), "fault": faults.draft_temperature}, "name a model"),
+    ({"draft": counts.random(4), "fault": faults.draft_temperature}, "name a model"),
 ]
 
 
@@ -178,7 +179,7 @@ def test_what_cannot_be_judged_is_named():
         audit.judge(audit.total(groups(5, 40, 2, 600)[0]), 0)
     with pytest.raises(ValueError, match="no tokens"):
         audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5))))
-    lost = sides.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
+    lost = bare.target("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="lost or draft gives probabilities"):
         audit.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
 

@@ -12,7 +12,7 @@ from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Tokens
 from experiments.report import tables
 from specjax import zoo
-from specjax.drafts.source import reference
+from specjax.fused import reference
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair

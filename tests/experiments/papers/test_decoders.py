@@ -15,9 +15,8 @@ from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner import decoders, methods, rows, runs
 from experiments.records import records
 from experiments.tasks import chats, dialogues, texts
-from specjax import checkpoints, configs, zoo
+from specjax import checkpoints, configs, pretrained, zoo
 from specjax.configs import RowFile
-from specjax.drafts import source as sides
 from specjax.generate import Counts
 from specjax.models import llama
 from specjax.theory import closed_forms
@@ -57,7 +56,7 @@ def over(folder: Path, row: RowFile) -> RowFile:
     texts = [(row.path.parents[2] / name).read_text() for name in named]
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
-    lines += ["from specjax import sides"]
+    lines += ["from specjax.measure import sides"]
     if CHAT in text:
         lines += [f"TARGET_NAME = '{folder / 'chat'}'"]
         lines += ["DRAFT = 'random'"] if "checkpoints/cached" not in text else []
@@ -90,12 +89,12 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return sides.model(str(folder / "model"))
+    return pretrained.load(str(folder / "model"))
 
 
 @pytest.fixture(scope="module")
 def meeting(model):
-    return np.array([*model.pretrained.tokenizer.encode("They meet.")[1:], zoo.END])
+    return np.array([*model.tokenizer.encode("They meet.")[1:], zoo.END])
 
 
 def test_half_of_the_turns_or_all_and_a_question(folder, model):
@@ -104,7 +103,7 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
     wanted = "Ann: Hi!\nBob: Hello.\n", f"{TURNS}\n\nSummary:"
     for task, text in zip((half, whole), wanted, strict=True):
         (ids,) = task.prompts.tokens  # the other is too long
-        assert ids[0] == zoo.START and model.pretrained.tokenizer.decode(ids) == text
+        assert ids[0] == zoo.START and model.tokenizer.decode(ids) == text
     assert whole.references == ["They meet."]
 
 
@@ -122,8 +121,8 @@ def test_every_row_builds_on_the_users_files(table, folder):
 
 def test_what_is_asked_stands_in_the_models_own_template(folder):
     pytest.importorskip("jinja2")
-    model = sides.model(str(folder / "chat"))
-    file, decode = str(folder / "humaneval.jsonl"), model.pretrained.tokenizer[1]
+    model = pretrained.load(str(folder / "chat"))
+    file, decode = str(folder / "humaneval.jsonl"), model.tokenizer[1]
     how = "Write {entry_point}.", "```\n{prompt}", "test"
     task = chats.asked(file, model, *how, count=2)
     begun = "user: Write add.\nbot:```\ndef add(a, b):"
@@ -137,12 +136,12 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
 
 
 def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
-    encode, decode = model.pretrained.tokenizer[:2]
+    encode, decode = model.tokenizer[:2]
     article = "Ann: " + " ".join(map(str, range(300)))
-    ids = texts.fitted(article, model.pretrained.tokenizer, 64)
+    ids = texts.fitted(article, model.tokenizer, 64)
     assert 56 <= len(ids) <= 64
     assert decode(ids).startswith("Ann: 0 1 2") and decode(ids).endswith("Summary:")
-    short = texts.fitted("Hi.", model.pretrained.tokenizer, 64)
+    short = texts.fitted("Hi.", model.tokenizer, 64)
     assert short == encode("Hi." + texts.SUMMARY)
 
 
@@ -185,7 +184,7 @@ def test_a_row_after_wagner_counts_what_its_texts_kept(
     it = decoders.row(model, model, setting, texts.summaries, "text").run()
     assert it["acceptance_tested_exact"] == 1 and it["texts"] == 6
     # ROUGE is of texts as the target spells them.
-    source, decode = texts.summaries(setting.task, model), model.pretrained.tokenizer[1]
+    source, decode = texts.summaries(setting.task, model), model.tokenizer[1]
     run = runs.Run(Counts(*[np.ones(6)] * 4), [meeting] * 6)
     perfect = runs.rouge1(run, rows.sample_of(setting, source, decode))
     assert perfect["rouge1"] == 1 > it["rouge1_exact"] >= 0

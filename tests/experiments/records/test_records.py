@@ -122,7 +122,7 @@ GAMMA = 5
 LONG = \\
     (1,
      2)
-DRAFT = @small/sides.model()
+DRAFT = @small/pretrained.load()
 small/specjax.drafts.source.model.dtype = %DTYPE
 """
 

@@ -83,7 +83,10 @@ def stand_ins(tmp_path_factory) -> tuple[str, str]:
     """Files to read after a row: bundled weights for those not here; and data too."""
     folder = tmp_path_factory.mktemp("pair")
     task = prepared_texts.write(folder / "task.npz", [[5, 6, 1]] * 4, [[7, 1]] * 4)
-    lines = ["from __gin__ import dynamic_registration", "from specjax import sides"]
+    lines = [
+        "from __gin__ import dynamic_registration",
+        "from specjax.measure import sides",
+    ]
     for path in (*CONFIGS.glob("checkpoints/*.gin"), *CONFIGS.glob("drafters/*.gin")):
         for key in re.findall(r"^(\S+) = '\S*/\S*'$", path.read_text(), re.MULTILINE):
             code = "code_small" if key.startswith("gpt") else "t5_small"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from experiments.training import forward, loop, pairs, pipeline
-from experiments.training.drafts import answers, losses, some_ids, written
+from experiments.training.drafts import answers, losses, reduced_vocab, written
 from experiments.training.drafts.answers import Plan
-from experiments.training.drafts.some_ids import Lesson
+from experiments.training.drafts.reduced_vocab import Lesson
 from experiments.training.drafts.written import Written
 from experiments.training.pipeline import Stage
 from specjax.checkpoints import Pretrained
@@ -211,16 +211,16 @@ def test_an_answer_ends_with_what_ends_the_targets_texts():
 
 def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     target, answer = answered()
-    ids = some_ids.frequent([answer], 40, ANSWERING.vocab)
+    ids = reduced_vocab.frequent([answer], 40, ANSWERING.vocab)
     said = answer.texts.tokens[0, 3:9]
     assert (np.diff(ids) > 0).all() and np.isin(said, ids).mean() > 0.5
-    among = some_ids.among(answer, ids, ANSWERING.vocab)
+    among = reduced_vocab.among(answer, ids, ANSWERING.vocab)
     embedding = target.params["embedding"]
     lesson = Lesson(among.rows(np.arange(3)), embedding)
     config = ANSWERING._replace(vocab=ids.size)
-    params = some_ids.pruned(config, (0, 1), target.params, ids)
+    params = reduced_vocab.pruned(config, (0, 1), target.params, ids)
     # Whole layers and the rows of its table: it is the target, but for what it lacks.
-    log_q, _, rows = some_ids.compare(config, params, lesson)
+    log_q, _, rows = reduced_vocab.compare(config, params, lesson)
     tokens = lesson.whole.texts.tokens[:, :-1]
     z = np.asarray(logits_of(ANSWERING, target.params, tokens))
     law = np.asarray(jax.nn.log_softmax(jnp.asarray(z[..., ids])))
@@ -229,12 +229,12 @@ def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     expected = np.take_along_axis(filled, place, axis=-1)
     np.testing.assert_allclose(log_q[..., :-1], expected, rtol=2e-5, atol=2e-5)
     assert np.isneginf(log_q[..., :-1]).any()
-    loss = written.distillation("kl", config, some_ids.compare)(params, lesson)
+    loss = written.distillation("kl", config, reduced_vocab.compare)(params, lesson)
     assert np.isfinite(loss) and rows.log_p.shape == log_q.shape
     # A unit that weighs nothing is the one that is cut.
     weak = jax.tree.map(jnp.array, target.params)
     kernel = weak["layers_0"]["mlp"]["out"]["kernel"]
     weak["layers_0"]["mlp"]["out"]["kernel"] = kernel.at[7].set(0.0)
-    cut = some_ids.pruned(config._replace(mlp_dim=23), (0,), weak, ids)
+    cut = reduced_vocab.pruned(config._replace(mlp_dim=23), (0,), weak, ids)
     whole = np.delete(np.asarray(weak["layers_0"]["mlp"]["in"]["kernel"]), 7, axis=1)
     np.testing.assert_array_equal(cut["layers_0"]["mlp"]["in"]["kernel"], whole)

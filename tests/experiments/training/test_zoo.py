@@ -24,7 +24,6 @@ from experiments.training.texts import code as code_texts
 from experiments.training.texts import documentation, packages, tasks
 from experiments.training.voices import sentences, synthesis
 from specjax import checkpoints, drafts, generate, zoo
-from specjax.drafts.source import of_pretrained
 from specjax.models import llama, whisper
 from specjax.speech import logmel, pair, tokens
 from specjax.speech.transcripts import transcribe
@@ -165,7 +164,7 @@ def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
     assert made["held_out"].keys() == {"alpha_t0", "alpha_t1"}
     target = specjax.load(target)
     made = str(export / "smollm2_draft.safetensors")
-    side = drafts.named(made, of_pretrained(target))
+    side = drafts.load_draft(made, target)
     assert side.params["ids"].size == 50 and side.vocab == config.vocab
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from experiments.papers.leviathan import figure1
 from specjax import zoo
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import model_source
+from specjax.drafts.source import pair_files
 from specjax.inputs import make_prompt
 from specjax.measure import trace
 from specjax.measure.row import Measurement
@@ -21,8 +23,8 @@ BUNDLED = zoo.FOLDER / "speech" / "speech.flac"
 
 
 def build(
-    target: Side,
-    draft: Side,
+    target: Pretrained,
+    draft: Pretrained,
     gamma: int,
     tokens: int = 96,
     recording: str | Path = BUNDLED,
@@ -35,15 +37,15 @@ def build(
     spoken = recording.with_suffix(".txt")
     if not spoken.is_file():
         raise ValueError(f"no {spoken}: write what is said in {recording.name} there")
-    for side in (target, draft):
-        if not spoken_prompts.listens(side):
-            raise ValueError(f"{side.name} does not listen: name a Whisper")
-    tokenizer = target.pretrained.tokenizer
-    players, prompts = spoken_prompts.of([{"audio": str(recording)}], (target, draft))
+    for model in (target, draft):
+        if not isinstance(model, Pretrained) or not spoken_prompts.listens(model):
+            raise ValueError(f"{model.name} does not listen: name a Whisper")
+    tokenizer, source = target.tokenizer, model_source(draft)
+    players, prompts = spoken_prompts.of([{"audio": str(recording)}], (target, source))
     prompt = make_prompt(prompts.tokens, prompts.inputs)
     case = figure1.case_of(players, prompt, prompts.ends, gamma, tokens, tokenizer)
     run = partial(measure, case, recording, spoken)
-    files = {*target.files, *draft.files, case.tokenizer.file, recording, spoken}
+    files = {*pair_files(target, source), case.tokenizer.file, recording, spoken}
     return Measurement(run, __name__, tuple(sorted(files)), target.dtype, 0)
 
 

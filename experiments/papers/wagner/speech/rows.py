@@ -15,7 +15,9 @@ from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
 from specjax import drafts
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import model_source
+from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
 from specjax.runtime import progress
@@ -49,7 +51,7 @@ class ListeningSetting(NamedTuple):
 
 
 def errors_row(
-    target: Side, draft: Side | str, setting: ListeningSetting
+    target: Pretrained, draft: DraftLike, setting: ListeningSetting
 ) -> Measurement:
     """Word errors and acceptance of every method. Raises ValueError for no pair of
     Whispers, recordings that are not there, or a setting that cannot be measured."""
@@ -57,24 +59,26 @@ def errors_row(
 
 
 def speed_row(
-    target: Side, draft: Side | str, setting: ListeningSetting
+    target: Pretrained, draft: DraftLike, setting: ListeningSetting
 ) -> Measurement:
     """Speed of exact verification by batch, greedy. Raises as `errors_row`."""
     return built(target, draft, setting, measure_speed)
 
 
-def named(draft: Side | str, target: Side) -> Side:
-    """A draft that may be given by its name, of `drafts.named`."""
-    return drafts.named(draft, target) if isinstance(draft, str) else draft
+def source(target: Pretrained, draft: DraftLike) -> DraftSource:
+    """Returns what drafts, by its name or a model; `opened` says whether it suits."""
+    if isinstance(draft, str):
+        return drafts.load_draft(draft, target)
+    return model_source(draft) if isinstance(draft, Pretrained) else draft
 
 
 def built(
-    target: Side, draft: Side | str, setting: ListeningSetting, run
+    target: Pretrained, draft: DraftLike, setting: ListeningSetting, run
 ) -> Measurement:
-    draft = named(draft, target)
-    if None in (target.pretrained, draft.pretrained):
+    draft = source(target, draft)
+    if not isinstance(target, Pretrained) or draft.pretrained is None:
         raise ValueError("both sides must be Whispers with weights")
-    pair = opened(target.pretrained, draft.pretrained)
+    pair = opened(target, draft.pretrained)
     counts = setting.gammas, setting.batches, (setting.batch, setting.timed)
     if not all(counts) or min(*map(min, counts), setting.rounds) < 1:
         raise ValueError("gammas, batches, batch, timed and rounds must be at least 1")
@@ -83,7 +87,7 @@ def built(
     spoken = read(setting.folder, setting.split, setting.share, setting.seed)
     compared = methods.of_errors(setting.scales, setting.sigmoids)
     rules = {method.rule for method in compared if method.rule}
-    files = *target.files, *draft.files, *spoken.files, spoken.table
+    files = *pair_files(target, draft), *spoken.files, spoken.table
     inputs = *files, *own_files(*sorted(rules))
     run = partial(run, pair, spoken, setting)
     return Measurement(run, __name__, inputs, target.dtype, setting.seed)

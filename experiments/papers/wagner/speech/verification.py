@@ -20,7 +20,8 @@ from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
 from experiments.papers.wagner.speech.utterances import Utterances
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts.source import DraftLike, DraftSource
 from specjax.fused import Sizes
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
@@ -30,17 +31,17 @@ from specjax.speech.pair import Listeners
 LONGEST = 100  # tokens of a text whose logits are timed
 
 
-def row(target: Side, draft: Side | str, setting: ListeningSetting) -> Measurement:
+def row(target: Pretrained, draft: DraftLike, setting: ListeningSetting) -> Measurement:
     """Microseconds of a verification by method and gamma. Raises as
     `rows.errors_row`."""
-    draft = rows.named(draft, target)
+    draft = rows.source(target, draft)
     run = partial(measure, (target, draft))
     built = rows.built(target, draft, setting, run)
     return built._replace(module=__name__)
 
 
 def measure(
-    players: tuple[Side, Side],
+    players: tuple[Pretrained, DraftSource],
     pair: Listeners,
     spoken: Utterances,
     setting: ListeningSetting,

@@ -19,8 +19,8 @@ from experiments.gpu.plans import compiled as steps
 from experiments.gpu.plans import forms
 from experiments.gpu.plans.forms import CHIPS, Plan
 from experiments.records import records
-from specjax import configs, fused, probs
-from specjax.drafts import source as sides
+from specjax import configs, drafts, fused, pretrained, probs
+from specjax.drafts.models import model_source
 from specjax.measure import costs, walltime
 from specjax.models import gpt, llama, t5
 from specjax.prompts import Prompts
@@ -342,7 +342,7 @@ def test_one_launch_on_a_tpu(device):
 def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
     """A step as a row of walltime times it, by the kernels that are chosen for a
     device: a bundled pair, and a setting's own defaults."""
-    both = sides.model("code_target"), sides.model("code_small")
+    both = drafts.pair(pretrained.load("code_target"), "code_small")
     setting = walltime.WalltimeSetting(1.0, kernels=asked)
     pair = costs.Pair(
         *both, 128, fused.for_setting(*both, setting, device=compilers.DEVICES[device])
@@ -391,7 +391,7 @@ VERIFY = 12  # with `pallas_kernels`
 
 def drafting(config, asked: str = "reference"):
     side = launches.as_shapes(config)
-    given = launches.given(side, side, SETTING, asked)
+    given = launches.given(side, model_source(side), SETTING, asked)
     return launches.drafting(given, SETTING), launches.layers(side)
 
 
@@ -417,7 +417,7 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
 def test_a_target_call_launches_no_more_than_it_did():
     """Matrices are multiplied as one where they lie, and caches written in place."""
     side = launches.as_shapes(XXL)
-    given = launches.given(side, side, SETTING, "reference")
+    given = launches.given(side, model_source(side), SETTING, "reference")
     compiled, layers = launches.scoring(given, SETTING), launches.layers(side)
     assert launches.per_layer(compiled.program, layers) <= A_LAYER
     assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES

@@ -15,15 +15,14 @@ from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import stand_ins
 from experiments.records import records
 from experiments.records.table import rows_of
-from specjax import configs, probs
-from specjax.drafts import source as sides
+from specjax import configs, fused, probs
 from specjax.inputs import check_shapes, make_sampling
 from specjax.measure import costs, jsonl
 from specjax.models import gpt, llama, t5
 from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Verdict, Verifier
 from specjax.verifiers import token
-from tests.support import tiny
+from tests.support import bare, tiny
 
 ROWS = records.rows("chip")
 TINY = t5.Config(64, 16, 32, 1, 2, 2, 8, pieces=60)
@@ -65,9 +64,10 @@ def test_drawn_acceptance_and_no_other_is_that_of_eq_1():
 
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
-    both = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    drawn = sides.reference(stand_ins.drawn(ALPHA))
-    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24, drawn)
+    target = bare.target("", world.target, world.target_weights)
+    draft = bare.draft("", world.draft, world.draft_weights)
+    drawn = fused.reference(stand_ins.drawn(ALPHA))
+    pair = costs.Pair(target, draft, 24, drawn)
     run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
     texts = (chip.text(config, SETTING, i) for i in range(count))

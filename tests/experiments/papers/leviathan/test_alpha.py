@@ -7,14 +7,16 @@ import pytest
 
 from experiments import tasks
 from specjax import probs, zoo
+from specjax.checkpoints import Pretrained
 from specjax.drafters import ngram
-from specjax.drafts import source as sides
+from specjax.drafts import counts
+from specjax.drafts.source import DraftSource
 from specjax.inputs import make_request
 from specjax.measure import pairs, scoring
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Protocol
 from specjax.types import Prompt, Sampling, State
-from tests.support import tiny
+from tests.support import bare, tiny
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 VOCAB = tiny.TARGET.vocab
@@ -22,12 +24,12 @@ GREEDY = Protocol("tiny", 0.0, **SMALL)
 WARM = GREEDY._replace(temperature=1.0)
 
 
-def chains() -> list[sides.Side]:
+def chains() -> tuple[Pretrained, DraftSource]:
     """Of the same ids, which compile fast; the draft is right two times in three."""
     world = tiny.tables(VOCAB)
     draft = tiny.mixed(world.target_weights, world.draft_weights, 0.3)
-    both = ("target", world.target_weights), ("draft", draft)
-    return [sides.of_model(name, world.target, params) for name, params in both]
+    target = bare.target("target", world.target, world.target_weights)
+    return target, bare.draft("draft", world.target, draft)
 
 
 def test_beta_is_what_one_computes_by_hand():
@@ -100,10 +102,10 @@ def first_laws(player, texts, sampling):
 
 @pytest.mark.parametrize("name", ["bigram", "draft"])
 def test_the_scored_law_is_the_one_drawn_from(name, tmp_path):
-    rng, counts = np.random.default_rng(0), tmp_path / "counts.safetensors"
+    rng, path = np.random.default_rng(0), tmp_path / "counts.safetensors"
     written = [[1, *rng.integers(3, VOCAB, 30).tolist(), 2] for _ in range(20)]
-    zoo.save_ngrams(counts, ngram.fit(written, VOCAB))
-    player = pair()[1] if name == "draft" else sides.ngram(2, str(counts))
+    zoo.save_ngrams(path, ngram.fit(written, VOCAB))
+    player = pair()[1] if name == "draft" else counts.ngram(2, str(path))
     texts = jnp.asarray([[1, 5, 9, 5, 20], [1, 5, 9, 5, 20], [1, 8, 8, 3, 28]])
     sampling = Sampling(jnp.asarray([0.0, 0.7, 1.0]))
     prompt = Prompt(texts, jnp.full(3, 5))
@@ -114,7 +116,7 @@ def test_the_scored_law_is_the_one_drawn_from(name, tmp_path):
 
 def test_counts_have_orders():
     with pytest.raises(ValueError, match="orders 1 to 2; got 3"):
-        sides.ngram(3)
+        counts.ngram(3)
 
 
 def test_uncut_calls_give_an_unbiased_alpha():
@@ -122,8 +124,11 @@ def test_uncut_calls_give_an_unbiased_alpha():
     vocab, ending = 6, 0.12
     p = np.array([0, 0, ending, 0.5, 0.2, 0.18])
     q = np.array([0, 0, 0.3, 0.1, 0.3, 0.3])
-    tables = (jnp.tile(jnp.log(jnp.maximum(x, 1e-30)), (vocab, 1)) for x in (p, q))
-    both = [sides.of_model("x", tiny.markov(vocab), table) for table in tables]
+    p_table, q_table = (
+        jnp.tile(jnp.log(jnp.maximum(x, 1e-30)), (vocab, 1)) for x in (p, q)
+    )
+    chain = tiny.markov(vocab)
+    both = bare.target("x", chain, p_table), bare.draft("x", chain, q_table)
     prompts = tasks.distinct("unconditional")
     protocol = Protocol("", 1.0, tokens=4000, gamma=3, new_tokens=20, batch=512)
     row = pairs.measure_alpha(both, prompts, protocol)

@@ -8,14 +8,14 @@ import pytest
 
 from experiments.papers.leviathan import figure1
 from specjax import generate, zoo
-from specjax.drafts import source as sides
-from specjax.drafts.source import Side
+from specjax.checkpoints import Pretrained
+from specjax.drafts import counts
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt
-from tests.support import tiny, tiny_t5
+from tests.support import bare, tiny, tiny_t5
 
 pytestmark = pytest.mark.slow
 
@@ -29,17 +29,17 @@ PREFIX = "translate English to German: "
 class Case(NamedTuple):
     """A pair that compiles fast, what it is asked, and its tokens."""
 
-    pair: list[Side]
+    pair: list[Pretrained]
     prompt: str
     begun: Prompt
     tokenizer: Tokenizer
 
 
-def pair_of(model, weights, config) -> list[Side]:
+def pair_of(model, weights, config) -> list[Pretrained]:
     """The draft is the target with some noise."""
     target = weights(config, 0)
     draft = tiny.mixed(target, weights(config, 1), 0.1)
-    return [sides.of_model("p", model, target), sides.of_model("q", model, draft)]
+    return [bare.target("p", model, target), bare.target("q", model, draft)]
 
 
 @pytest.fixture(scope="module", params=["decoder", "encoder-decoder"])
@@ -105,15 +105,15 @@ def test_it_begins_and_stops_where_its_models_do(case, alone, monkeypatch):
     assert emitted(trace)[-1:] == shown(case, [end])
 
 
-def side(name: str, module, config) -> Side:
-    return sides.of_model(name, module.build(config), None)
+def side(name: str, module, config) -> Pretrained:
+    return bare.target(name, module.build(config), None)
 
 
 REFUSED = [
-    ({"target": sides.ngram(2)}, "name a model as the target"),
+    ({"target": counts.ngram(2)}, "name a model as the target"),
     ({"tokens": 0}, "tokens must be at least 1"),
     ({"gamma": -1}, "gamma must be at least 0"),
-    ({"draft": sides.random(8)}, "same tokens on both sides"),
+    ({"draft": counts.random(8)}, "same tokens on both sides"),
     ({"draft": side("q", t5, T5_CONFIG)}, "q reads the prompt with an encoder and p"),
 ]
 

@@ -10,7 +10,7 @@ from experiments import tasks
 from experiments.papers.leviathan import lenience
 from experiments.records import records, table
 from specjax import configs
-from specjax.drafts import source as sides
+from specjax.drafts import retrieval
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
 from specjax.measure.texts import Protocol
@@ -104,7 +104,7 @@ def test_wrong_levels_are_refused(levels):
     with pytest.raises(ValueError, match=r"fall from 1|in \(0, 1\]"):
         lenience.build(*pair(), protocol, levels, 0.015, None)
     with pytest.raises(ValueError, match="no law at every position"):
-        lenience.build(pair()[0], sides.copied(), protocol, LEVELS, 0.015, None)
+        lenience.build(pair()[0], retrieval.copying(), protocol, LEVELS, 0.015, None)
 
 
 def test_rows_are_of_the_papers_levels_and_c():

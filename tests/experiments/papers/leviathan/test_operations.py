@@ -7,13 +7,15 @@ from experiments import tasks
 from experiments.papers.leviathan import operations
 from experiments.papers.leviathan.operations import Cost, Costs, OperationsSetting
 from specjax.drafters import ngram
-from specjax.drafts import source as sides
+from specjax.drafts import counts, retrieval
+from specjax.drafts.models import model_source
+from specjax.drafts.source import TABLE, DraftSource, recipe
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Calls, Protocol
 from specjax.models import gpt
 from specjax.native import product
 from specjax.theory import closed_forms
-from tests.support import tiny
+from tests.support import bare, tiny
 
 pytestmark = pytest.mark.slow
 
@@ -27,10 +29,10 @@ PROTOCOL = Protocol("tiny", 1.0, gamma=GAMMA, new_tokens=12, batch=4)
 
 @pytest.fixture(scope="module")
 def pair():
-    both = ("target", TARGET), ("draft", DRAFT)
+    target, draft = (tiny.weights(config, 0, scale=1.0) for config in (TARGET, DRAFT))
     return [
-        sides.of_model(name, gpt.build(config), tiny.weights(config, 0, scale=1.0))
-        for name, config in both
+        bare.target("target", gpt.build(TARGET), target),
+        bare.draft("draft", gpt.build(DRAFT), draft),
     ]
 
 
@@ -83,12 +85,9 @@ def test_every_row_of_a_batch_costs_the_same(pair, costs):
 
 def test_a_table_is_not_read_whole(pair):
     texts = np.random.default_rng(0).integers(3, TARGET.vocab, (40, 200))
-    counts = ngram.fit(texts.tolist(), TARGET.vocab)
-
-    def drafter(gamma):
-        return ngram.build(TARGET.vocab, gamma)
-
-    bigram = sides.Side("bigram", counts, TARGET.vocab, drafter, sides.TABLE)
+    fitted, vocab = ngram.fit(texts.tolist(), TARGET.vocab), TARGET.vocab
+    factory = recipe(ngram.build, vocab=vocab)
+    bigram = DraftSource("bigram", factory, fitted, vocab, TABLE)
     costs = operations.count(pair[0], bigram, SETTING)
     assert costs.first.bytes < operations.weight_bytes(bigram) / 2
     assert costs.next.operations < 0.1 * costs.alone.operations
@@ -135,7 +134,9 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
     told = Calls(calls, accepted, tested, tokens, [])
     monkeypatch.setattr(operations.pairs, "speculate", lambda *arguments: told)
-    row = operations.decode(pair[0], pair[0], PROTOCOL._replace(tokens=40))
+    row = operations.decode(
+        pair[0], model_source(pair[0]), PROTOCOL._replace(tokens=40)
+    )
     assert row["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
     assert row["tokens_per_call_se"] > 0
     assert row["alpha"] == pytest.approx(1, abs=1e-5)
@@ -148,9 +149,9 @@ REFUSED = [
     (dict(batch=0), "batch must be at least 1"),
     (dict(protocol=PROTOCOL._replace(gamma=0)), "gamma and batch"),
     (dict(slots=GAMMA + 1), "slots must be at least gamma"),
-    (dict(draft=sides.random(8)), "one tokenizer"),
-    (dict(target=sides.random(8)), "only drafts"),
-    (dict(draft=sides.copied()), "no law at every position"),
+    (dict(draft=counts.random(8)), "one tokenizer"),
+    (dict(target=counts.random(8)), "only drafts"),
+    (dict(draft=retrieval.copying()), "no law at every position"),
 ]
 
 

@@ -7,11 +7,11 @@ from experiments import run, tasks
 from experiments.papers.leviathan import quality
 from experiments.tasks import examples
 from specjax import zoo
-from specjax.drafts import source as sides
+from specjax.drafts import counts
 from specjax.measure import jsonl
 from specjax.models import t5
 from specjax.prompts import Prompts
-from tests.support import tiny_t5
+from tests.support import bare, tiny_t5
 from tests.support.prepared_texts import ABOUT
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ SENTENCES = ["Good morning.", "I see a cat in the house.", "No.", "We eat.", "Ye
 
 @pytest.fixture(scope="module")
 def target():
-    return sides.of_model("tiny", t5.build(CONFIG), tiny_t5.weights(CONFIG, 0))
+    return bare.target("tiny", t5.build(CONFIG), tiny_t5.weights(CONFIG, 0))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_row_scores_the_models_texts(metric, target, prepared):
 REFUSED = [
     ({"metric": "meteor"}, "no metric 'meteor': use bleu or rouge"),
     ({"task": "code"}, "code has no references"),
-    ({"target": sides.random(VOCAB)}, "random only drafts: name a model"),
+    ({"target": counts.random(VOCAB)}, "random only drafts: name a model"),
     ({"task": "nowhere"}, "no task 'nowhere'"),
 ]
 

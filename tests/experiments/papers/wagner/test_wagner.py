@@ -13,7 +13,7 @@ from experiments import catalogue, tasks
 from experiments.exactness import engines
 from experiments.papers.wagner import baseline, distances, methods, rows, runs, timing
 from specjax import probs
-from specjax.drafts import source as sides
+from specjax.drafts.models import law_of
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN
 from specjax.exactness.fixtures import trials
@@ -24,7 +24,7 @@ from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import token
-from tests.support import tiny
+from tests.support import bare, tiny
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,8 @@ METHODS = {method.name: method for method in methods.of_text(1e4)}
 def pair() -> tuple:
     world = tiny.transformers()
     other = tiny.mixed(world.target_weights, tiny.weights(tiny.TARGET, 52), 1.0)
-    both = ("target", world.target_weights), ("draft", other)
-    return tuple(sides.of_model(name, world.target, weights) for name, weights in both)
+    target = bare.target("target", world.target, world.target_weights)
+    return target, bare.draft("draft", world.target, other)
 
 
 @functools.cache
@@ -51,8 +51,13 @@ def text() -> decoding.Text:
 def test_a_filter_is_of_both_sides():
     whole, prompt = pair(), runs.take(Prompts([[1, 4, 7]]), [0])
     assert methods.filtered(whole, None) is whole
-    for sides_ in zip(whole, methods.filtered(whole, 5), strict=True):
-        z, kept = (np.asarray(timing.logits_of(side, prompt)) for side in sides_)
+    cut = methods.filtered(whole, 5)
+    laws = [law_of(whole[0].model), whole[1].law], [law_of(cut[0].model), cut[1].law]
+    for model, (before, after) in zip(whole, zip(*laws, strict=True), strict=True):
+        z, kept = (
+            np.asarray(timing.logits(law, model.params, prompt))
+            for law in (before, after)
+        )
         least = np.sort(z, axis=-1)[..., -5:][..., :1]
         np.testing.assert_array_equal(kept, np.where(z >= least, z, -np.inf))
 

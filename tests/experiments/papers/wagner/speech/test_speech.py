@@ -19,8 +19,8 @@ from experiments.papers.wagner.speech import (
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.records import records
 from experiments.tasks import word_errors
-from specjax import configs, verifiers
-from specjax.drafts import source as sides
+from specjax import configs, pretrained, verifiers
+from specjax.drafts import counts
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent
@@ -52,7 +52,7 @@ def place(tmp_path_factory) -> Path:
 def over(place) -> str:
     """A file to read after a row."""
     written = ["from __gin__ import dynamic_registration"]
-    written += ["from specjax import sides", f"FOLDER = '{place}'"]
+    written += ["from specjax.measure import sides", f"FOLDER = '{place}'"]
     for file in ("whisper", "speech_trained", "bundled", "fetched"):
         text = (records.CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
@@ -110,7 +110,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_trace_is_the_text_of_the_target_alone(place):
-    pair = [sides.model(str(place / name)) for name in ("target", "draft")]
+    pair = [pretrained.load(str(place / name)) for name in ("target", "draft")]
     built = recording.build(*pair, 3, 12, place / "0.wav")
     assert {place / "0.wav", place / "0.txt"} < {*built.inputs}
     it = built.run()
@@ -124,7 +124,7 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
     asked = {line.quantity for line in lines if line.folder == "speech"}
     assert asked and asked < it.keys()
     for draft, tokens, file, message in (
-        (sides.ngram(2), 12, "0.wav", "bigram does not listen: name a Whisper"),
+        (counts.ngram(2), 12, "0.wav", "bigram does not listen: name a Whisper"),
         (pair[1], 12, "1.wav", r"write what is said in 1\.wav there"),
         (pair[1], 0, "0.wav", "tokens must be at least 1"),
     ):

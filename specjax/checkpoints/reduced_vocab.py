@@ -1,4 +1,4 @@
-"""Files of drafts that say some of their target's ids: `specjax.models.reduced`.
+"""Files of drafts that say some of their target's ids: `specjax.models.reduced_vocab`.
 
 A file of `specjax.zoo.save` with one tensor more, `d2t`, offsets from the draft's own
 ids to the target's, as the drafts of EAGLE-3 and of speculators have it. A Whisper's
@@ -12,7 +12,7 @@ import numpy as np
 from specjax import zoo
 from specjax.checkpoints import archive, int8_weights
 from specjax.models import families
-from specjax.models.reduced import Reduction
+from specjax.models.reduced_vocab import Reduction
 from specjax.quantized import rounding
 
 D2T = "d2t"

@@ -1,5 +1,5 @@
-"""Drafts that say some of the ids (`specjax.models.reduced`), and how they learn from
-what a target wrote that was fetched.
+"""Drafts with a reduced vocabulary (`specjax.models.reduced_vocab`), and how they learn
+from what a target wrote that was fetched.
 
 Axes: B texts, L tokens, K ids that the draft says, V those of the target, N likeliest
 ids that are kept of the target's law, C = N + 1 classes.
@@ -19,9 +19,9 @@ from experiments.training import forward, loop, pipeline
 from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Compared, Written
 from experiments.training.pipeline import Data, Stage
-from specjax.checkpoints import Pretrained, reduced
+from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
-from specjax.models.reduced import Config, Reduction, table_of, with_table
+from specjax.models.reduced_vocab import Config, Reduction, table_of, with_table
 
 
 class Lesson(NamedTuple):
@@ -135,7 +135,7 @@ def train(
     # The even rows are greedy.
     apart = {f"t{t}": each(slice(t, None, 2)) for t in (0, 1)}
     alphas = written.rates(config, params, apart, compare)
-    reduced.save(path, Reduction(config, params, ids))
+    reduced_vocab.save(path, Reduction(config, params, ids))
     *_, every = parts.values()
     spans = (it.texts.length - it.texts.begun for it in (*held_out, *every))
     tokens = sum(int(span.sum()) for span in spans)

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from specjax import checkpoints
-from specjax.checkpoints import reduced
+from specjax.checkpoints import reduced_vocab
 from specjax.exactness import draws
 from specjax.inputs import make_prompt
 from specjax.models import whisper
-from specjax.models.reduced import UNSAID, Reduction
+from specjax.models.reduced_vocab import UNSAID, Reduction
 from specjax.speech import decoding, rules
 from specjax.speech.decoding import Speculation
 from specjax.speech.pair import opened
@@ -69,7 +69,9 @@ def test_who_cannot_draft_is_told(names, tmp_path):
     other = other._replace(files=there.files, tokenizer_file=there.tokenizer_file)
     llama = tiny_llama.LLAMA._replace(window=None, local=(), tied=True, vocab=5)
     weights = tiny_llama.weights(llama, 1)
-    reduced.save(tmp_path / "a.safetensors", Reduction(llama, weights, np.arange(5)))
+    reduced_vocab.save(
+        tmp_path / "a.safetensors", Reduction(llama, weights, np.arange(5))
+    )
     for target, draft, message in (
         (other, names["few"], "few: it reads by an embedding of width 16, and its"),
         (names["target"], tmp_path / "a.safetensors", "for a model of Llama's kind"),

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from specjax import checkpoints, drafts, generate, pretrained, zoo
-from specjax.checkpoints import reduced
-from specjax.drafts import source as sides
+from specjax.checkpoints import reduced_vocab
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models.reduced import Reduction
+from specjax.models.reduced_vocab import Reduction
 from specjax.quantized import Int8, rounding
 from specjax.step import Decoder
 from specjax.types import Params
@@ -29,16 +28,16 @@ def written(tmp_path):
     zoo.save(tmp_path / "target.safetensors", LARGE, params)
     own = {name: params[name] for name in ("layers_0", "norm")}
     own["embedding"] = params["readout"].T[IDS]
-    reduced.save(tmp_path / "draft.safetensors", Reduction(SMALL, own, IDS))
+    reduced_vocab.save(tmp_path / "draft.safetensors", Reduction(SMALL, own, IDS))
     return tmp_path
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_it_drafts_some_ids_and_the_text_is_the_targets(written, dtype):
-    target = sides.model(str(written / "target.safetensors"), dtype)
-    draft = drafts.named(str(written / "draft.safetensors"), target)
-    again = drafts.named(str(written / "draft.safetensors"), target)
-    assert draft.drafter == again.drafter  # one program serves both
+    target = pretrained.load(str(written / "target.safetensors"), dtype)
+    draft = drafts.load_draft(str(written / "draft.safetensors"), target)
+    again = drafts.load_draft(str(written / "draft.safetensors"), target)
+    assert draft.factory == again.factory  # one program serves both
     assert draft.params["model"]["embedding"] is target.params["embedding"]
     prompt = make_prompt([[4, 9, 3], [7]])
     sampling = make_sampling(2, jnp.array([0.0, 1.0]))
@@ -67,8 +66,10 @@ def test_it_is_in_as_many_bits_as_its_file(written, monkeypatch):
     for bits in (8, 16):
         path = written / f"{bits}.safetensors"
         zoo.save(path, SMALL, params, bits, {"d2t": np.int32(IDS - np.arange(11))})
-        kinds[bits] = type(reduced.load(path, "float32").params["embedding"])
-        assert reduced.load(path, "bfloat16").params["embedding"].dtype == "bfloat16"
+        kinds[bits] = type(reduced_vocab.load(path, "float32").params["embedding"])
+        assert (
+            reduced_vocab.load(path, "bfloat16").params["embedding"].dtype == "bfloat16"
+        )
     assert kinds[8] is Int8 and kinds[16] is not Int8
 
 
@@ -83,6 +84,6 @@ def test_another_target_is_told(written):
         model, params = checkpoints.build(config), weights(config, 2)
         target = checkpoints.Pretrained(name, config, model, params)
         with pytest.raises(ValueError, match=message):
-            drafts.named(path, sides.of_pretrained(target))
+            drafts.load_draft(path, target)
     with pytest.raises(ValueError, match="ids: name it as a draft"):
         pretrained.load(path)

@@ -1,0 +1,92 @@
+"""A pair of target and draft on the mesh in use.
+
+The target's matrices are split over the mesh's axis `model`; a draft's are too where
+the layout says `draft`, and else lie whole on every device, with its caches.
+"""
+
+import functools
+from collections.abc import Callable
+
+import flax.linen as nn
+from jax.sharding import PartitionSpec
+
+from specjax.checkpoints import Pretrained, sharding
+from specjax.drafts.source import DraftSource, Recipe, recipe
+from specjax.runtime import mesh
+from specjax.types import Drafter
+
+
+def place_pair(
+    target: Pretrained, draft: DraftSource | None
+) -> tuple[Pretrained, DraftSource | None]:
+    """Returns both with their parameters on the mesh in use, if there is one.
+
+    Args:
+      target: the model whose matrices are split.
+      draft: what drafts; None for a target alone.
+
+    Raises:
+      ValueError: the mesh does not divide one of them; before any is moved.
+    """
+    layout = mesh.layout.value
+    if layout is None:
+        return target, draft
+    sharding.check(target, devices=layout.model)
+    if draft is None:
+        return split(target), None
+    if draft.params is target.params:  # an early exit has its target's
+        placed = split(target)
+        return placed, draft._replace(params=placed.params)
+    if layout.draft == 1:
+        return split(target), whole(draft)
+    model = weights(draft)
+    sharding.check(model, devices=layout.model)
+    return split(target), draft._replace(params=split(model).params)
+
+
+def weights(draft: DraftSource) -> Pretrained:
+    """Returns the model whose weights draft. Raises ValueError where there is none."""
+    if draft.pretrained is None:
+        devices = mesh.layout.value.draft
+        raise ValueError(
+            f"{draft.name} is no model to split: leave draft={devices} out"
+        )
+    return draft.pretrained._replace(name=draft.name, params=draft.params)
+
+
+def split(model: Pretrained) -> Pretrained:
+    """Returns the model with its matrices over the mesh in use."""
+    return model._replace(params=sharding.split(model.params, model.config))
+
+
+def whole(draft: DraftSource) -> DraftSource:
+    """Returns the draft with parameters and caches on every device of `model`."""
+    params = mesh.put(draft.params, PartitionSpec())
+    law = draft.law and unsplit(draft.law)
+    return draft._replace(params=params, factory=whole_factory(draft.factory), law=law)
+
+
+def whole_factory(factory: Recipe) -> Recipe:
+    """Returns a recipe of the same drafter, of caches that are not split."""
+    return recipe(_whole, factory=factory)
+
+
+def _whole(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
+    return whole_drafter(factory(gamma=gamma, draw=draw))
+
+
+def whole_drafter(drafter: Drafter) -> Drafter:
+    """Returns the same drafter, of caches that are not split."""
+    parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
+    return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
+
+
+def unsplit(function: Callable) -> Callable:
+    """Returns the same function, traced with rows alone over the mesh."""
+
+    @functools.wraps(function)
+    def run(*arguments):
+        with nn.logical_axis_rules([*mesh.ROWS.items()]):
+            return function(*arguments)
+
+    return run
