@@ -429,7 +429,7 @@ def test_a_target_call_launches_no_more_than_it_did():
 def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     """And the host waits once, to ask whether all texts have ended."""
     side = launches.as_shapes(SMALL_T5)
-    given = launches.given(side, side, SETTING, "auto")
+    given = launches.given(side, model_source(side), SETTING, "auto")
     verify, step = launches.verifying(given, SETTING), launches.stepping(given, SETTING)
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.hosted(step, SETTING)
