@@ -35,7 +35,7 @@ class Recipe(NamedTuple):
         return recipe(self.build, **dict(self.options) | options)
 
 
-def recipe(build: Callable[..., Any], **options: Any) -> Recipe:
+def recipe(build: Callable[..., Any], /, **options: Any) -> Recipe:
     """Returns the recipe that calls `build` with these options."""
     return Recipe(build, tuple(options.items()))
 

@@ -125,7 +125,7 @@ def test_drafts_without_a_model_are_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             drafts.load_draft(name, target)
-    with pytest.raises(ValueError, match="target has no tokenizer to cut by"):
+    with pytest.raises(ValueError, match="target has no tokenizer beside its weights"):
         drafts.load_draft("strings:code_small", pair()[0])
     lines.write_text('{"tokens": [999999]}')
     with pytest.raises(ValueError, match="has ids that code_small does not know"):
@@ -170,7 +170,9 @@ def test_counts_are_of_the_targets_family(monkeypatch):
     monkeypatch.setattr(counts, "ngram", lambda *given_to: asked.append(given_to))
     target = pair()[0]
     for vocab in counts.COUNTS:
-        drafts.load_draft("unigram", target._replace(vocab=vocab))
+        drafts.load_draft(
+            "unigram", target._replace(model=target.model._replace(vocab=vocab))
+        )
     assert asked == [(1, "bigram"), (1, "t5_bigram")]
     with pytest.raises(ValueError, match=r"no counts of the .* ids of target"):
         drafts.load_draft("bigram", target)
