@@ -219,8 +219,7 @@ def decode_lines(
     the model ended it, not the limit. Prompts of one `bucket` are decoded together,
     always `batch` of them, so that the shape and rounding of a program do not depend on
     which prompts share the batch."""
-    sides = shared.load_pair((setting.target, setting.draft), setting.dtype)
-    target, draft = programs.opened(sides[0].pretrained, sides[1])
+    target, draft = shared.load_pair((setting.target, setting.draft), setting.dtype)
     where = [f"{setting.prompts}, line {line}" for line, _ in lines]
     both = zip(where, lines, strict=True)
     fields = [prompts.at_place(at, parse, raw) for at, (_, raw) in both]

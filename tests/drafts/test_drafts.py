@@ -151,7 +151,7 @@ def test_the_guides_own_parts_are_named_and_traced(my_parts):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("my_parts:repeat:most=4", "'most=4' is no option: write my_parts:repeat:lon"),
+        ("my_parts:repeat:most=4", "'most=4' is not an option: write my_parts:repeat:lon"),
         ("my_parts:fails", "my_parts:fails fails: ZeroDivisionError: division by zero"),
         ("my_parts:no_drafter", "returns a int: return a specjax.types.Drafter"),
         ("my_parts:absent", "my_parts has no absent"),
@@ -161,7 +161,7 @@ def test_ones_own_drafter_that_is_wrong_is_told(name, message, my_parts):
     with pytest.raises(ValueError, match=message) as caught:
         drafts.load_draft(name, pair()[0])
     assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="of one shape and dtype each time"):
+    with pytest.raises(ValueError, match="with the same shapes and dtypes"):
         policies.find("my_parts:widens")
 
 
