@@ -151,7 +151,7 @@ def test_the_guides_own_parts_are_named_and_traced(my_parts):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("my_parts:repeat:most=4", "'most=4' is not an option: write my_parts:repeat:lon"),
+        ("my_parts:repeat:most=4", "'most=4' is not an option: write my_parts:rep"),
         ("my_parts:fails", "my_parts:fails fails: ZeroDivisionError: division by zero"),
         ("my_parts:no_drafter", "returns a int: return a specjax.types.Drafter"),
         ("my_parts:absent", "my_parts has no absent"),
