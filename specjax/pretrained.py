@@ -1,4 +1,4 @@
-"""A model with its weights and its tokenizer, by any name it goes by."""
+"""Loads a model with its weights and its tokenizer, by any of its names."""
 
 import reprlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from specjax.tokenizers.folder import special_ids
 
 
 class OtherTokens(ValueError):
-    """Two models have other tokenizers."""
+    """The error that two models have different tokenizers."""
 
 
 WINDOW = "window:"  # of a cache, and then how many tokens
@@ -55,16 +55,22 @@ def load(
 
 
 def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
-    """Returns what `load` does without weights: enough to read prompts, and to say
-    which files a model is made of. Raises ValueError as `load`."""
+    """Returns what `load` does, without the weights.
+
+    This is enough to read prompts, and to tell which files a model is made of. Raises
+    ValueError like `load`.
+    """
     return with_tokenizer(checkpoints.describe(name, dtype))
 
 
 def with_tokenizer(
     model: Pretrained, tokenizer: str | Path | None = None
 ) -> Pretrained:
-    """The same model with the tokenizer that is named, or that lies beside it, and with
-    the ids around a text that this one knows where the weights name none."""
+    """Returns the same model with the given tokenizer, or the one next to its weights.
+
+    If the weights do not name the ids that begin and end a text, those of the tokenizer
+    are used.
+    """
     file = Path(tokenizer) if tokenizer is not None else beside(model)
     start, ends = model.start, model.ends
     if file is not None and (start is None or not ends):
@@ -75,20 +81,23 @@ def with_tokenizer(
 
 
 def use_tokenizer(model: Pretrained, tokenizer: str | Path | None) -> Pretrained:
-    """Returns the model with this tokenizer, if one is named; the ids around a text
-    stay those of the model."""
+    """Returns the model with this tokenizer, if one is given.
+
+    The ids around a text stay those of the model.
+    """
     if tokenizer is None:
         return model
     return model._replace(tokenizer_file=Path(tokenizer))
 
 
 def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
-    """The same weights with another cache: a target of its own, to which drafts make no
-    difference. "int8": keys and values in eight bits (`models.int8_cache`); where
-    rounding decides, one may become either of two whole numbers, by how many tokens a
-    call has. "window:128": every layer sees the last 128 tokens alone, which a Llama
-    was perhaps not trained for. Raises ValueError for a family whose cache has one
-    kind."""
+    """Returns the same weights with another cache: a target of its own for any draft.
+
+    "int8": keys and values in eight bits (`models.int8_cache`); where rounding decides,
+    a number may become either of two integers, depending on how many tokens a call has.
+    "window:128": every layer sees only the last 128 tokens, which a Llama may not have
+    been trained for. Raises ValueError for a family that has only one kind of cache.
+    """
     if cache is None:
         return model
     check_cache(cache)
@@ -110,7 +119,7 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
 
 
 def check_cache(cache: str | None) -> None:
-    """Raises ValueError for what names no cache."""
+    """Raises ValueError for a name that is not a cache."""
     size = (cache or "").removeprefix(WINDOW)
     if cache in int8_cache.KINDS or (size != cache and size.isdecimal() and int(size)):
         return
@@ -120,16 +129,16 @@ def check_cache(cache: str | None) -> None:
 
 
 def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
-    """The pair with the vocabulary of its target, where both know the same tokens.
+    """Returns a pair whose draft has its target's vocabulary, if their tokens agree.
 
-    Vocabularies of one tokenizer are filled up to multiples that differ within a
-    family: Qwen2.5 has 152,064 rows from 7B on and 151,936 below. And fine-tuned models
-    have added tokens that others lack. The draft then never proposes what it does not
-    know, and the target's law is its own, with every id (`models.pad_vocab`). A pair
-    whose tokenizers cannot be read, or that listens, comes back as it is.
+    Vocabularies of one tokenizer are padded to multiples that differ within a family:
+    Qwen2.5 has 152,064 rows from 7B on and 151,936 below. Fine-tuned models also have
+    added tokens that others lack. The draft then never proposes a token that it does
+    not know, and the target keeps its law with every id (`models.pad_vocab`). A pair
+    whose tokenizers cannot be read, or a pair for speech, is returned unchanged.
 
     Raises:
-      OtherTokens: ids are other tokens.
+      OtherTokens: if the ids are different tokens.
     """
     hears = target.listens or draft.listens
     if not check_tokens(target, draft) or hears:
@@ -139,11 +148,11 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
 
 
 def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
-    """Whether the ids that both sides know are the same tokens to both.
+    """Tells whether the ids that both sides know are the same tokens to both.
 
-    Some may differ: fine-tuned models rename tokens that were reserved. False where a
-    tokenizer cannot be read, for prompts may be ids. Raises OtherTokens, in one line,
-    for a pair whose ids are other tokens.
+    Some may differ: fine-tuned models rename tokens that were reserved. The result is
+    False if a tokenizer cannot be read, because prompts may be ids. Raises OtherTokens,
+    in one line, for a pair whose ids are different tokens.
     """
     try:
         first, second = target.tokenizer, draft.tokenizer
@@ -162,8 +171,11 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
 
 
 def files_of(model: Pretrained) -> tuple[Path, ...]:
-    """Returns all files that decide what a model writes: those of its weights, which a
-    folder may hold, and of a tokenizer that does not come with this package."""
+    """Returns all files that decide what a model writes.
+
+    They are those of its weights, all files of a folder, and those of a tokenizer that
+    does not come with this package.
+    """
     inside = (sorted(p.rglob("*")) if p.is_dir() else [p] for p in model.files)
     found = [file for files in inside for file in files]
     found += [file.with_name(huggingface.GENERATION) for file in model.files]
@@ -175,8 +187,11 @@ def files_of(model: Pretrained) -> tuple[Path, ...]:
 
 
 def beside(model: Pretrained) -> Path | None:
-    """The tokenizer that lies beside weights, else, for weights in the bundled format,
-    the bundled one of this vocabulary."""
+    """Returns the tokenizer next to the weights.
+
+    Without one, for weights in the bundled format, it is the bundled one of this
+    vocabulary.
+    """
     first = model.files[0]
     if gguf_file.is_gguf(first):
         return first

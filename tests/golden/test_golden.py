@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specjax.measure import provenance
-from tests.golden.cases import CASES, program, run, side
+from tests.golden.cases import CASES, draft_of, program, run, target_of
 
 FOLDER = Path(__file__).parent
 ALPHA = 1e-4  # rounding, on another machine
@@ -15,7 +15,8 @@ ALPHA = 1e-4  # rounding, on another machine
 @pytest.fixture(autouse=True, scope="module")
 def models_are_let_go():
     yield
-    side.cache_clear()
+    target_of.cache_clear()
+    draft_of.cache_clear()
     program.cache_clear()
 
 
