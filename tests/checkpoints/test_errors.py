@@ -22,7 +22,7 @@ from specjax.checkpoints.t5x import store
 from specjax.models import gpt
 from tests.support import checkpoint_folders as folders
 from tests.support import t5x_files, tiny_llama
-from tests.support.checkpoint_folders import reconfigure, rewrite, written
+from tests.support.checkpoint_folders import reconfigure, rewrite, write_folder
 from tests.support.t5x_files import LARGE, arrays, write_tree
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -38,8 +38,10 @@ def bundled(folder: Path, config=CODE) -> Path:
 
 
 WHOLE: dict[str, Callable[[Path], Path]] = {
-    **{name: lambda folder, n=name: written(folder, n) for name in folders.CONFIGS},
-    "shards": lambda folder: written(folder, most=3000),
+    **{
+        name: lambda folder, n=name: write_folder(folder, n) for name in folders.CONFIGS
+    },
+    "shards": lambda folder: write_folder(folder, most=3000),
     "bundled": bundled,
     "bundled t5": lambda folder: bundled(folder, t5x_files.CONFIG),
     "bundled llama": lambda folder: bundled(folder, tiny_llama.GEMMA3),
@@ -298,7 +300,7 @@ def test_a_whole_checkpoint_does_reach_its_weights(tmp_path, name):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_is_refused(tmp_path, name):
-    folder = written(tmp_path, name)
+    folder = write_folder(tmp_path, name)
     whole = (folder / CONFIG).read_text()
     for fields, words in CONFIGS[name]:
         reconfigure(folder, **fields)
@@ -327,7 +329,7 @@ def test_openai_s_format_needs_pytorch(tmp_path, monkeypatch):
 
 
 def test_options_out_of_range(tmp_path):
-    whole = {name: written(tmp_path, name) for name in ("v1_1", "gpt2")}
+    whole = {name: write_folder(tmp_path, name) for name in ("v1_1", "gpt2")}
     for name, options, words in (
         ("v1_1", dict(dtype="int4"), r"dtype is one of float16.*got 'int4'"),
         ("v1_1", dict(pieces=38), r"pieces must be in 1\.\.37.*got 38"),
@@ -348,7 +350,7 @@ def test_all_mismatches_are_listed_at_once(tmp_path):
         stored[name] = stored[name].astype(np.int8)
         return stored
 
-    whole = written(tmp_path)
+    whole = write_folder(tmp_path)
     rewrite(whole, change)
     with pytest.raises(ValueError) as caught:
         checkpoints.load(whole)
@@ -365,7 +367,7 @@ def test_all_mismatches_are_listed_at_once(tmp_path):
     ]
 
     # A size that is wrong everywhere is a message of some lines.
-    whole = written(tmp_path / "other")
+    whole = write_folder(tmp_path / "other")
     reconfigure(whole, d_model=16)
     with pytest.raises(ValueError, match=r"\n  and \d+ more$") as caught:
         checkpoints.load(whole)

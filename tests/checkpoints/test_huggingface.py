@@ -28,7 +28,7 @@ from tests.support.checkpoint_folders import (
     T5,
     params_of,
     same,
-    written,
+    write_folder,
 )
 
 WEIGHTS = "model.safetensors"
@@ -37,7 +37,7 @@ WEIGHTS = "model.safetensors"
 @pytest.mark.parametrize("most", [folders.NEAR_4GB, 3000], ids=["whole", "shards"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_is_written_comes_back(tmp_path, name, most):
-    folder, config = written(tmp_path, name, most), CONFIGS[name]
+    folder, config = write_folder(tmp_path, name, most), CONFIGS[name]
     checkpoint = checkpoints.load(folder)
     assert checkpoint.config == config and checkpoint.name == name
     assert checkpoint.files[0] == folder / "config.json"
@@ -51,26 +51,26 @@ def test_the_ends_of_texts_come_back(tmp_path):
         checkpoint = checkpoints.load(folder)
         return checkpoint.start, checkpoint.ends
 
-    t5 = written(tmp_path)
+    t5 = write_folder(tmp_path)
     assert told(t5) == (0, (1,))
     fields = '{"eos_token_id": [6, 5], "decoder_start_token_id": 3, "top_k": 9}'
     (t5 / "generation_config.json").write_text(fields)
     assert told(t5) == (3, (6, 5))
-    gpt2 = written(tmp_path, "gpt2")
+    gpt2 = write_folder(tmp_path, "gpt2")
     folders.reconfigure(gpt2, bos_token_id=50256, eos_token_id=[30, 31, 4, 30])  # of 31
     assert told(gpt2) == (None, (30, 4))
     checkpoints.save(tmp_path / "several", checkpoints.load(gpt2)._replace(start=5))
     assert told(tmp_path / "several") == (5, (30, 4))
     folders.reconfigure(gpt2, eos_token_id=None)
     assert told(gpt2)[1] == ()
-    llama = written(tmp_path, "llama")
+    llama = write_folder(tmp_path, "llama")
     assert told(llama)[1] == ()
     folders.reconfigure(llama, bos_token_id=3, eos_token_id=...)
     assert told(llama) == (3, (2,))  # its class's own end
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
-    checkpoint = checkpoints.load(written(tmp_path), "bfloat16")
+    checkpoint = checkpoints.load(write_folder(tmp_path), "bfloat16")
     assert checkpoint.config == T5._replace(dtype="bfloat16")
     half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(T5))
     types = {str(leaf.dtype) for leaf in jax.tree.leaves(checkpoint.params)}
@@ -100,7 +100,7 @@ def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
     ],
 )
 def test_fields_that_are_missing_or_new(tmp_path, fields, change):
-    folder = written(tmp_path)
+    folder = write_folder(tmp_path)
     folders.reconfigure(folder, **fields)
     told = json.loads((folder / "config.json").read_text())
     read = names_t5.read_config(told, "float32")
@@ -171,7 +171,7 @@ def in_half(arrays):
     ],
 )
 def test_copies_and_relics_are_known(tmp_path, name, change):
-    folder = written(tmp_path, name)
+    folder = write_folder(tmp_path, name)
     folders.rewrite(folder, change)
     params, atol = checkpoints.load(folder).params, 0 if change is not in_half else 1e-2
     close = functools.partial(np.testing.assert_allclose, atol=atol)
@@ -189,7 +189,7 @@ def test_copies_and_relics_are_known(tmp_path, name, change):
 def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, untied):
     """As transformers 5 does, though config.json says that it is the embedding."""
     monkeypatch.setattr(archive, "COMPARED", 7)  # a row at a time
-    folder, config = written(tmp_path, name), CONFIGS[name]
+    folder, config = write_folder(tmp_path, name), CONFIGS[name]
     folders.rewrite(folder, lambda arrays: arrays | {"lm_head.weight": arrays[of]})
     assert checkpoints.load(folder).config == config
     folders.rewrite(
@@ -206,7 +206,7 @@ def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, unti
 
 
 def test_v1_1_without_a_readout_of_its_own_reads_out_by_its_embedding(tmp_path):
-    folder = written(tmp_path, "v1_1")
+    folder = write_folder(tmp_path, "v1_1")
     folders.rewrite(
         folder, lambda arrays: {n: a for n, a in arrays.items() if "lm_" not in n}
     )
@@ -232,10 +232,10 @@ def test_an_interrupted_write_leaves_nothing_and_nothing_is_written_over(
 
     monkeypatch.setattr(huggingface, "save_file", full)
     with pytest.raises(OSError, match=r"v1_1 cannot be written \(No space.*\): free"):
-        written(tmp_path, most=3000)
+        write_folder(tmp_path, most=3000)
     assert len(calls) == 2 and os.listdir(tmp_path) == []
     monkeypatch.undo()
-    whole = written(tmp_path)
+    whole = write_folder(tmp_path)
     before = (whole / WEIGHTS).read_bytes()
     with pytest.raises(ValueError, match="exists: name a new folder"):
         checkpoints.save(whole, (GPT2, params_of(GPT2)))

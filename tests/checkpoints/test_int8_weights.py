@@ -12,7 +12,7 @@ from specjax.checkpoints import archive, int8_weights
 from specjax.checkpoints.archive import Source
 from specjax.models import gpt, llama, t5
 from specjax.quantized import Int8, rounding
-from tests.support.checkpoint_folders import held
+from tests.support.checkpoint_folders import open_arrays
 from tests.support.model_cases import weights
 from tests.support.tiny import rounded
 
@@ -107,7 +107,7 @@ def test_only_numbers_that_are_stored_so_are_taken_as_they_are():
     ):
         arrays = {"w": np.ones((5, 7), values)}
         arrays["w" + rounding.SCALE] = np.ones(scale, np.float32)
-        raw, source = held(arrays), Source("w", transpose=transpose)
+        raw, source = open_arrays(arrays), Source("w", transpose=transpose)
         whole = archive.scaled(raw)
         assert (int8_weights.stored(whole, source, 0) is not None) == there
         assert int8_weights.stored(raw, source, 0) is None  # nothing scales it

@@ -7,7 +7,7 @@ import pytest
 from specjax import checkpoints
 from specjax.checkpoints import memory
 from specjax.checkpoints.archive import Archive, Source
-from tests.support.checkpoint_folders import read_nothing, written
+from tests.support.checkpoint_folders import read_nothing, write_folder
 
 SHAPES = {
     "w": jax.ShapeDtypeStruct((30_000, 50_000), np.dtype("float32")),
@@ -58,7 +58,7 @@ def test_what_fits_by_a_byte_and_what_does_not(monkeypatch):
 
 
 def test_nothing_is_read_of_a_model_that_does_not_fit(monkeypatch, tmp_path):
-    folder = written(tmp_path)
+    folder = write_folder(tmp_path)
     read_nothing(monkeypatch)
     put(monkeypatch, 1000)
     with pytest.raises(ValueError, match=r"^v1_1 needs 0.0 GB of memory in float32"):

@@ -21,10 +21,10 @@ from tests.support import devices, shards, tiny_llama
 from tests.support.checkpoint_folders import (
     T5,
     WHISPER,
-    held,
+    open_arrays,
     params_of,
     same,
-    written,
+    write_folder,
 )
 
 # Reading.
@@ -40,7 +40,9 @@ def test_any_part_of_a_parameter_is_that_part_of_the_whole():
     ):
         shape = whole.shape
         assert archive.stored_shape(source, shape) == (7, 12)
-        read = archive.reader(held({"a": stored}), source, shape, np.dtype("float32"))
+        read = archive.reader(
+            open_arrays({"a": stored}), source, shape, np.dtype("float32")
+        )
         for index in np.s_[:, :], np.s_[1:3, :2], np.s_[2:, 0:4]:
             np.testing.assert_array_equal(read(index), whole[index])
 
@@ -72,20 +74,20 @@ def test_one_array_is_in_memory_at_a_time():
         return array
 
     arrays = {f"p{i}": np.ones((50, 50), np.float32) for i in range(6)}
-    shapes = held(arrays).arrays
+    shapes = open_arrays(arrays).arrays
     sources = {name: Source(name) for name in arrays}
-    archive.fill(held(arrays, read), sources, shapes, "bfloat16")
+    archive.fill(open_arrays(arrays, read), sources, shapes, "bfloat16")
     assert most == [0] * 6 and not alive
 
 
 # In a process that has eight devices, see `tests.support.shards`.
-told = functools.partial(devices.told, "tests.support.shards")
+run_shards = functools.partial(devices.run_module, "tests.support.shards")
 
 
 def test_every_format_is_read_straight_to_its_shards(tmp_path):
     """They are those that would be placed afterwards, each number was read once, and a
     pair writes the same texts."""
-    found = told("loaded", str(tmp_path))
+    found = run_shards("loaded", str(tmp_path))
     assert found.keys() == {"huggingface", "fused", "zoo", "t5x", "scanned", "orbax"}
     assert len([*(tmp_path / "huggingface").glob("model-*")]) > 1
     for name, each in found.items():
@@ -96,7 +98,7 @@ def test_every_format_is_read_straight_to_its_shards(tmp_path):
 def test_a_training_state_goes_on_under_another_mesh(tmp_path):
     """Saved on four devices it goes on over others and on one, and from one on four;
     and what a full disk does not take leaves what was kept before."""
-    found = told("kept", str(tmp_path))
+    found = run_shards("kept", str(tmp_path))
     pairs = [(shards.KEPT, other) for other in shards.OTHERS] + [("", shards.KEPT)]
     assert found["same"] == {f"{at} to {other}": True for at, other in pairs}
     assert found["full"].keys() == {shards.KEPT, ""}
@@ -144,7 +146,7 @@ FETCHED = {"json", "safetensors", "model", "txt", "jinja", "tiktoken"}
 
 
 def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
-    folder, asked = written(tmp_path), {}
+    folder, asked = write_folder(tmp_path), {}
 
     def snapshot_download(name, allow_patterns):
         asked.update(name=name, patterns=allow_patterns)
@@ -173,10 +175,10 @@ def test_without_a_network_the_cache_is_used(tmp_path):
     """Laid out as huggingface_hub lays it out."""
     pytest.importorskip("huggingface_hub")
     commit, model = "0" * 40, tmp_path / "hub" / "models--org--name"
-    written(model / "snapshots")
+    write_folder(model / "snapshots")
     (model / "snapshots" / "v1_1").rename(model / "snapshots" / commit)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(commit)
     where = dict(HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
-    printed = devices.ran("-c", CACHED, **where)
+    printed = devices.run_python("-c", CACHED, **where)
     assert printed.startswith("org/other is no path, is not in the cache")

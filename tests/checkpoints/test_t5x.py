@@ -13,7 +13,7 @@ from specjax.checkpoints import names_t5, t5x, t5x_scanned
 from specjax.checkpoints.t5x import native as t5x_native
 from specjax.models import t5
 from tests.support import t5x_files as files
-from tests.support.checkpoint_folders import held, reconfigure
+from tests.support.checkpoint_folders import open_arrays, reconfigure
 from tests.support.t5x_files import CONFIG, LARGE, arrays, assert_same, native, orbax
 
 
@@ -121,7 +121,7 @@ def test_heads_of_scalable_t5_are_read_alone():
         reads.append(stored[name][index].size)
         return stored[name][index]
 
-    archive = t5x_scanned.unstack_layers(held(stored, read))
+    archive = t5x_scanned.unstack_layers(open_arrays(stored, read))
     width = SCALABLE.head_width
     for name, part in (("query", np.s_[:, width : 2 * width]), ("out", np.s_[:width])):
         name = f"decoder/layers_1/self_attention/{name}/kernel"

@@ -17,7 +17,7 @@ from tests.support.drafted import Drafted, along, whole
 from tests.support.drafter_cases import (
     BY_NAME,
     by_strings,
-    of_other_ids,
+    other_ids,
     spelled,
     vocab,
 )
@@ -43,7 +43,7 @@ def drafts(make, world, rule=None) -> list[Drafted]:
 SHORT = tiny.transformers()
 SHORT = SHORT._replace(draft=SHORT.draft._replace(slots=18))
 short_of_room = functools.cache(lambda make: drafts(make, SHORT))
-MAKES = of_other_ids, pytest.param(branching, marks=pytest.mark.slow)
+MAKES = other_ids, pytest.param(branching, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -54,7 +54,7 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
     several = (x for x in short_of_room(make) if np.count_nonzero(x.draft.num) > 1)
     *_, now = several  # the last, where two rows or more have room
     live = np.flatnonzero(now.draft.num)
-    parent = range(-1, 3) if make is of_other_ids else PARENT
+    parent = range(-1, 3) if make is other_ids else PARENT
     texts = []
     for row in live:
         paths = {-1: now.texts()[row]}

@@ -47,7 +47,7 @@ def of_trees(drafter: Drafter, rule: Verifier) -> float:
     loop = generate.build_loop(decoder, len(goodness.PROMPT) + 10)
     loop = jax.jit(loop, compiler_options=sampled_mutants.BRISK)
     asked = sampled_mutants.weights("tables"), *goodness.ask(goodness.ROWS, 0)
-    return goodness.p_value(goodness.written(loop(*asked)), LAWS)
+    return goodness.p_value(goodness.continuations(loop(*asked)), LAWS)
 
 
 CHAINS = [rule for rule in names() if rule in sampled_mutants.VERDICTS]

@@ -105,5 +105,5 @@ def test_a_program_is_read_back_from_the_compilation_cache(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    first, second = (int(devices.ran("-c", CACHED, **kept)) for _ in range(2))
+    first, second = (int(devices.run_python("-c", CACHED, **kept)) for _ in range(2))
     assert first == 0 and second > 0

@@ -186,4 +186,4 @@ for spec in ((None, "model"), ("model", None), ()):
 
 @pytest.mark.slow
 def test_a_matrix_over_two_devices_gives_the_same():
-    devices.ran("-c", SHARDED, devices=2)
+    devices.run_python("-c", SHARDED, devices=2)

@@ -37,14 +37,14 @@ BRIEF = (
 
 
 @functools.cache
-def of_one_process(*asked: tuple[str, ...]) -> dict:
+def run_together(*asked: tuple[str, ...]) -> dict:
     words = [word for each in asked for word in ("+", *each)]
-    found = devices.told("tests.support.meshed", *words[1:])
+    found = devices.run_module("tests.support.meshed", *words[1:])
     return dict(zip(asked, found, strict=True))
 
 
-def told(*words: str):
-    return of_one_process(*(BRIEF if words in BRIEF else [words]))[words]
+def run_on_mesh(*words: str):
+    return run_together(*(BRIEF if words in BRIEF else [words]))[words]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def told(*words: str):
 )
 def test_the_texts_are_those_of_one_device(family, layouts):
     """Greedy rows and drawn ones, of which each keeps another part of its drafts."""
-    found = told("compared", family, *layouts)
+    found = run_on_mesh("compared", family, *layouts)
     assert found["differ"] == []
     assert len(set(found["accepted"])) > 2
 
@@ -77,7 +77,9 @@ def test_the_texts_are_those_of_one_device(family, layouts):
 def test_no_law_crosses_devices(draft, family):
     """Laws, thresholds, siblings and draws are put together of partial sums, and of a
     block; and chains ask nothing of other rows."""
-    shapes = INSTRUCTION.findall(told("step_text", f"data=4,model=2{draft}", family))
+    shapes = INSTRUCTION.findall(
+        run_on_mesh("step_text", f"data=4,model=2{draft}", family)
+    )
     sizes = [
         [int(size) for size in dims.split(",") if size]
         for shape in shapes
@@ -95,12 +97,12 @@ def test_no_law_crosses_devices(draft, family):
 )
 def test_no_key_serves_two_draws_on_a_mesh(family, keys):
     """Of 4 requests at each length: of the draft, and of the rule one more than G."""
-    assert told("drawn", "data=4,model=2,draft=2", family) == [[], keys]
+    assert run_on_mesh("drawn", "data=4,model=2,draft=2", family) == [[], keys]
 
 
 @SLOW
 def test_generated_texts_are_those_of_one_device():
-    one, other = told("texts", "", "data=2,model=2")
+    one, other = run_on_mesh("texts", "", "data=2,model=2")
     assert one == other and 0 < one[1] < 1
     assert one[0] == one[2]
 
@@ -111,14 +113,14 @@ def test_generated_texts_are_those_of_one_device():
 @SLOW
 def test_transcripts_are_those_of_one_device(draft, layout):
     """Of three windows, so that a row fills the batch up."""
-    one, other = told("heard", draft, "", layout)
+    one, other = run_on_mesh("heard", draft, "", layout)
     assert one == other and len(one) == 3
 
 
 @SLOW
 def test_training_ends_as_on_one_device():
     """By either kind of optimiser: moments that lie where weights do, and others."""
-    for one, other in told("trained", "", "data=2,model=2"):
+    for one, other in run_on_mesh("trained", "", "data=2,model=2"):
         assert one["losses"] == pytest.approx(other["losses"], abs=2e-4)
         assert one["weights"] == pytest.approx(other["weights"], abs=1e-5)
         assert one["share"] == 1 and 0.5 < other["share"] < 0.75
@@ -126,7 +128,7 @@ def test_training_ends_as_on_one_device():
 
 def test_kernels_give_the_tokens_of_the_reference():
     """Of whole rows, of ids that lie over devices, and drafts that each one draws."""
-    plain, rows, ids = told("kernels", "", "data=8", "data=4,model=2")
+    plain, rows, ids = run_on_mesh("kernels", "", "data=8", "data=4,model=2")
     assert rows[1:] == ids[1:] == plain[1:]
     for record, *_ in (rows, ids):
         assert {record[name] for name in ("verify", "draw", "baseline")} == {"triton"}
@@ -134,7 +136,7 @@ def test_kernels_give_the_tokens_of_the_reference():
 
 def test_a_law_over_two_devices_is_certified_and_a_wrong_sum_is_not():
     """As the partitioner sums it, and as devices tell of their ids by a kernel."""
-    for (error, *_, exact), (*_, broken, passed) in told("certificates"):
+    for (error, *_, exact), (*_, broken, passed) in run_on_mesh("certificates"):
         assert exact and error < 1e-6
         assert "law" in broken and not passed
 

@@ -18,7 +18,8 @@ TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
 
 @functools.cache
 def pair(learnt: bool = False):
-    """The draft shares nothing with the target; or keeps two tokens in three of it."""
+    """Returns a target and a draft that shares nothing with it, or keeps two tokens in
+    three of it."""
     world = tiny.tables()
     p, q = world.target_weights, world.draft_weights
     q = tiny.mixed(p, q, 2.0) if learnt else q
@@ -35,7 +36,8 @@ def law_of(player) -> np.ndarray:
 def sampled(
     player, count: int, new: int, seed: int, leak: float = 0.0, draft=None
 ) -> Text:
-    """[N, 1 + new]: 0, then tokens of the chain; a share `leak` are the draft's."""
+    """Returns texts [N, 1 + new]: 0, then tokens of the chain; a share `leak` of them
+    are the draft's."""
     rng = np.random.default_rng(seed)
     p, q = law_of(player), law_of(draft or pair()[1])
     ends = np.cumsum((1 - leak) * p + leak * q, axis=-1)
@@ -48,7 +50,7 @@ def sampled(
 
 @functools.cache
 def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
-    """The steps of `count` runs of `size` sequences each: a list."""
+    """Returns a list of the steps of `count` runs, each of `size` sequences."""
     target, draft = pair(learnt)
     text = sampled(target, size * count, new, seed, leak, draft)
     steps = audit.score((target, draft), text, 1.0)

@@ -1,5 +1,5 @@
 """Pages in a real browser: what is wider than the screen, cut, or a barrier to some
-(axe-core)."""
+readers (axe-core)."""
 
 import json
 import re
@@ -67,7 +67,8 @@ FRAMES = (
 
 
 def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
-    """What each page of so many pixels tells, and what the console was told."""
+    """Returns what each page says of itself at so many pixels, and what the console
+    printed."""
     frames = FRAMES
     shutil.copy(AXE, folder)
     for name in (name for name in texts if name.endswith(".html")):
@@ -88,7 +89,8 @@ def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]
 
 
 def check(told: dict, width: int) -> None:
-    """That no page is wider than the screen, nor a table from a tablet's width on."""
+    """Checks that no page is wider than the screen, nor a table from a tablet's width
+    on."""
     for name, it in told.items():
         for when in ("before", "after"):
             assert it[when] == [width, width], (name, when, it[when])

@@ -40,12 +40,12 @@ NEAR_4GB = 4_000_000_000
 
 
 def params_of(config):
-    """Fresh weights; norms and biases are random too."""
+    """Returns fresh weights, in which norms and biases are random too."""
     shapes = families.of(config).abstract_params(config)
     return tiny.drawn(shapes, 0, lambda name, noise: noise)
 
 
-def written(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path:
+def write_folder(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path:
     config = CONFIGS[name]
     checkpoints.save(folder / name, (config, params_of(config)), most)
     return folder / name
@@ -58,7 +58,7 @@ def rewrite(folder: Path, change) -> None:
 
 
 def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
-    """Fields of a file of JSON are these, or are taken away by `...`."""
+    """Sets fields of a file of JSON; `...` takes one away."""
     file = folder / name
     whole = json.loads(file.read_text()) | fields
     kept = {name: value for name, value in whole.items() if value is not ...}
@@ -66,14 +66,14 @@ def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
 
 
 def nudged(array: np.ndarray) -> np.ndarray:
-    """Another array, by one step of its very last number."""
+    """Returns an array that differs by one step of its very last number."""
     other = array.copy()
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
     return other
 
 
-def held(arrays: dict[str, np.ndarray], read=None) -> Archive:
-    """What is read of stored arrays, as of an open file."""
+def open_arrays(arrays: dict[str, np.ndarray], read=None) -> Archive:
+    """Returns stored arrays as an open file would have them, and notes what is read."""
     shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
     return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
 
@@ -83,7 +83,7 @@ def same(tree, other) -> None:
 
 
 def read_nothing(monkeypatch) -> None:
-    """No parameter is made, whatever is wrong."""
+    """Lets a test fail where any parameter is made."""
 
     def refuse(*_):
         raise AssertionError("a parameter was read before all was checked")

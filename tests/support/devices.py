@@ -10,8 +10,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def ran(*command: str, devices: int = 1, **environment: str) -> str:
-    """What Python prints that is called so, at the root of the repository."""
+def run_python(*command: str, devices: int = 1, **environment: str) -> str:
+    """Returns the output of Python with these arguments, at the root of the
+    repository."""
     count = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     done = subprocess.run(
         [sys.executable, *command],
@@ -24,6 +25,6 @@ def ran(*command: str, devices: int = 1, **environment: str) -> str:
     return done.stdout
 
 
-def told(module: str, *arguments: str) -> Any:
-    """What a module of the tests prints on eight devices, as JSON."""
-    return json.loads(ran("-m", module, *arguments, devices=8))
+def run_module(module: str, *arguments: str) -> Any:
+    """Returns what a module of the tests prints as JSON on eight devices."""
+    return json.loads(run_python("-m", module, *arguments, devices=8))

@@ -18,14 +18,17 @@ SLOTS = 40
 
 
 class Drafted(NamedTuple):
-    """cache: of the drafter, after this draft."""
+    """A draft, with the state before it.
+
+    cache: of the drafter, after this draft.
+    """
 
     state: State
     draft: Draft
     cache: Any
 
     def texts(self) -> list[list[int]]:
-        """What was written before it."""
+        """Returns what was written before the draft."""
         rows = zip(self.state.tokens.tolist(), self.state.length.tolist(), strict=True)
         return [row[:length] for row, length in rows]
 
@@ -37,7 +40,7 @@ def along(
     steps: int,
     sampling: Sampling | None = None,
 ) -> list[Drafted]:
-    """What is drafted after none to so many steps; at temperature 1 if none is said."""
+    """Returns the drafts after none to so many steps, at temperature 1 by default."""
     sampling = sampling or make_sampling(prompt.length.size, 1.0)
     request = make_request(jax.random.key(3), prompt, 24, sampling)
     state = jax.jit(lambda: generate.prefill(decoder, params, prompt, SLOTS))()
@@ -69,8 +72,11 @@ def anew(
     written: Sequence[int],
     sampling: Sampling | None = None,
 ) -> list[Drafted]:
-    """A first draft, and a second after these tokens in every row, as many as a step
-    may commit: others than the first drafted, so that nothing of it serves."""
+    """Returns a first draft, and a second after these tokens in every row.
+
+    They are as many as a step may commit, and others than the first drafted, so that
+    nothing of it serves.
+    """
     sampling = sampling or make_sampling(prompt.length.size, 1.0)
     request = make_request(jax.random.key(3), prompt, 24, sampling)
     state = jax.jit(lambda: generate.prefill(decoder, params, prompt, SLOTS))()
@@ -88,7 +94,7 @@ def anew(
 
 
 def whole(model: Model) -> Callable:
-    """(params, tokens [N, T]) -> logits [N, T, V], without a cache."""
+    """Builds (params, tokens [N, T]) -> logits [N, T, V], without a cache."""
 
     @jax.jit
     def logits(params, tokens):

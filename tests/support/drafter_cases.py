@@ -43,8 +43,11 @@ from tests.support.tiny import World
 
 
 class Case(NamedTuple):
-    """drafter: (World, gamma) -> Drafter. weights: World -> its parameters. verifier:
-    by which it decodes unless another is named."""
+    """A drafter with its weights and its rule.
+
+    drafter: (World, gamma) -> Drafter. weights: World -> its parameters. verifier: the
+    rule by default.
+    """
 
     name: str
     drafter: Callable[[World, int], Drafter]
@@ -78,7 +81,7 @@ def spelled(world: World) -> intersection.Spelling:
     return small_drafts.make_spelling(vocab(world))
 
 
-def of_other_ids(world: World, gamma: int) -> Drafter:
+def other_ids(world: World, gamma: int) -> Drafter:
     return small_drafts.other_ids_drafter(world.draft, gamma)
 
 
@@ -87,7 +90,7 @@ def by_strings(world: World, gamma: int, respelled: Callable | None = None) -> D
 
 
 def branching(world: World, gamma: int) -> Drafter:
-    """Twice as many nodes as gamma, two children each."""
+    """Builds trees of twice as many nodes as gamma, two children each."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
 
 
@@ -99,11 +102,11 @@ def words(world: World) -> Array:
     return jnp.arange(vocab(world)) % 3 > 0
 
 
-def of_draft(world: World) -> Any:
+def draft_weights(world: World) -> Any:
     return world.draft_weights
 
 
-def of_spelling(world: World) -> Any:
+def spelling_weights(world: World) -> Any:
     return spelled(world).params(world.draft_weights)
 
 
@@ -119,14 +122,14 @@ def recycled(world: World, gamma: int) -> Drafter:
     return recycling.build(vocab(world), 2 * gamma, kary.build(2)(2 * gamma))
 
 
-def of_rank(model: Model, gamma: int) -> Drafter:
+def best_first_tree(model: Model, gamma: int) -> Drafter:
     return best_first.build(model, 2 * gamma, width=2, longest=gamma + 1)
 
 
 CASES = (
-    Case("autoregressive", by_model, of_draft),
-    Case("adaptive", by_model, of_draft, policies.heuristic(start=2)),
-    Case("renewal", by_model, of_draft, policies.renewal(c=0.2)),
+    Case("autoregressive", by_model, draft_weights),
+    Case("adaptive", by_model, draft_weights, policies.heuristic(start=2)),
+    Case("renewal", by_model, draft_weights, policies.renewal(c=0.2)),
     Case(
         "itself",
         lambda world, gamma: autoregressive.build(world.target, gamma),
@@ -140,51 +143,51 @@ CASES = (
     Case(
         "reduced",
         lambda world, gamma: autoregressive.build(says_some(world), gamma),
-        of_draft,
+        draft_weights,
     ),
-    Case("intersection", of_other_ids, of_spelling),
-    Case("strings", by_strings, of_spelling),
+    Case("intersection", other_ids, spelling_weights),
+    Case("strings", by_strings, spelling_weights),
     Case(
         "copying_else",
         lambda world, gamma: copies_first(says_some(world), gamma),
-        of_draft,
+        draft_weights,
     ),
     Case(
         "copying_short",
         lambda world, gamma: copying.shorten_without_copy(
             copies_first(world.draft, gamma), least=1, short=1
         ),
-        of_draft,
+        draft_weights,
     ),
-    Case("tree", branching, of_draft, verifier=recursive.verifier),
+    Case("tree", branching, draft_weights, verifier=recursive.verifier),
     Case(
         "tree_traversed",
         branching,
-        of_draft,
+        draft_weights,
         policies.heuristic(start=3),
         traversal.verifier,
     ),
     Case(
         "tree_best_first",
-        lambda world, gamma: of_rank(world.draft, gamma),
-        of_draft,
+        lambda world, gamma: best_first_tree(world.draft, gamma),
+        draft_weights,
         verifier=recursive.verifier,
     ),
     Case(
         "tree_grown",
         lambda world, gamma: grown.build(world.draft, 2 * gamma, (0.3, 0.2)),
-        of_draft,
+        draft_weights,
         verifier=traversal.verifier,
     ),
     Case(
         "tree_forked",
         lambda world, gamma: forked.build(world.draft, 2 * gamma, gamma),
-        of_draft,
+        draft_weights,
         verifier=recursive_replaced.verifier,
     ),
     Case(
         "tree_of_counts",
-        lambda world, gamma: of_rank(ngram.bigram(vocab(world)), gamma),
+        lambda world, gamma: best_first_tree(ngram.bigram(vocab(world)), gamma),
         counts,
         verifier=recursive.verifier,
     ),

@@ -13,8 +13,11 @@ CTRANSLATE2 = "CTranslate2 4.8.1"
 
 
 class Default(NamedTuple):
-    """value: what the format's own reader takes. other: another that matters. at: where
-    its source says so."""
+    """A key and the value that stands in for it.
+
+    value: the default of the format's own reader. other: another that matters. at:
+    where its source says so.
+    """
 
     key: str
     value: Any
@@ -88,7 +91,9 @@ GGUF_TOKENIZER = {
 NOTHING = None
 
 
-def of_class(name: str, values: dict[str, tuple[Any, Any]]) -> tuple[Default, ...]:
+def class_defaults(
+    name: str, values: dict[str, tuple[Any, Any]]
+) -> tuple[Default, ...]:
     at = f"models/{name}/configuration_{name}.py"
     return tuple(Default(key, *pair, at) for key, pair in values.items())
 
@@ -176,18 +181,18 @@ WIDE_HEADS = {"head_dim": (128, 16), "attention_bias": (False, True)}
 MISTRAL = LLAMA | {"num_key_value_heads": (8, 2), "sliding_window": (4096, 8)}
 CAPS = {"attn_logit_softcapping": (50.0, 9.0)}
 CONFIGS = {
-    "llama": of_class("llama", LLAMA | BIASES),
-    "mistral": of_class("mistral", MISTRAL),
-    "qwen2": of_class("qwen2", QWEN),
-    "qwen3": of_class("qwen3", QWEN | WIDE_HEADS),
-    "gemma": of_class("gemma", GEMMA),
-    "gemma2": of_class("gemma2", SECOND | CAPS),
-    "gemma3_text": of_class("gemma3", THIRD),
-    "gpt2": of_class("gpt2", GPT2),
-    "t5": of_class("t5", T5),
-    "mt5": of_class("mt5", MT5),
-    "umt5": of_class("umt5", UMT5),
-    "whisper": of_class("whisper", WHISPER),
+    "llama": class_defaults("llama", LLAMA | BIASES),
+    "mistral": class_defaults("mistral", MISTRAL),
+    "qwen2": class_defaults("qwen2", QWEN),
+    "qwen3": class_defaults("qwen3", QWEN | WIDE_HEADS),
+    "gemma": class_defaults("gemma", GEMMA),
+    "gemma2": class_defaults("gemma2", SECOND | CAPS),
+    "gemma3_text": class_defaults("gemma3", THIRD),
+    "gpt2": class_defaults("gpt2", GPT2),
+    "t5": class_defaults("t5", T5),
+    "mt5": class_defaults("mt5", MT5),
+    "umt5": class_defaults("umt5", UMT5),
+    "whisper": class_defaults("whisper", WHISPER),
 }
 
 # Keys that code asks for by their names, in files of which the table above does not

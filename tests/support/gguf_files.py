@@ -27,9 +27,12 @@ def write(
     tokenizer: dict[str, Any] | None = None,
     vectors: bool = False,
 ) -> Path:
-    """more: metadata beside, or in place of, the config's. quantized: how matrices are
+    """Writes a model as a GGUF file.
+
+    more: metadata beside, or in place of, the config's. quantized: how matrices are
     stored, and with `vectors` vectors too, None as float32. tokenizer: keys behind
-    `tokenizer.`."""
+    `tokenizer.`.
+    """
     kind = ARCHITECTURES[config.style]
     writer = gguf.GGUFWriter(path, kind)
     rotation, of_all = config.rotation, config.rotation.slower != 1
@@ -108,7 +111,7 @@ def _as_stored(name: str, values, config: llama.Config, kind: str) -> np.ndarray
 
 
 def _stretched(config: llama.Config) -> np.ndarray:
-    """What each frequency is divided by, as Llama 3's paper has its three bands."""
+    """Returns the divisor of each frequency, by the three bands of Llama 3's paper."""
     factor, low, high, positions = config.rotation.stretch
     divisors = []
     for i in range(0, config.head_width, 2):

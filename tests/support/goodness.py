@@ -23,15 +23,16 @@ SETTINGS = (Sampling(1.0, top_k=4), Sampling(0.7, top_k=3))
 
 
 def p_value(texts: np.ndarray, laws: tuple[np.ndarray, np.ndarray]) -> float:
-    """All of these tests as one, of texts [N, n] whose rows take turns with `laws`."""
+    """Returns the p-value of all these tests as one, of texts [N, n] whose rows take
+    turns with `laws`."""
     even, odd = texts[::2], texts[1::2]
     each = text_p_values(even, laws[0]) + text_p_values(odd, laws[1])
     return bonferroni([*each, neighbours_p_value(even, odd, laws)])
 
 
 def markov_law(logits: np.ndarray, setting: Sampling, n: int = TOKENS) -> np.ndarray:
-    """The law [V] * n of what follows `PROMPT`, for logits [V, V] of the next token
-    given the last; in float64, and without `specjax.probs`."""
+    """Returns the law [V] * n of the tokens after `PROMPT`, for logits [V, V] of the
+    next token given the last; in float64, and without `specjax.probs`."""
     step = np.stack([reference(row, setting) for row in np.asarray(logits)])
     law = step[PROMPT[-1]]
     for _ in range(n - 1):
@@ -40,7 +41,8 @@ def markov_law(logits: np.ndarray, setting: Sampling, n: int = TOKENS) -> np.nda
 
 
 def ask(rows: int, seed: int, n: int = TOKENS) -> tuple[Prompt, Request]:
-    """For n tokens after `PROMPT` in each row, whose `SETTINGS` take turns."""
+    """Returns the request for n tokens after `PROMPT` in each row; rows take turns with
+    `SETTINGS`."""
     prompt = make_prompt([PROMPT] * rows)
     temperature = jnp.array([setting.temperature for setting in SETTINGS])
     top_k = jnp.array([setting.top_k for setting in SETTINGS])
@@ -48,6 +50,6 @@ def ask(rows: int, seed: int, n: int = TOKENS) -> tuple[Prompt, Request]:
     return prompt, make_request(jax.random.key(seed), prompt, n, sampling)
 
 
-def written(output: generate.Output, n: int = TOKENS) -> np.ndarray:
-    """The n tokens [N, n] that follow `PROMPT`."""
+def continuations(output: generate.Output, n: int = TOKENS) -> np.ndarray:
+    """Returns the n tokens [N, n] that follow `PROMPT`."""
     return np.asarray(output.tokens)[:, len(PROMPT) : len(PROMPT) + n]

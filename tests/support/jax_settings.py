@@ -9,7 +9,7 @@ import jax
 
 @contextlib.contextmanager
 def set_to(settings: dict[str, Any]) -> Iterator[None]:
-    """JAX with these settings, and as it was before afterwards."""
+    """Sets JAX so for a `with` block, and back afterwards."""
     before = {name: jax.config.values[name] for name in settings}
     try:
         for name, value in settings.items():

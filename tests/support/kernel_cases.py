@@ -28,7 +28,7 @@ CPU = Device("cpu", "cpu")
 
 
 class Backend(NamedTuple):
-    """A device and what to ask for there; `interpret` runs it on a CPU."""
+    """A device and the backend of kernels there; `interpret` runs it on a CPU."""
 
     name: str
     device: Device
@@ -51,7 +51,8 @@ RACES = (
 
 
 def races_found(backend: Backend) -> bool:
-    """Whether the last run that looked for races found one; no public name tells."""
+    """Returns whether the last run that looked for races found one; no public name says
+    it."""
     if "tpu" in backend.name:
         from jax._src.pallas.mosaic.interpret import interpret_pallas_call as last
 
@@ -62,7 +63,7 @@ def races_found(backend: Backend) -> bool:
 
 
 def reference(rule: FusedRule = EXACT) -> Callable:
-    """A rule's `verify` of `specjax`."""
+    """Returns the `verify` of `specjax` for a rule."""
     if rule.lenience == 1:
         return token.verify
     way = "scaled" if rule.scaled else "target_minus_draft"
@@ -72,13 +73,13 @@ def reference(rule: FusedRule = EXACT) -> Callable:
 def fused(
     backend: Backend, rule: FusedRule = EXACT, tiles: Tiles | None = None, verify=None
 ) -> Fused:
-    """tiles: small ones make many blocks of a small vocabulary."""
+    """Returns a fused `verify`; small tiles make many blocks of a small vocabulary."""
     options = Options(backend.name, rule, tiles, backend.interpret)
     return fuse.build(verify or reference(rule), backend.device, options)
 
 
 class Case(NamedTuple):
-    """Logits of both sides, and everything that a verdict depends on."""
+    """Logits of both models, and everything that a verdict depends on."""
 
     target: jax.Array
     draft: jax.Array
@@ -96,9 +97,9 @@ def random_case(
     top_k: tuple[int, ...] = (),
     top_p: tuple[float, ...] = (),
 ) -> Case:
-    """Random rows [B, G, V]: temperatures from 0 to 2, ragged drafts drawn from q, and
-    q near p, so that about as many drafts are kept as are not. Rows take turns with the
-    cuts."""
+    """Returns random rows [B, G, V]: temperatures from 0 to 2, ragged drafts drawn from
+    q, and q near p, so that about as many drafts are kept as are not. Rows take turns
+    with the cuts."""
     batch, gamma, vocab = sizes
     random = np.random.default_rng(seed)
     p = 3 * random.normal(size=(batch, gamma + 1, vocab))
@@ -118,7 +119,7 @@ def random_case(
 
 @jax.jit
 def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
-    """Tokens [B, G] of the law of logits [B, G, V], by uniforms [B, G, 2]."""
+    """Draws tokens [B, G] from logits [B, G, V], by uniforms [B, G, 2]."""
     law, rows = probs.standardize(logits, sampling), jnp.zeros(u.shape[0], jnp.int32)
     each = [probs.sample(probs.take(law, rows + g), u[:, g]) for g in range(u.shape[1])]
     return jnp.stack(each, axis=1)
@@ -126,20 +127,22 @@ def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames=("rule", "certain"))
 def expected(case: Case, rule: FusedRule = EXACT, certain: bool = False):
-    """The reference's verdict, jitted as it is in use."""
+    """Returns the reference's verdict, jitted as it is in use."""
     target, law = laws_of(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
     return reference(rule)(target, draft, case.noise, keep_residual=True)
 
 
 def laws_of(case: Case) -> list[Law]:
-    """Of the target and of the draft, as the reference reads them."""
+    """Returns the target's law and the draft's, as the reference reads them."""
     return [probs.standardize(x, case.sampling) for x in (case.target, case.draft)]
 
 
 def verdicts(fused: Fused, draft_law: str = "known"):
-    """(Case) -> a fused verdict, one program for all cases of a shape. draft_law:
-    "known", as a drafter leaves it, "deferred" or "certain"."""
+    """Builds (Case) -> a fused verdict, one program for all cases of a shape.
+
+    draft_law: "known", as a drafter leaves it, "deferred" or "certain".
+    """
 
     @jax.jit
     def verify(case: Case):
@@ -156,7 +159,8 @@ def verdicts(fused: Fused, draft_law: str = "known"):
 
 
 def check_same(verdict, wanted) -> None:
-    """The same tokens, and the same chances but for the rounding of a sum."""
+    """Checks that tokens are the same, and chances too but for the rounding of a
+    sum."""
     np.testing.assert_array_equal(verdict.num_accepted, wanted.num_accepted)
     np.testing.assert_array_equal(verdict.tokens, wanted.tokens)
     near = dict(rtol=1e-5, atol=1e-6)
@@ -165,8 +169,11 @@ def check_same(verdict, wanted) -> None:
 
 
 def certified(fused: Fused, deferred: bool = False) -> Verifier:
-    """A verifier whose `verify` is fused, for vocabularies below a kernel's least:
-    padded to BLOCK ids that no law has. deferred: nothing is known of the target."""
+    """Returns a verifier whose `verify` is fused, for vocabularies below a kernel's
+    least: padded to BLOCK ids that no law has.
+
+    deferred: nothing is known of the target.
+    """
 
     def wide(law):
         if law is None:

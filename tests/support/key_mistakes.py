@@ -32,28 +32,28 @@ def branches(parent: tuple[int, ...], siblings: str = "without") -> Decoder:
     return Decoder(BLANK, drafter, verifiers.find(rule))
 
 
-def of_one_slot(monkeypatch: MonkeyPatch) -> Decoder:
+def forget_slots(monkeypatch: MonkeyPatch) -> Decoder:
     """The slots of a draft are forgotten."""
     right, name = keys.uniforms, "uniforms"
     monkeypatch.setattr(keys, name, lambda key, slots, *of: right(key, 0 * slots, *of))
     return chain(3)
 
 
-def of_one_iteration(monkeypatch: MonkeyPatch) -> Decoder:
+def forget_iteration(monkeypatch: MonkeyPatch) -> Decoder:
     """The iteration is not named by its length."""
     right = keys.iteration
     monkeypatch.setattr(keys, "iteration", lambda key, length: right(key, 0 * length))
     return chain(1)
 
 
-def of_two_lengths(monkeypatch: MonkeyPatch) -> Decoder:
+def merge_lengths(monkeypatch: MonkeyPatch) -> Decoder:
     """Two lengths name one iteration."""
     right = keys.iteration
     monkeypatch.setattr(keys, "iteration", lambda key, at: right(key, at - at % 2))
     return chain(1)
 
 
-def of_the_first_row(monkeypatch: MonkeyPatch) -> Decoder:
+def share_first_row(monkeypatch: MonkeyPatch) -> Decoder:
     """All rows have the key of the first."""
     right = keys.iteration
     monkeypatch.setattr(
@@ -62,19 +62,19 @@ def of_the_first_row(monkeypatch: MonkeyPatch) -> Decoder:
     return chain(1)
 
 
-def of_the_drafts_purpose(monkeypatch: MonkeyPatch) -> Decoder:
+def share_draft_purpose(monkeypatch: MonkeyPatch) -> Decoder:
     """Draft and rule have one purpose."""
     monkeypatch.setattr(keys, "ACCEPT", keys.DRAFT)
     return chain(2)
 
 
-def of_no_purpose(monkeypatch: MonkeyPatch) -> Decoder:
+def forget_purpose(monkeypatch: MonkeyPatch) -> Decoder:
     """The purpose is not folded in."""
     monkeypatch.setattr(keys, "purpose", lambda key, name: key)
     return chain(2, "match")
 
 
-def of_nodes_that_were_fed(monkeypatch: MonkeyPatch) -> Decoder:
+def count_fed_nodes(monkeypatch: MonkeyPatch) -> Decoder:
     """Two nodes share noise: slots are counted from how many nodes were fed."""
 
     def slots(level: tree.Level, siblings: str) -> np.ndarray:
@@ -84,7 +84,7 @@ def of_nodes_that_were_fed(monkeypatch: MonkeyPatch) -> Decoder:
     return branches((-1, -1, 0, 1, 2))
 
 
-def of_each_parent(monkeypatch: MonkeyPatch) -> Decoder:
+def share_parent_noise(monkeypatch: MonkeyPatch) -> Decoder:
     """Siblings drawn with replacement share the noise of their parent."""
     monkeypatch.setattr(
         tree, "slots", lambda level, siblings: level.laws[level.above] + 1
@@ -92,7 +92,7 @@ def of_each_parent(monkeypatch: MonkeyPatch) -> Decoder:
     return branches((-1, -1, 0), tree.WITH)
 
 
-def of_the_place_ahead(monkeypatch: MonkeyPatch) -> Decoder:
+def race_ahead(monkeypatch: MonkeyPatch) -> Decoder:
     """A coupled draft races with the noise of the place after its own."""
     drafter = autoregressive.build(BLANK, 2, ahead)
     return Decoder(BLANK, drafter, gumbel.verifier)
@@ -103,13 +103,13 @@ def ahead(key, request, state, gamma):
     return rollout.coupled(key, request, later, gamma)
 
 
-def of_a_key_of_keys(monkeypatch: MonkeyPatch) -> Decoder:
+def race_by_base_key(monkeypatch: MonkeyPatch) -> Decoder:
     """Races draw from what the keys of drafts are made of."""
     monkeypatch.setattr(keys, "GUMBEL", keys.DRAFT)
     return Decoder(BLANK, autoregressive.build(BLANK, 2), gumbel.verifier)
 
 
-def of_a_race_for_a_draw(monkeypatch: MonkeyPatch) -> Decoder:
+def draw_by_race_key(monkeypatch: MonkeyPatch) -> Decoder:
     """A draft draws by the uniforms of the race's key."""
 
     def noise(key, start, gamma, vocab):
@@ -120,14 +120,14 @@ def of_a_race_for_a_draw(monkeypatch: MonkeyPatch) -> Decoder:
     return chain(2, "gumbel")._replace(verifier=gumbel.verifier._replace(noise=noise))
 
 
-def of_one_race(monkeypatch: MonkeyPatch) -> Decoder:
+def forget_race_position(monkeypatch: MonkeyPatch) -> Decoder:
     """Races are not named by their position."""
     right = keys.iteration
     monkeypatch.setattr(keys, "iteration", lambda key, at: right(key, at // 2))
     return chain(2, "gumbel")
 
 
-def of_the_verdict(monkeypatch: MonkeyPatch) -> Decoder:
+def draw_in_verdict(monkeypatch: MonkeyPatch) -> Decoder:
     """A rule draws while it decides, and not by its noise."""
 
     def verify(target, draft, noise, keep_residual=False):
@@ -137,7 +137,7 @@ def of_the_verdict(monkeypatch: MonkeyPatch) -> Decoder:
     return chain(2)._replace(verifier=Verifier(token.noise, verify))
 
 
-def of_the_request(monkeypatch: MonkeyPatch) -> Decoder:
+def draw_by_request_key(monkeypatch: MonkeyPatch) -> Decoder:
     """A rule draws by JAX from the request's key."""
 
     def noise(key, start, gamma, vocab):
@@ -147,7 +147,7 @@ def of_the_request(monkeypatch: MonkeyPatch) -> Decoder:
     return chain(2)._replace(verifier=Verifier(noise, match.verify))
 
 
-def of_nothing(monkeypatch: MonkeyPatch) -> Decoder:
+def repeat_noise(monkeypatch: MonkeyPatch) -> Decoder:
     """A rule has the same noise always."""
 
     def noise(key, start, gamma, vocab):
@@ -158,19 +158,19 @@ def of_nothing(monkeypatch: MonkeyPatch) -> Decoder:
 
 # What is found of each, as a regular expression.
 MISTAKES: dict[Callable[[MonkeyPatch], Decoder], str] = {
-    of_one_slot: "keys serve several draws of the draft",
-    of_one_iteration: "serve several draws of the draft$",
-    of_two_lengths: "serve several draws of the draft$",
-    of_the_first_row: "serve several draws of the draft$",
-    of_the_drafts_purpose: "several draws of the draft and the rule$",
-    of_no_purpose: "several draws of the draft and the rule$",
-    of_nodes_that_were_fed: "several draws of the draft$",
-    of_each_parent: "several draws of the draft$",
-    of_the_place_ahead: "coupled to other positions",
-    of_a_key_of_keys: "made of one that is drawn from",
-    of_a_race_for_a_draw: "shares its key with an independent one",
-    of_one_race: "not named by their request and position",
-    of_the_verdict: "neither draft nor rule draws",
-    of_the_request: "made of one that is drawn from",
-    of_nothing: "no draw of the rule was seen",
+    forget_slots: "keys serve several draws of the draft",
+    forget_iteration: "serve several draws of the draft$",
+    merge_lengths: "serve several draws of the draft$",
+    share_first_row: "serve several draws of the draft$",
+    share_draft_purpose: "several draws of the draft and the rule$",
+    forget_purpose: "several draws of the draft and the rule$",
+    count_fed_nodes: "several draws of the draft$",
+    share_parent_noise: "several draws of the draft$",
+    race_ahead: "coupled to other positions",
+    race_by_base_key: "made of one that is drawn from",
+    draw_by_race_key: "shares its key with an independent one",
+    forget_race_position: "not named by their request and position",
+    draw_in_verdict: "neither draft nor rule draws",
+    draw_by_request_key: "made of one that is drawn from",
+    repeat_noise: "no draw of the rule was seen",
 }

@@ -75,7 +75,7 @@ HEATS = [0.0, 1.0, 1.0, 0.0, 1.0, 0.7, 1.0, 0.0]
 
 
 def pair(family: str) -> tuple[Pretrained, DraftSource]:
-    """A target, and a draft that is mostly right."""
+    """Returns a target, and a draft that is mostly right."""
     config, weights = FAMILIES[family]
     target = weights(config, 2)
     draft = tiny.mixed(target, weights(config, 52), 0.1)
@@ -88,7 +88,7 @@ def pair(family: str) -> tuple[Pretrained, DraftSource]:
 
 
 def branched(draft: DraftSource) -> DraftSource:
-    """Trees of a model's drafts."""
+    """Returns a draft of trees by the same model."""
 
     def build(gamma, draw):
         return tree.build(draft.model(), PARENT)
@@ -96,7 +96,7 @@ def branched(draft: DraftSource) -> DraftSource:
     return draft._replace(factory=Recipe(build))
 
 
-def asked(family: str) -> tuple[Prompt, Request]:
+def make_batch(family: str) -> tuple[Prompt, Request]:
     inputs = [[3, 4, 5], [6]] * 4 if family == "t5" else None
     prompt, sampling = make_prompt(TEXTS, inputs), make_sampling(8, 1.0, top_p=0.95)
     sampling = sampling._replace(temperature=jnp.float32(HEATS))
@@ -112,18 +112,19 @@ def placed(family: str, trees: bool = False) -> costs.Pair:
     return costs.Pair(*place_pair(target, branched(draft)), slots, kernels)
 
 
-def written(text: str, family: str) -> generate.Output:
+def decode_texts(text: str, family: str) -> generate.Output:
     trees, family = family == "trees", family.replace("trees", "gpt")
     with mesh.using(text):
         decode = costs.decode(placed(family, trees), GAMMA)
-        return jax.device_get(decode(*mesh.rows(asked(family))))
+        return jax.device_get(decode(*mesh.rows(make_batch(family))))
 
 
 def step_text(text: str, family: str = "gpt") -> str:
-    """The compiled code of a step; of trees without a selection of the target's."""
+    """Returns the compiled code of a step; of trees, without the selection of the
+    target's ids."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     with mesh.using(text):
-        case, (prompt, request) = placed(family, trees), mesh.rows(asked(family))
+        case, (prompt, request) = placed(family, trees), mesh.rows(make_batch(family))
         if trees:
             sampling = request.sampling._replace(top_p=None)
             request = request._replace(sampling=sampling)
@@ -133,7 +134,8 @@ def step_text(text: str, family: str = "gpt") -> str:
 
 
 def drawn(text: str, family: str) -> list:
-    """What is wrong with the draws of a step on a mesh, and of how many keys."""
+    """Returns what is wrong with the draws of a step on a mesh, and of how many
+    keys."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     with mesh.using(text):
         case = placed(family, trees)
@@ -159,7 +161,7 @@ def plain(law: Law) -> Law:
 
 
 def added_twice(law: Law) -> Law:
-    """The mistake: devices add up a sum that each of them has whole."""
+    """Makes a mistake: devices add up a sum that each of them already has whole."""
     return law._replace(lse=law.lse + jnp.log(2))
 
 
@@ -169,7 +171,7 @@ def verify(read, law: Law, draft: Draft, noise, keep_residual: bool = False) -> 
 
 
 def by_ids(law: Law) -> Law:
-    """The law that devices tell of their ids, by a kernel."""
+    """Returns the law as devices hold it by their ids, by a kernel."""
     argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
     heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
     name, tiles, interpret = KERNEL
@@ -189,7 +191,8 @@ def certified(read) -> certify.Certificate:
 
 
 def certificates() -> list[list[certify.Certificate]]:
-    """Of a right law and a wrong one, by either way to sum it."""
+    """Returns the certificates of a right law and a wrong one, by either way to sum
+    it."""
     summed, by_kernel = [*map(certified, (plain, added_twice))], [certified(by_ids)]
     # The mistake: a device takes the sum of its own ids for that of all.
     with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
@@ -197,7 +200,8 @@ def certificates() -> list[list[certify.Certificate]]:
 
 
 def kernels(*layouts: str) -> list:
-    """What an interpreted kernel verifies and draws on each, beside the reference."""
+    """Returns what an interpreted kernel verifies and draws on each layout, beside the
+    reference."""
     backend = kernel_cases.BACKENDS[2]
     _, tiles, interpret = KERNEL
     fuse.wire = functools.partial(
@@ -230,7 +234,8 @@ def kernels(*layouts: str) -> list:
 
 
 def heard(kind: str, *layouts: str) -> list:
-    """What is written down of sounds on each, by a draft of this kind."""
+    """Returns what is written down of sounds on each layout, by a draft of this
+    kind."""
     with tempfile.TemporaryDirectory() as folder:
         names = speech_folders.folders(Path(folder))
         pair = pairs.opened(names["target"], names[kind])
@@ -249,7 +254,7 @@ def heard(kind: str, *layouts: str) -> list:
 
 
 def even(model: Pretrained) -> Pretrained:
-    """A Whisper with one more time, so that two devices divide its ids."""
+    """Returns a Whisper with one more time, so that two devices divide its ids."""
     table = model.params["decoder"]["embedding"]
     table = jnp.concatenate([table, table[-1:]])
     decoder = model.params["decoder"] | {"embedding": table}
@@ -259,9 +264,10 @@ def even(model: Pretrained) -> Pretrained:
 
 
 def compared(family: str, *layouts: str) -> dict:
-    """accepted: [B] drafted tokens. differ: the layouts that wrote anything else."""
-    one = written("", family)
-    others = {text: written(text, family) for text in layouts}
+    """Returns the drafted tokens that were accepted, [B], and the layouts that wrote
+    anything else."""
+    one = decode_texts("", family)
+    others = {text: decode_texts(text, family) for text in layouts}
     differ = [
         text
         for text, other in others.items()
@@ -271,15 +277,16 @@ def compared(family: str, *layouts: str) -> dict:
 
 
 def texts(*layouts: str) -> list:
-    """What `generate_text` writes of four prompts on each, whole and by its pieces."""
+    """Returns what `generate_text` writes of four prompts on each layout, whole and by
+    its pieces."""
     with tempfile.TemporaryDirectory() as folder:
         target, draft = text_folders.code_pair(Path(folder), CODE)
-    asked = dict(temperature=1.0, new_tokens=NEW, gamma=GAMMA)
+    calls = dict(temperature=1.0, new_tokens=NEW, gamma=GAMMA)
     found = []
     for text in layouts:
         how = target, draft, PROMPTS
-        whole = specjax.generate_text(*how, **asked, mesh=text)
-        pieces = specjax.stream_text(*how, **asked, mesh=text)
+        whole = specjax.generate_text(*how, **calls, mesh=text)
+        pieces = specjax.stream_text(*how, **calls, mesh=text)
         parts = ["" for _ in PROMPTS]
         for piece in pieces:
             parts[piece.index] += piece.text
@@ -288,8 +295,8 @@ def texts(*layouts: str) -> list:
 
 
 def trained(one: str, other: str) -> list:
-    """Both runs by two optimisers; the second goes on where the first was at its
-    plateau. share: of what the optimiser keeps, on one device."""
+    """Returns both runs by two optimisers; the second goes on where the first was at
+    its plateau. share: of what the optimiser keeps, on one device."""
     rng = np.random.default_rng(0)
     documents = [[1, *rng.integers(3, 16, rng.integers(3, 20)), 2] for _ in range(30)]
     data = language.stream(documents)
@@ -298,15 +305,15 @@ def trained(one: str, other: str) -> list:
         recipe = loop.Recipe(5, 2, 4, 6, warmup=2, evaluate_every=2)
         recipe = recipe._replace(optimizer=optimizer)
         with tempfile.TemporaryDirectory() as folder:
-            of_one = taught(Path(folder), recipe, one, texts)
+            of_one = train(Path(folder), recipe, one, texts)
             goes_on = Path(folder if optimizer == "adafactor" else f"{folder}/new")
             if optimizer == "adafactor":
                 (goes_on / "plateau.msgpack").replace(goes_on / "checkpoint.msgpack")
-            found.append([of_one, taught(goes_on, recipe, other, texts)])
+            found.append([of_one, train(goes_on, recipe, other, texts)])
     return found
 
 
-def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
+def train(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
     params = pipeline.run(folder, [Stage("", TAUGHT, recipe, "text", "", text)], texts)
     lines = (folder / "curve.jsonl").read_text().splitlines()
     with mesh.using(text):
@@ -322,15 +329,15 @@ def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
 
 
 def main(*words: str) -> None:
-    asked = [[]]
+    calls = [[]]
     for word in words:
         if word == "+":
-            asked.append([])
+            calls.append([])
         else:
-            asked[-1].append(word)
+            calls[-1].append(word)
     jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
     jax.config.update("jax_disable_most_optimizations", True)
-    found = [globals()[what](*arguments) for what, *arguments in asked]
+    found = [globals()[what](*arguments) for what, *arguments in calls]
     json.dump(found, sys.stdout)
 
 

@@ -33,11 +33,14 @@ INPUTS = t5.Inputs(*pad(SOURCES))
 
 
 class Case(NamedTuple):
-    """module: of the family. whole: (config, params, tokens, inputs) -> logits without
-    a cache. embedding: the path of the table of ids in the parameters. other: a config
+    """A family of models with its sizes.
+
+    module: of the family. whole: (config, params, tokens, inputs) -> logits without a
+    cache. embedding: the path of the table of ids in the parameters. other: a config
     with the parameters that `config` has not. encodes: prompts have inputs, and a cache
-    what the encoder gave. hears: these are no ids. portion: of its rings, where it has
-    some. sees: how many tokens the `small` one does, None for all."""
+    what the encoder gave. hears: these are no ids. portion: of its window caches, where
+    it has some. sees: how many tokens the `small` one does, None for all.
+    """
 
     name: str
     module: ModuleType
@@ -58,12 +61,12 @@ class Case(NamedTuple):
         return self.module.build(config, self.portion)
 
     def call(self, tokens, start, cache, branches: Branches | None = None):
-        """Logits [B, T, V] of one call, and the cache."""
+        """Returns logits [B, T, V] of one call, and the cache."""
         weights = self.world().target_weights
         return _program(self)(weights, tokens, start, cache, branches)
 
     def fresh(self, rows: int = B):
-        """The cache before the first call."""
+        """Returns the cache before the first call."""
         return _fresh(self, rows)
 
     def inputs(self, rows: int = B) -> t5.Inputs | Features | None:
@@ -77,12 +80,12 @@ class Case(NamedTuple):
         return Prompt(TOKENS[:rows], ZERO[:rows] + T, self.inputs(rows))
 
     def own(self, cache) -> Sequence[KeyValues]:
-        """The layers of a text's own cache."""
+        """Returns the layers of a text's cache, without what an encoder gave."""
         return cache.own if self.encodes else cache
 
 
 def weights(config: Any, seed: int) -> Any:
-    """Random parameters of a config of any family, by its module of tests."""
+    """Returns random parameters of a config of any family, by its module of tests."""
     made = {gpt.Config: tiny, llama.Config: tiny_llama, t5.Config: tiny_t5}
     return (made | {whisper.Config: tiny_whisper})[type(config)].weights(config, seed)
 
@@ -99,7 +102,8 @@ def _program(case: Case) -> Callable:
 
 
 def compiled(model: Model) -> Callable:
-    """(params, tokens, start, cache) -> logits [B, T, V] of one call, and the cache."""
+    """Builds (params, tokens, start, cache) -> logits [B, T, V] of one call, and the
+    cache."""
 
     @jax.jit
     def run(params, tokens, start, cache, branches=None):
@@ -110,7 +114,8 @@ def compiled(model: Model) -> Callable:
 
 
 def greedy(decoder: Decoder, params: Params, prompt: Prompt, new: int) -> Output:
-    """Texts of `new` tokens by the largest logits, with at most 7 drafted at once."""
+    """Returns texts of `new` tokens by the largest logits, with at most 7 drafted at
+    once."""
     rows, width = prompt.tokens.shape
     request = make_request(jax.random.key(0), prompt, new, make_sampling(rows, 0.0))
     run = generate.build(decoder, width + new + 8)
@@ -118,7 +123,8 @@ def greedy(decoder: Decoder, params: Params, prompt: Prompt, new: int) -> Output
 
 
 def branches_of(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
-    """Of each row a tree: of each of its nodes, those from a root to it."""
+    """Returns `Branches` of trees, one a row: for each of its nodes, those from a root
+    to it."""
     depth = [[len(path) - 1 for path in row] for row in paths]
     sees = np.zeros((*np.shape(depth), len(depth[0])), bool)
     for row, node in np.ndindex(*np.shape(depth)):
@@ -138,7 +144,8 @@ def whole_t5(config: t5.Config, params, tokens, inputs) -> Array:
 
 
 def whole_whisper(config: whisper.Config, params, tokens, inputs) -> Array:
-    """By a readout of its own where there is one, which it never is."""
+    """Returns logits without a cache, by a separate readout where there is one, which
+    never is the case."""
     network = whisper.Whisper(config)
     features = network.apply({"params": params}, inputs.frames, tokens)
     if "readout" in params:
@@ -177,7 +184,7 @@ MODULES = tuple({case.module: case for case in CASES}.values())
 
 @functools.cache
 def whole(case: Case) -> np.ndarray:
-    """Logits [B, T, V] of whole texts, without a cache."""
+    """Returns logits [B, T, V] of whole texts, without a cache."""
     run = jax.jit(functools.partial(case.whole, case.config))
     return np.asarray(run(case.world().target_weights, TOKENS, case.inputs()))
 
@@ -187,6 +194,7 @@ def close(actual, expected, atol: float = 1e-4) -> None:
 
 
 def differs(logits, other) -> np.ndarray:
-    """Of each token, whether any logit of an id that every family has differs."""
+    """Returns for each token whether any logit differs, of an id that every family
+    has."""
     logits, other = (np.asarray(each)[..., :IDS] for each in (logits, other))
     return np.abs(logits - other).max(-1) > 0.1

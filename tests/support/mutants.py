@@ -30,8 +30,11 @@ from specjax.verifiers import token
 
 
 class Mutant(NamedTuple):
-    """name: what is wrong. check: of `specjax.exactness.certify`, which catches it on
-    the named fixture. rule: the verifier that it is a mutant of."""
+    """A wrong verifier.
+
+    name: what is wrong. check: of `specjax.exactness.certify`, which catches it on the
+    named fixture. rule: the verifier that it is a mutant of.
+    """
 
     name: str
     check: str
@@ -227,7 +230,7 @@ CHECKS = {
 }
 
 
-def named(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
+def mutants_of(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
     fixtures = dict.fromkeys(names, TREES.get(rule, "random")) | FIXTURES | DRAFTS
     for name in names:
         yield Mutant(name, CHECKS.get(name, "law"), fixtures[name], rule)
@@ -236,15 +239,15 @@ def named(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
 MUTANTS = tuple(
     mutant
     for rule, others in WRONG.items()
-    for mutant in named(rule, [*itertools.chain(*others.values())])
+    for mutant in mutants_of(rule, [*itertools.chain(*others.values())])
 )
-MUTANTS += (*named("token", DRAFTS),)
+MUTANTS += (*mutants_of("token", DRAFTS),)
 NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
 
 @functools.cache
 def trials() -> dict[str, fixtures.Trial]:
-    """Those of the certificate by name, and drafts of another law."""
+    """Returns the trials of the certificate by name, and drafts of another law."""
     every = [*fixtures.trials(), *fixtures.tree_trials()]
     known = {trial.fixture.name: trial for trial in every}
     plain = known["random"].fixture
@@ -269,18 +272,21 @@ def trials() -> dict[str, fixtures.Trial]:
 
 
 def overwritten(p: Array, q: Array) -> Array:
-    """The acceptance wrote its ratio where the residual looks for p."""
+    """Returns p where the acceptance wrote its ratio over it, which the residual then
+    reads."""
     return jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
 
 
 def bonus(draft: Draft, n: Array, p: Array, wrong: Callable) -> Array:
-    """p [B, V] of a rejected token; after a whole draft what is wrong of the last q."""
+    """Returns p [B, V] of a rejected token; after a whole draft, what is wrong of the
+    last q."""
     q = token.rejected_law(draft._replace(num=draft.num + 1), n, p.shape[-1])
     return jnp.where((n < draft.num)[:, None], p, wrong(q))
 
 
 def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
-    """Of a draft that is kept whole the last token takes the extra one's place."""
+    """Puts the extra token in the place of the last one of a draft that is kept
+    whole."""
     n = verdict.num_accepted
     whole = (n == draft.num) & (n > 0)
     last = jnp.take_along_axis(draft.tokens, (n - whole)[:, None], axis=1)
@@ -292,7 +298,7 @@ def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
 
 
 def or_p(weights: Array, p: Array) -> Array:
-    """[B, V]: p where nothing is left to draw from."""
+    """Returns weights [B, V], or p where nothing is left to draw from."""
     weights = jnp.maximum(weights, 0.0)
     return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
 
@@ -305,7 +311,7 @@ def drawn_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
 
 
 def or_draft(y: Array, draft: Draft, p: Array) -> Array:
-    """The target's own tokens, or drafted ones that are as likely."""
+    """Returns the target's own tokens, or drafted ones that are as likely."""
     gamma = draft.tokens.shape[1]
     ids = jnp.stack([draft.tokens, y[:, :gamma]], axis=-1)
     drafted, own = jnp.moveaxis(jnp.take_along_axis(p[:, :gamma], ids, axis=-1), -1, 0)
@@ -313,7 +319,7 @@ def or_draft(y: Array, draft: Draft, p: Array) -> Array:
 
 
 def with_draft(verdict: Verdict, draft: Draft) -> Verdict:
-    """The rejected token is emitted."""
+    """Emits the rejected token."""
     drafted, n = jnp.pad(draft.tokens, ((0, 0), (0, 1))), verdict.num_accepted[:, None]
     there = (jnp.arange(drafted.shape[1]) == n) & (n < draft.num[:, None])
     return verdict._replace(tokens=jnp.where(there, drafted, verdict.tokens))
@@ -323,7 +329,7 @@ HELPERS = (overwritten, bonus, cut_short, or_p, drawn_again, or_draft, with_draf
 
 
 def spoiled(draft: Draft, either: Callable) -> Draft:
-    """What is wrong before Algorithm 1 looks at it."""
+    """Returns a draft that is wrong before Algorithm 1 looks at it."""
     law, gamma = draft.law, draft.tokens.shape[1]
     if law is None or isinstance(law.logits, Table):
         return draft
@@ -344,7 +350,8 @@ def spoiled(draft: Draft, either: Callable) -> Draft:
 
 
 def swapped(wrong, right, others: dict):
-    """`right`, an array or a tree of them, or what the mutant `wrong` has there."""
+    """Returns `right`, an array or a tree of them, or what the mutant `wrong` has
+    there."""
     for name, other in others.items():
         here = wrong == NUMBERS[name]
         right = jax.tree.map(lambda a, b, h=here: jnp.where(h, b, a), right, other)
@@ -353,7 +360,9 @@ def swapped(wrong, right, others: dict):
 
 class Either(ast.NodeTransformer):
     """Puts a choice in the place of each expression that some mutant has otherwise.
-    others: of each, what stands there by the name of a mutant."""
+
+    others: of each, what stands there by the name of a mutant.
+    """
 
     def __init__(self, others: dict[str, dict[str, str]]):
         self.others, self.met = others, set()
@@ -373,7 +382,7 @@ class Either(ast.NodeTransformer):
 
 @functools.cache
 def mutated(rule: str) -> dict:
-    """The names of its file, in which `either` is to be put."""
+    """Returns the names of a rule's file in which `either` is to be put."""
     module, others = import_module(f"specjax.verifiers.{rule}"), WRONG[rule]
     put = Either(others)
     tree = put.visit(ast.parse(inspect.getsource(module)))
@@ -393,7 +402,7 @@ def decided(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
 
 
 def build(name: str) -> Verifier:
-    """The mutant of Algorithm 1 of this name."""
+    """Returns the mutant of Algorithm 1 of this name."""
 
     def verify(target: Law, draft: Draft, noise: token.Noise, keep_residual=False):
         verdict = decided("token", NUMBERS[name], target, draft, noise)
@@ -427,7 +436,7 @@ def numbered(rule: str) -> tuple[Verifier, Claim]:
 
 @functools.cache
 def certified(name: str, rule: str, fixture: str) -> certify.Certificate:
-    """Of three tokens; `name` "" breaks nothing."""
+    """Certifies texts of three tokens; `name` "" breaks nothing."""
     (of, gamma, _), (verifier, claim) = trials()[fixture], numbered(rule)
     CHOSEN.set(NUMBERS[name] if of.drawn is None else 0)  # else the draft is wrong
     return certify.certify(verifier, of, gamma, 3, claim)

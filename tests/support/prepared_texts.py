@@ -13,7 +13,8 @@ ABOUT = examples.About("wmt_ende", "train", "none", END, "", None, False, None, 
 
 
 def write(path: Path, inputs, targets=None, texts=None, **about) -> str:
-    """A prepared file of pairs, copies of their inputs unless told otherwise."""
+    """Writes a prepared file of pairs, whose targets are copies of their inputs by
+    default."""
     empty = [""] * len(inputs)
     pairs = examples.Examples(inputs, targets or inputs, texts or empty, empty)
     examples.write(path, pairs, ABOUT._replace(**about))
@@ -21,6 +22,6 @@ def write(path: Path, inputs, targets=None, texts=None, **about) -> str:
 
 
 def copies(count: int, length: int = 7) -> list[list[int]]:
-    """Texts of equally likely letters."""
+    """Returns texts of equally likely letters."""
     rng = np.random.default_rng(0)
     return [[*rng.choice(LETTERS, length).tolist(), END] for _ in range(count)]

@@ -50,8 +50,11 @@ OWN, FIRST, PAIR, PLACE = range(4)
 
 
 class Noise(NamedTuple):
-    """start: 0 for the same in every iteration. by_position: coins of token
-    verification. by_iteration: races. shared: one coin. reused: it draws, too."""
+    """How the noise of a rule is wrong.
+
+    start: 0 for the same in every iteration. by_position: coins of token verification.
+    by_iteration: races. shared: one coin. reused: it draws, too.
+    """
 
     whose: int = OWN
     start: int = 1
@@ -62,9 +65,12 @@ class Noise(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A draft's uniforms are of slot `slot * i` of the iteration that is named `start *
-    length + shift * i`. coin: one uniform for both of a token's. heat: of drafts alone.
-    race: by Gumbel variables, of the place `ahead` of its own."""
+    """How the draws of a draft are wrong.
+
+    A draft's uniforms are of slot `slot * i` of the iteration that is named `start *
+    length + shift * i`. coin: one uniform for both of a token's. heat: the temperature
+    of drafts alone. race: by Gumbel variables, of the place `ahead` of its own.
+    """
 
     whose: int = OWN
     start: int = 1
@@ -78,7 +84,9 @@ class Draw(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """wrong: what is, in a clause. verifier: the name of the rule that is used.
+    """An error in keys, noise, drafts or batches.
+
+    wrong: what is, in a clause. verifier: the name of the rule that is used.
 
     verdict: of VERDICTS, its own if there is none. cut: 1 before an unlikely draft, 2
     after it. world: "tables" of `tiny`, its "blocks" of ids, or "binary", where p =
@@ -96,7 +104,8 @@ class Mutant(NamedTuple):
 
 
 def unbroken(mutant: Mutant) -> Mutant:
-    """Its twin: of the same rule and tables, and nothing is wrong."""
+    """Returns the twin of a mutant: of the same rule and tables, and nothing is
+    wrong."""
     return Mutant("nothing", mutant.verifier, world=mutant.world)
 
 
@@ -154,7 +163,7 @@ EXACT = (
 
 
 def stops_with_its_neighbour(target: Law, draft: Draft, noise: token.Noise):
-    """Batches of two rows keep what both keep, and then draw from p."""
+    """Decides batches of two rows: keeps what both keep, and then draws from p."""
     verdict = token.verify(target, draft, noise)
     n = verdict.num_accepted.reshape(-1, 2).min(1).repeat(2)
     anew = probs.sample(probs.take(target, n), noise.sample)
@@ -174,20 +183,20 @@ def drops_what_the_target_likes_less(target: Law, draft: Draft, noise: token.Noi
     return token.verify(target, cut(draft, liked), noise)
 
 
-def as_it_should(target: Law, draft: Draft, noise: match.Noise):
-    """Of `match`, whose noise has one sample more here."""
+def decide_by_match(target: Law, draft: Draft, noise: match.Noise):
+    """Decides as `match`, whose noise has one sample more here."""
     return match.verify(target, draft, match.Noise(noise.sample[:, :-1]))
 
 
 def draws_again(target: Law, draft: Draft, noise: match.Noise):
-    verdict = as_it_should(target, draft, noise)
+    verdict = decide_by_match(target, draft, noise)
     n = verdict.num_accepted
     extra = probs.sample(probs.take(target, n), noise.sample[:, -1])
     return verdict._replace(tokens=token.emit(draft, n, extra))
 
 
 def cut(draft: Draft, good: Array) -> Draft:
-    """The draft up to its first token that is not good [B, G]."""
+    """Returns the draft up to its first token that is not good [B, G]."""
     before = jnp.sum(jnp.cumprod(good, axis=1), axis=1, dtype=jnp.int32)
     return draft._replace(num=jnp.minimum(draft.num, before))
 
@@ -200,7 +209,7 @@ BY_COINS = {
     "stops": stops_with_its_neighbour,
     "beside": reads_the_law_beside,
 }
-BY_SAMPLES = {"match": as_it_should, "draws again": draws_again}
+BY_SAMPLES = {"match": decide_by_match, "draws again": draws_again}
 VERDICTS = *BY_COINS, *BY_SAMPLES, "gumbel"
 
 
@@ -213,8 +222,9 @@ def keyed(key: Array, whose) -> Array:
     return jnp.where(whose == PLACE, jax.vmap(jax.random.key)(place), key[at])
 
 
-def decided_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifier:
-    """coins: how many of BY_COINS it chooses from. others: from those not of it too."""
+def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifier:
+    """Decides by the verdict of a number. coins: how many of BY_COINS it chooses from.
+    others: from those not of it too."""
 
     def verify(target: Law, draft: Draft, noise: tuple) -> Verdict:
         (key, start), gamma = noise, draft.tokens.shape[1]
@@ -253,8 +263,9 @@ def decided_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verif
     return Verifier(lambda key, start, gamma, vocab: (key, start), verify)
 
 
-def drawn_by(how: Draw, wide: bool) -> Callable:
-    """wide: a wrong key or uniform alone, by one law a token."""
+def draw_by(how: Draw, wide: bool) -> Callable:
+    """Returns the wrong draw. wide: a wrong key or uniform alone, by one law a
+    token."""
 
     def draw(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del key
@@ -292,8 +303,8 @@ def edited(drafter: Drafter, number) -> Drafter:
 @functools.partial(jax.jit, static_argnames="wide", compiler_options=BRISK)
 def decode(wrong: tuple, params: Params, prompt, request, wide: bool = False):
     world, (number, noise, draw, edit) = BLOCKS if wide else WORLD, wrong
-    drafter = autoregressive.build(world.draft, GAMMA, drawn_by(draw, wide))
-    rule = decided_by(number, noise, 2 if wide else 6, not wide)
+    drafter = autoregressive.build(world.draft, GAMMA, draw_by(draw, wide))
+    rule = decide_by(number, noise, 2 if wide else 6, not wide)
     decoder = Decoder(world.target, edited(drafter, edit), rule, POLICY)
     return generate.build_loop(decoder, SLOTS)(params, prompt, request)
 
@@ -302,7 +313,7 @@ def decode(wrong: tuple, params: Params, prompt, request, wide: bool = False):
 
 
 def weights(world: str) -> Params:
-    """Of target and draft, [V, V] each."""
+    """Returns logits of target and draft, [V, V] each."""
     if world != "binary":
         whole = BLOCKS if world == "blocks" else WORLD
         return Params(whole.target_weights, whole.draft_weights)
@@ -312,7 +323,7 @@ def weights(world: str) -> Params:
 
 @functools.cache
 def laws(world: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of `texts`, in even rows and in odd ones."""
+    """Returns the laws of `texts`, in even rows and in odd ones."""
     if world == "blocks":
         logits = tiny.tables(3).target_weights
         return (goodness.markov_law(logits, Sampling(1.0)),) * 2
@@ -321,14 +332,15 @@ def laws(world: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def output(mutant: Mutant, seed: int = 0) -> generate.Output:
-    """Of its loop."""
+    """Returns what the loop of a mutant writes."""
     number = VERDICTS.index(mutant.verdict or mutant.verifier)
     return _output((number, *mutant[2:4], mutant.cut), mutant.world, seed)
 
 
 def texts(mutant: Mutant, seed: int = 0) -> np.ndarray:
-    """[N, n] of its loop: ids, or in the world of blocks the block of each."""
-    ids = goodness.written(output(mutant, seed))
+    """Returns texts [N, n] of a mutant's loop: ids, or in the world of blocks the block
+    of each."""
+    ids = goodness.continuations(output(mutant, seed))
     return ids // (BLOCK if mutant.world == "blocks" else 1)
 
 

@@ -34,7 +34,7 @@ DECODED = "huggingface"  # one that is drafted for: its texts are compared, too
 
 
 def files(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Where the target of a family lies, by format."""
+    """Returns where the target of a family lies, by format."""
     llama, gpt, t5 = (meshed.pair(x)[0] for x in ("llama", "gpt", "t5"))
     checkpoints.save(folder / "huggingface", llama, 100_000)
     checkpoints.save(folder / "fused", (GPT2, tiny.weights(GPT2, 2)))
@@ -52,7 +52,7 @@ def files(folder: Path) -> dict[str, tuple[str, Path]]:
 
 
 def found(path: Path) -> tuple[Pretrained, Counter]:
-    """What is loaded, and the numbers that were read of each stored array."""
+    """Returns what is loaded, and the numbers that were read of each stored array."""
     reads, inner = Counter(), archive.reader
 
     def noted(held, source, shape, dtype):
@@ -67,9 +67,12 @@ def found(path: Path) -> tuple[Pretrained, Counter]:
         return checkpoints.load(path), reads
 
 
-def told(family: str, path: Path, decodes: bool) -> dict:
-    """same: parameters lie and are as those that are placed afterwards. once: of what
-    is read, each number is, by whatever device. texts: whether they are the same."""
+def read_to_shards(family: str, path: Path, decodes: bool) -> dict:
+    """Returns what reading to shards gave.
+
+    same: parameters lie and are as those that are placed afterwards. once: of what is
+    read, each number is, by whatever device. texts: whether they are the same.
+    """
     whole, _ = found(path)
     with mesh.using(MESH):
         straight, reads = found(path)
@@ -79,7 +82,7 @@ def told(family: str, path: Path, decodes: bool) -> dict:
             one.sharding == other.sharding and np.array_equal(one, other)
             for one, other in pairs
         ]
-        texts = [written(family, of) for of in (straight, whole) if decodes]
+        texts = [decode_texts(family, of) for of in (straight, whole) if decodes]
     sizes = sum(leaf.size for leaf in jax.tree.leaves(whole.params))
     alike = jax.tree.map(np.array_equal, texts[0], texts[-1]) if texts else True
     return {
@@ -89,12 +92,12 @@ def told(family: str, path: Path, decodes: bool) -> dict:
     }
 
 
-def written(family: str, target: Pretrained):
+def decode_texts(family: str, target: Pretrained):
     draft = meshed.pair(family)[1]
     pair = place_pair(target, draft)
     slots = max(map(len, meshed.TEXTS)) + meshed.NEW + meshed.GAMMA + 1
     decode = costs.decode(costs.Pair(*pair, slots), meshed.GAMMA)
-    return jax.device_get(decode(*mesh.rows(meshed.asked(family))))
+    return jax.device_get(decode(*mesh.rows(meshed.make_batch(family))))
 
 
 # A training state that is kept, and goes on elsewhere.
@@ -103,7 +106,8 @@ KEPT, OTHERS = "data=2,model=2", ("model=4", "")
 
 
 def state(text: str, step: int) -> TrainState:
-    """A state of `step` on a mesh, or on one device; of other numbers by step."""
+    """Returns a state of `step` on a mesh, or on one device; of other numbers by
+    step."""
     target = meshed.pair("gpt")[0]
     params = jax.tree.map(lambda leaf: leaf + step, target.params)
     with mesh.using(text):
@@ -112,10 +116,13 @@ def state(text: str, step: int) -> TrainState:
         return TrainState(params, optax.adamw(1e-3).init(params), step)
 
 
-def kept(folder: Path) -> dict:
-    """same: by where it was kept and went on, whether every bit and every place is as
-    it would be there. full: what is said of a disk that takes no more, and which step
-    is kept then, and once it does."""
+def keep_states(folder: Path) -> dict:
+    """Returns what became of states that were kept.
+
+    same: by where it was kept and went on, whether every bit and every place is as it
+    would be there. full: the message of a disk that takes no more, and which step is
+    kept then, and once it does.
+    """
     same = {}
     for at, others in (KEPT, OTHERS), ("", (KEPT,)):
         path = folder / (at or "one")
@@ -151,9 +158,9 @@ def main(what: str, folder: str) -> None:
     jax.config.update("jax_disable_most_optimizations", True)
     if what == "loaded":
         each = files(Path(folder)).items()
-        found = {name: told(*case, name == DECODED) for name, case in each}
+        found = {name: read_to_shards(*case, name == DECODED) for name, case in each}
     else:
-        found = kept(Path(folder))
+        found = keep_states(Path(folder))
     json.dump(found, sys.stdout)
 
 

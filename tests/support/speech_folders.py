@@ -1,5 +1,5 @@
 """Small folders as of the hub: a Whisper, a draft of it with the same encoder, and one
-with an encoder of its own; a draft that says some of its ids; and recordings."""
+with an encoder of its own; a draft with a reduced vocabulary; and recordings."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ SAID = np.delete(np.arange(TARGET.vocab), np.arange(1, WORDS, 4))  # of a draft
 
 
 def weights(config: whisper.Config, seed: int):
-    """Random weights, of which texts are many words and a few times."""
+    """Returns random weights, of which texts are many words and a few times."""
     params = jax.tree.map(np.array, tiny_whisper.weights(config, seed))
     params["decoder"]["norm"]["scale"] /= np.float32(1.5)
     params["decoder"]["embedding"][FIRST:] *= 0.3  # times are many
@@ -36,7 +36,7 @@ def weights(config: whisper.Config, seed: int):
 
 
 def near(params, config: whisper.Config, seed: int):
-    """A draft: the first layer, with noise on it, and the same encoder."""
+    """Returns a draft: the first layer, with noise on it, and the same encoder."""
     decoder = {k: v for k, v in params["decoder"].items() if k != "layers_1"}
     noise = weights(config, seed)["decoder"]
     mixed = jax.tree.map(lambda a, b: np.float32(0.9 * a + 0.1 * b), decoder, noise)
@@ -44,7 +44,8 @@ def near(params, config: whisper.Config, seed: int):
 
 
 def tokenizer(file: Path) -> None:
-    """A word for each id: w0 w1 ..., and Whisper's special tokens."""
+    """Writes a tokenizer with a word for each id, w0 w1 ..., and Whisper's special
+    tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     vocab = {f" w{i}": i for i in range(WORDS)}
@@ -60,8 +61,9 @@ def tokenizer(file: Path) -> None:
 
 
 def folders(place: Path) -> dict[str, str]:
-    """Names of folders: target, draft, which shares its encoder, and apart, which has
-    one of its own; and few, a file of the draft with the ids `SAID`."""
+    """Writes the folders and returns their names: target, draft, which shares its
+    encoder, and apart, which has one of its own; and few, a file of the draft with the
+    ids `SAID`."""
     target = weights(TARGET, 3)
     draft = near(target, DRAFT, 7)
     apart = near(target, DRAFT, 8) | {"encoder": weights(DRAFT, 9)["encoder"]}
@@ -86,7 +88,7 @@ def folders(place: Path) -> dict[str, str]:
 
 
 def sound(seconds: float, seed: int = 0) -> np.ndarray:
-    """Noise whose loudness and pitch wander."""
+    """Returns noise whose loudness and pitch wander."""
     rng = np.random.default_rng(seed)
     time = np.arange(round(seconds * logmel.RATE)) / logmel.RATE
     tone = np.sin(2 * np.pi * (300 + 200 * np.sin(time)) * time)
@@ -95,8 +97,11 @@ def sound(seconds: float, seed: int = 0) -> np.ndarray:
 
 
 class Ears:
-    """Stands for the detector of speech. size: of its chunks. likely: the chunks that
-    it has heard -> how likely the last is speech."""
+    """A stand-in for the detector of speech.
+
+    size: of its chunks. likely: the chunks that it has heard -> how likely the last is
+    speech.
+    """
 
     def __init__(self, size: int, likely: Callable[[list], float]):
         self.size, self.likely = size, likely

@@ -33,7 +33,7 @@ LAYER = re.compile(r"(encoder|decoder)/layers_\d+/(.+)")
 
 
 def arrays(config=CONFIG, dtype="float32"):
-    """Parameters by name, no two of them alike."""
+    """Returns parameters by name, no two of them alike."""
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     rng = np.random.default_rng(0)
     return {n: rng.normal(size=s.shape).astype(dtype) for n, s in flat.items()}
@@ -81,7 +81,7 @@ def inline(folder, flat):
 
 
 def orbax(folder, flat, ocdbt=True, root="target"):
-    """A step of a CheckpointManager with T5X's options."""
+    """Writes a step of a CheckpointManager with T5X's options."""
     options = ocp.CheckpointManagerOptions(
         step_prefix="checkpoint", enable_async_checkpointing=False
     )
@@ -100,7 +100,7 @@ def orbax_folders(folder, flat):
 
 
 def early_orbax(folder, flat):
-    """As Orbax wrote it before it had `_METADATA`."""
+    """Writes a folder as Orbax did before it had `_METADATA`."""
     orbax(folder, flat, ocdbt=False, root="_optimizer/target")
     state = folder / "state"
     for file in (state / "_METADATA", folder / "_CHECKPOINT_METADATA"):
@@ -115,8 +115,9 @@ def early_orbax(folder, flat):
 
 
 def scalable(flat, axis=1, sizes=CONFIG):
-    """As scalable_t5 has them: attention's heads on an axis of their own, and a stack's
-    layers in one array along `axis`, or each apart if that is None."""
+    """Returns arrays as scalable_t5 has them: attention's heads on an axis of their
+    own, and a stack's layers in one array along `axis`, or each apart if that is None.
+    """
     arranged = {}
     for name, array in flat.items():
         if (match := KERNEL.fullmatch(name)) is not None:
@@ -160,8 +161,8 @@ def in_memory(folder, url):
 
 @contextmanager
 def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
-    """gs://any-bucket has what the folder has, or may not be read, of None. Yields the
-    names of the objects that were asked for."""
+    """Puts a folder in the place of gs://any-bucket; None may not be read. Yields the
+    names of the objects that were read."""
     asked = []
 
     class Bucket(BaseHTTPRequestHandler):

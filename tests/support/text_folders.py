@@ -1,5 +1,5 @@
-"""Small folders as of the hub: decoders of each family and a T5 with a tokenizer, and
-a Whisper without."""
+"""Small folders as of the hub: decoders of each family and a T5 with a tokenizer, and a
+Whisper without."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ TEXTS = ["def add(a, b):\n    return a + b\n", "class Stack:\n    def pop(self):
 
 
 def code_pair(folder: Path, config: gpt.Config) -> list[Pretrained]:
-    """Two models of the bundled code tokenizer, as they are read from files."""
+    """Returns two models of the bundled code tokenizer, as they are read from files."""
     sides = []
     for seed in (0, 1):
         path = folder / f"m{seed}.safetensors"
@@ -39,7 +39,7 @@ def code_pair(folder: Path, config: gpt.Config) -> list[Pretrained]:
 
 
 def bpe(texts=TEXTS):
-    """A byte-level tokenizer of the tokenizers library, as GPT-2's."""
+    """Returns a byte-level tokenizer of the tokenizers library, as GPT-2's."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -53,7 +53,8 @@ def bpe(texts=TEXTS):
 
 
 def weights(shapes, seed: int):
-    """Random weights; those of another seed are near them, so that drafts are kept."""
+    """Returns random weights; those of another seed are near them, so that drafts are
+    kept."""
     rng, other = np.random.default_rng(0), np.random.default_rng(seed)
 
     def draw(leaf):
@@ -65,7 +66,8 @@ def weights(shapes, seed: int):
 
 
 def gpt2(folder: Path, seed: int = 0) -> Path:
-    """config.json, model.safetensors, tokenizer.json, tokenizer_config.json."""
+    """Writes config.json, model.safetensors, tokenizer.json and
+    tokenizer_config.json."""
     checkpoints.save(folder, (GPT2, weights(gpt.abstract_params(GPT2), seed)))
     bpe().save(str(folder / "tokenizer.json"))
     told = {"bos_token": END, "eos_token": {"content": END}, "chat_template": TEMPLATE}
@@ -75,21 +77,22 @@ def gpt2(folder: Path, seed: int = 0) -> Path:
 
 
 def t5_folder(folder: Path, seed: int = 0) -> Path:
-    """config.json, model.safetensors, spiece.model."""
+    """Writes config.json, model.safetensors and spiece.model."""
     checkpoints.save(folder, (T5, weights(t5.abstract_params(T5), seed)))
     shutil.copy(zoo.FOLDER / "t5.model", folder / "spiece.model")
     return folder
 
 
 def llama_folder(folder: Path, config: llama.Config, seed: int) -> None:
-    """config.json, model.safetensors, tokenizer.json."""
+    """Writes config.json, model.safetensors and tokenizer.json."""
     target, other = (tiny_llama.weights(config, number) for number in (1, 2))
     checkpoints.save(folder, (config, tiny.mixed(target, other, 0.1 * seed)))
     bpe().save(str(folder / "tokenizer.json"))
 
 
 def pair(family: str, folder: Path) -> list[str]:
-    """Flags that name a target and a draft near it, written below a folder."""
+    """Writes a target and a draft near it below a folder, and returns the flags that
+    name them."""
     flags = []
     for seed, side in enumerate(("target", "draft")):
         flags += [f"--{side}", str(folder / side)]
@@ -105,7 +108,7 @@ def pair(family: str, folder: Path) -> list[str]:
 
 
 def whisper_folder(folder: Path) -> Path:
-    """config.json, model.safetensors; no tokenizer."""
+    """Writes config.json and model.safetensors, and no tokenizer."""
     config = tiny_whisper.TARGET
     checkpoints.save(folder, (config, tiny_whisper.weights(config, 0)))
     return folder

@@ -24,14 +24,15 @@ from specjax.types import BLOCK, Model
 
 
 def bound(most: int = 200) -> Iterator[None]:
-    """For `next` in each turn of a loop, which fails if there are more than `most`."""
+    """Yields for `next` in each turn of a loop, and fails if there are more than
+    `most`."""
     yield from [None] * most
     raise AssertionError(f"a loop has not ended after {most} turns")
 
 
 def check_greedy(output: Output, starts, logits, least: int) -> None:
-    """What rows wrote is the argmax of logits [B, L, V] of their whole texts, and holds
-    so many different ids at least: no row only repeats."""
+    """Checks that rows wrote the argmax of logits [B, L, V] of their whole texts, with
+    at least so many different ids: no row only repeats."""
     best = np.argmax(logits, axis=-1)
     for row, (start, end) in enumerate(zip(starts, output.length, strict=True)):
         text = output.tokens[row, start:end]
@@ -56,13 +57,14 @@ SHALLOW = TARGET._replace(num_layers=1)
 
 
 def weights(config: gpt.Config, seed: int, scale: float = 12.0):
-    """Fresh weights, grown until the laws are far from uniform and layers matter."""
+    """Returns fresh weights, grown until the laws are far from uniform and layers
+    matter."""
     params = nn.meta.unbox(gpt.init_params(jax.random.key(seed), config))
     return jax.tree.map(lambda leaf: scale * leaf, params)
 
 
 def drawn(shapes, seed: int, draw: Callable):
-    """Parameters of these shapes, each draw(name, noise) of normal noise."""
+    """Returns parameters of these shapes, each draw(name, noise) of normal noise."""
     rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
@@ -73,17 +75,19 @@ def drawn(shapes, seed: int, draw: Callable):
 
 
 def first_layer(cache):
-    """The part of an encoder-decoder's cache that belongs to its first layer."""
+    """Returns the part of an encoder-decoder's cache that belongs to its first
+    layer."""
     return cache._replace(own=cache.own[:1], read=cache.read[:1])
 
 
 def mixed(tree, other, share: float):
-    """The first of two weight trees with a share of the second added."""
+    """Returns the first of two weight trees with a share of the second added."""
     return jax.tree.map(lambda a, b: a + share * b, tree, other)
 
 
 def rounded(params: Any, kind: str = "int8") -> Any:
-    """The same tree, its large matrices in eight bits, or also "int8_dynamic"."""
+    """Returns the same tree, its large matrices in eight bits, or also
+    "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
     for name, leaf in flat.items():
         if rounding.is_quantized(leaf.shape):
@@ -94,7 +98,8 @@ def rounded(params: Any, kind: str = "int8") -> Any:
 
 @jax.jit
 def ruined(layers, first: Array, last: Array | float = jnp.inf):
-    """Caches with huge numbers in slots `first .. last - 1` [B] of every row."""
+    """Returns caches with huge numbers in slots `first .. last - 1` [B] of every
+    row."""
 
     def put(layer: KeyValues) -> KeyValues:
         slot = jnp.arange(layer.values.shape[2])
@@ -107,7 +112,8 @@ def ruined(layers, first: Array, last: Array | float = jnp.inf):
 
 @functools.cache
 def transformers() -> World:
-    """The drafter is the target with noise on its weights: right two times in three."""
+    """Returns a target, and as the drafter the same with noise on its weights: right
+    two times in three."""
     target = weights(TARGET, 2)
     draft = mixed(target, weights(TARGET, 52), 0.3)
     model, shallow = gpt.build(TARGET), gpt.build(SHALLOW)
@@ -115,7 +121,8 @@ def transformers() -> World:
 
 
 def markov(vocab: int) -> Model:
-    """Weights are logits [V, V] of the next token given the last; no cache."""
+    """Returns a model whose weights are logits [V, V] of the next token given the last;
+    it has no cache."""
 
     def init(params, prompt, slots):
         del params, prompt, slots
@@ -145,8 +152,8 @@ def tables(vocab: int = 4) -> World:
 
 @functools.cache
 def blocks(vocab: int = 3) -> World:
-    """`tables` in which every id stands for a block of them: the blocks of a text are a
-    chain of these tables, whatever the ids inside are."""
+    """Returns `tables` in which every id stands for a block of them: the blocks of a
+    text are a chain of these tables, whatever the ids inside are."""
     small, wide = tables(vocab), markov(vocab * BLOCK)
 
     def spread(logits: Array, seed: int) -> Array:

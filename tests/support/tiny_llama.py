@@ -1,7 +1,7 @@
 """Small decoders of Llama's kind to decode with, each a `tiny.World`.
 
-Caches of local layers are rings of WINDOW + PORTION slots, fewer than the tests' texts
-need.
+Caches of local layers are windows of WINDOW + PORTION slots, fewer than the tests'
+texts need.
 """
 
 import functools
@@ -30,7 +30,8 @@ def build(config: Config):
 
 
 def weights(config: Config, seed: int):
-    """Random weights, of which laws are sharp and every layer and position matters."""
+    """Returns random weights, of which laws are sharp and every layer and position
+    matters."""
     style = llama.STYLES[config.style]
     embedding, sharp = (0.1, 7.0) if style.scaled else (0.7, 3.0)
 
@@ -46,8 +47,8 @@ def weights(config: Config, seed: int):
 
 
 def worlds(config: Config, seed: int) -> Callable[[], World]:
-    """The drafter is the target with noise on its weights; seed: of one whose greedy
-    texts do not repeat a few tokens."""
+    """Builds a world whose drafter is the target with noise on its weights. seed: of
+    one whose greedy texts do not repeat a few tokens."""
 
     @functools.cache
     def world() -> World:

@@ -18,7 +18,8 @@ CORPUS = [
 
 @cache
 def pieces(kind: str, order: str, **options) -> bytes:
-    """A SentencePiece model. order: of the control pieces, such as "unk bos eos"."""
+    """Returns a SentencePiece model. order: of the control pieces, such as "unk bos
+    eos"."""
     ids = {f"{name}_id": -1 for name in ("unk", "bos", "eos", "pad")}
     ids |= {f"{name}_id": i for i, name in enumerate(order.split())}
     written = io.BytesIO()
@@ -56,7 +57,8 @@ def token(content: str, **flags) -> dict:
 
 
 def write(folder: Path, **files) -> Path:
-    """Files by their names with "_" for the last dot: bytes, a text, or an object."""
+    """Writes files by their names with "_" for the last dot: bytes, a text, or an
+    object."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in files.items():
         stem, _, suffix = name.rpartition("_")
@@ -68,7 +70,8 @@ def write(folder: Path, **files) -> Path:
 
 
 def vocabulary(name: str) -> dict:
-    """The files of a small vocabulary, for the class of transformers of this name."""
+    """Returns the files of a small vocabulary, for the class of transformers of this
+    name."""
     match name:
         case "LlamaTokenizer" | "PreTrainedTokenizerFast":
             return {"tokenizer_model": llama()}
@@ -85,7 +88,7 @@ def vocabulary(name: str) -> dict:
 
 
 def pairs(first: tuple[str, ...] = ()) -> dict:
-    """vocab.json and merges.txt. first: tokens before all others."""
+    """Returns vocab.json and merges.txt. first: tokens before all others."""
     tokenizer = text_folders.bpe(CORPUS)
     model = json.loads(tokenizer.to_str())["model"]
     names = [*first, *model["vocab"]]

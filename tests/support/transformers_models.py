@@ -123,7 +123,8 @@ def class_of(called: str):
 
 
 def model_of(called: str, config, own_readout: bool = False):
-    """own_readout: of a T5, which else is the embedding."""
+    """Returns a random model. own_readout: of a T5, whose readout else is the
+    embedding."""
     seeds = {**dict.fromkeys(T5S, (2, 0.2)), "GPT2": (3, 0.4), "Whisper": (0, 0.4)}
     seed, spread = seeds.get(called, (3, 0.3))
     torch.manual_seed(seed)
@@ -160,7 +161,7 @@ def from_folder(called: str, folder: Path):
 
 
 def heard(called: str, vocab: int) -> tuple[list[dict], object]:
-    """What a text is about: for transformers row by row, and for us."""
+    """Returns the inputs of texts: for transformers row by row, and for us."""
     rng = np.random.default_rng(0)
     if called in T5S:
         inputs = rng.integers(2, vocab, (BATCH, max(LENGTHS)))
@@ -176,7 +177,7 @@ def heard(called: str, vocab: int) -> tuple[list[dict], object]:
 
 
 def prompts(called: str) -> list[list[int]]:
-    """Of different lengths, but for T5, whose inputs are."""
+    """Returns prompts of different lengths, but for T5, whose inputs differ instead."""
     if called in T5S:
         return [[t5.PAD]] * BATCH
     if called == "Whisper":
@@ -185,13 +186,15 @@ def prompts(called: str) -> list[list[int]]:
 
 
 def texts(vocab: int, length: int = POSITIONS) -> np.ndarray:
-    """[B, T], of many windows and as many tokens as there are positions."""
+    """Returns texts [B, T], of many windows and as many tokens as there are
+    positions."""
     return np.random.default_rng(1).integers(3, vocab, (BATCH, length))
 
 
 def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
-    """[B, T, V] by transformers. In double precision if the model's numbers are: its
-    own rounding in single precision is now and then above what is allowed of ours."""
+    """Returns logits [B, T, V] by transformers, in double precision if the model's
+    numbers are: its own rounding in single precision is now and then above what is
+    allowed of ours."""
     config = model.config
     vocab = getattr(config, "text_config", config).vocab_size
     about, _ = heard(called, vocab)
@@ -207,7 +210,8 @@ def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
 
 
 def greedy(written: Written) -> list[list[int]]:
-    """Each row by itself, with its prompt and up to its end."""
+    """Returns the greedy text of each row by itself, with its prompt and up to its
+    end."""
     options = dict(max_new_tokens=NEW, do_sample=False)
     about, _ = heard(written.called, written.vocab)
     rows = []

@@ -58,7 +58,7 @@ def p_value(name: str, wrong: int = RIGHT, params: Params | None = None) -> floa
     """Of texts whose rows take turns with two settings."""
     asked = goodness.ask(goodness.ROWS, seed=0)
     output = loop(name)(wrong, params or BY_NAME[name].params(WORLD), *asked)
-    return goodness.p_value(goodness.written(output), laws("tables"))
+    return goodness.p_value(goodness.continuations(output), laws("tables"))
 
 
 @pytest.mark.parametrize("name", SAMPLED)
