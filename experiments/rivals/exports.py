@@ -137,12 +137,12 @@ def whisper_folder(place: Path, work: Path) -> Path:
 
     def make(path: Path) -> None:
         from specjax import checkpoints, pretrained
-        from specjax.speech.pair import opened
+        from specjax.speech.pair import load_pair
 
         model = pretrained.load(place)
         checkpoints.save(path, model)
         shutil.copy(place / "tokenizer.json", path)
-        pair = opened(model, None)
+        pair = load_pair(model, None)
         said = generation(pair.tokens, pair.limits, pair.target.config.positions)
         (path / "generation_config.json").write_text(json.dumps(said))
 

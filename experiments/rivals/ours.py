@@ -23,7 +23,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_buck
 from specjax.keys import root_key
 from specjax.measure import costs
 from specjax.models import t5
-from specjax.speech.pair import opened
+from specjax.speech.pair import load_pair
 from specjax.speech.transcripts import transcribe
 from specjax.step import Decoder
 from specjax.text import programs
@@ -178,7 +178,7 @@ def speech(
     compilation.keep()
 
     def program(draft: str | None) -> Callable:
-        pair = opened(path, draft, kind)
+        pair = load_pair(path, draft, kind)
         options = dict(language="en", timestamps=False, condition=False, batch=1)
 
         def run(file: str) -> tuple[str, list[int]]:

@@ -21,8 +21,8 @@ from specjax import pretrained
 from specjax.checkpoints import published
 from specjax.models import whisper
 from specjax.speech import audio, logmel, transcripts
-from specjax.speech.pair import Listeners, opened
-from specjax.speech.sequential import Options, window_of
+from specjax.speech.pair import Listeners, load_pair
+from specjax.speech.sequential import Options, cut_window
 from specjax.types import Features
 
 OURS, BANDS = "specjax", 80
@@ -147,7 +147,7 @@ def compared(
     result = {"same_texts": {}, "differences": []}
     if OURS not in values:
         return result
-    pair = opened(pretrained.load(setting.model), None)
+    pair = load_pair(pretrained.load(setting.model), None)
 
     def plain(ids: list[int]) -> list[int]:
         return [i for i in ids if i < pair.tokens.end]
@@ -183,7 +183,10 @@ def parting(
         return float(logits[a[at]] - logits[b[at]])
 
     frames, _ = transcripts.frames(each.file, config.bands)
-    margins = margin(window_of(frames, 0, config.frames)), margin(theirs_of(name, each))
+    margins = (
+        margin(cut_window(frames, 0, config.frames)),
+        margin(theirs_of(name, each)),
+    )
     kinds = {
         "tie": abs(margins[0]) <= agreement.ROUNDING,
         "int8": name.endswith("int8"),
@@ -206,4 +209,4 @@ def theirs_of(name: str, each: Recording) -> np.ndarray:
     frames, _ = transcripts.frames(each.file, BANDS)
     if name.startswith("faster_whisper"):
         return logmel.cut(frames, 0)
-    return window_of(frames, 0, logmel.FRAMES)
+    return cut_window(frames, 0, logmel.FRAMES)

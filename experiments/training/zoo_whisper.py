@@ -30,7 +30,7 @@ from specjax.runtime import progress
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation
-from specjax.speech.pair import Listeners, opened
+from specjax.speech.pair import Listeners, load_pair
 
 TARGET, DRAFT = "whisper-base", "whisper_base_draft"
 
@@ -46,7 +46,7 @@ def main() -> None:
     plan = recipe["heard"]
     given = {name: getattr(options, name) for name in counts_of}
     plan |= {name: count for name, count in given.items() if count is not None}
-    pair = opened(TARGET, None)
+    pair = load_pair(TARGET, None)
     batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
     apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
     both = batches[:apart], {"heard": batches[apart:]}

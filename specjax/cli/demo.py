@@ -152,7 +152,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     model = use_tokenizer(target, flags.tokenizer)
     if chosen.audio is not None:
         recordings, pair = [{"audio": str(chosen.audio)}], (target, draft)
-        (target, draft), read = spoken_prompts.of(recordings, pair)
+        (target, draft), read = spoken_prompts.from_list(recordings, pair)
     elif chosen.chat:
         message = {"role": "user", "content": chosen.prompt}
         read = prompts.from_list([{"messages": [message]}], model)

@@ -183,7 +183,7 @@ def read_case(
             else prompts.start_prompt(model)
         )
         return pair, read
-    if not spoken_prompts.listens(target):
+    if not spoken_prompts.is_whisper(target):
         return pair, texts.read(flags.data, target, flags.tokenizer, chosen, answer)
     if flags.tokenizer is not None:
         raise ValueError("recordings need no tokenizer: leave --tokenizer out")

@@ -16,7 +16,7 @@ from specjax.cli import flags as shared
 from specjax.runtime import console, progress, writing
 from specjax.runtime.console import Parser
 from specjax.speech import clips, subtitles
-from specjax.speech.pair import ALONE, opened
+from specjax.speech.pair import ALONE, load_pair
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Progress
 from specjax.speech.tokens import TASKS
@@ -46,7 +46,7 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
         formats = check(flags)
         draft = flags.draft or zoo.LISTENING.get(flags.target, ALONE)
         gamma = GAMMAS.get(draft, GAMMA) if flags.gamma is None else flags.gamma
-        pair = opened(flags.target, None if draft == ALONE else draft, flags.dtype)
+        pair = load_pair(flags.target, None if draft == ALONE else draft, flags.dtype)
     start, output = time.monotonic(), Output(flags, formats)
     try:
         with console.handle_stops(output.left), output.bar:

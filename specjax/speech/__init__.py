@@ -1,4 +1,2 @@
-"""What is around a Whisper model: sound in, tokens ruled and read, text with times out.
-
-Nothing here knows a model: features go to it and tokens come from it as arguments.
-"""
+"""Speech recognition around a Whisper model: audio, rules of tokens, and
+transcripts."""

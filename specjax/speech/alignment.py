@@ -1,11 +1,10 @@
-"""When each token of a text is spoken, by the heads that follow the sound.
+"""Times of the tokens of a text, from the attention heads that follow the sound.
 
-Some heads of Whisper's decoder attend to where the next token is said; a checkpoint
-names them. One call of it over the finished text gives their weights, and the best path
-through these that never goes back gives a time to each token, as in OpenAI's own
-transcription (https://github.com/openai/whisper, `timing.py`).
-Axes: B rows, A heads, T tokens, S states of the encoder, V vocabulary.
-"""
+Some heads of Whisper's decoder attend to the place where the next token is spoken; a
+checkpoint names them. One call over the finished text gives their weights, and the best
+monotonic path through these gives a time to each token, as in OpenAI's own
+transcription (https://github.com/openai/whisper, `timing.py`). Axes: B rows, A heads, T
+tokens, S states of the encoder, V vocabulary."""
 
 import functools
 import reprlib
@@ -30,48 +29,53 @@ Heads = tuple[tuple[int, int], ...]  # of a layer and a head of it
 
 
 def heads(pair: Listeners) -> Heads:
-    """Those that the target's checkpoint names, in generation_config.json or, of
-    CTranslate2's, config.json. Raises ValueError for none, or for other numbers."""
+    """Returns the heads that the target's checkpoint names.
+
+    They stand in generation_config.json or, for CTranslate2, in config.json. Raises
+    ValueError where there are none, or other numbers."""
     place, config = folder(pair.target), pair.target.config
     files = (read_json(place / name).get(HEADS) for name in (GENERATION, CONFIG))
-    named = next(filter(None, files), None)
-    if named is None and place.is_relative_to(zoo.FOLDER):
+    entries = next(filter(None, files), None)
+    if entries is None and place.is_relative_to(zoo.FOLDER):
         raise ValueError(
             f"{pair.target.name} is bundled without alignment heads, so its words have"
             " no times: use --target whisper-base, fetched by `specjax fetch"
             " whisper-base`"
         )
-    if named is None:
+    if entries is None:
         raise ValueError(
-            f"{pair.target.name} does not say which heads follow the sound, so its"
+            f"{pair.target.name} does not name the heads that follow the sound, so its"
             f" words have no times: put a {GENERATION} with its {HEADS} into {place}"
         )
     most = config.decoder_layers, config.num_heads
     try:
-        pairs = tuple((int(layer), int(head)) for layer, head in named)
+        pairs = tuple((int(layer), int(head)) for layer, head in entries)
         good = all(0 <= x < most[0] and 0 <= y < most[1] for x, y in pairs)
     except (TypeError, ValueError):
         good = False
     if not good:
         raise ValueError(
-            f"{place}: {HEADS} are {reprlib.repr(named)}: write pairs of a layer below"
-            f" {most[0]} and a head below {most[1]}"
+            f"{place}: {HEADS} are {reprlib.repr(entries)}: write pairs of a layer"
+            f" below {most[0]} and a head below {most[1]}"
         )
     return pairs
 
 
 @functools.lru_cache(maxsize=8)
 def program(config: whisper.Config, heads: Heads) -> Callable:
-    """(params, states [B, S, E], texts [B, T], text [V] bool: what is text) -> scores
-    of the heads before softmax [B, A, T, S], and the probability of each token but the
-    first, among those that are text [B, T - 1]; jitted."""
+    """Returns a jitted function of params, states [B, S, E], texts [B, T] and text [V]
+    bool.
+
+    text says which ids are text. It returns the scores of the heads before softmax [B,
+    A, T, S], and the probability of each token but the first among the ids that are
+    text [B, T - 1]."""
 
     def listen(params, states: Array, texts: Array, text: Array) -> tuple:
         states = states.astype(config.dtype)
         features, scores = whisper.listening(config, params, states, texts)
 
         def likely(row: tuple[Array, Array]) -> Array:
-            """Of one row at a time: logits are large."""
+            """Computes one row at a time, because logits are large."""
             logits = whisper.readout(config, params, row[0][:-1])
             law = jax.nn.softmax(jnp.where(text, logits, -jnp.inf))
             return jnp.take_along_axis(law, row[1][1:, None], 1)[:, 0]
@@ -82,20 +86,23 @@ def program(config: whisper.Config, heads: Heads) -> Callable:
     return jax.jit(listen)
 
 
-def begins(scores: np.ndarray, head: int) -> np.ndarray:
-    """The state at which each token begins, and where the last ends, [N + 1]. scores:
-    [A, T, S] of a text of `head` tokens, N more, and an end; a token is where the one
-    before it attends. The weights of a state are compared over the tokens, and a
-    state's with its neighbours'."""
+def token_starts(scores: np.ndarray, head: int) -> np.ndarray:
+    """Returns the state at which each token begins, and where the last ends, [N + 1].
+
+    scores: [A, T, S] of a text of `head` tokens, N more, and an end. A token is spoken
+    where the token before it attends. The weights of a state are normalized over the
+    tokens, and smoothed by a median over neighbouring states."""
     weights = softmax(scores, axis=-1)
     spread = np.maximum(weights.std(1, keepdims=True), np.finfo(np.float32).tiny)
     weights = (weights - weights.mean(1, keepdims=True)) / spread
     weights = median_filter(weights, (1, 1, WIDTH), mode="mirror")
-    return warped(-weights.mean(0)[head - 1 : -1])
+    return cheapest_path(-weights.mean(0)[head - 1 : -1])
 
 
-def warped(cost: np.ndarray) -> np.ndarray:
-    """The column [N] at which the cheapest path through `cost` [N, M] enters each row.
+def cheapest_path(cost: np.ndarray) -> np.ndarray:
+    """Returns the column [N] at which the cheapest path through `cost` [N, M] enters
+    each row.
+
     A step goes to the next row, the next column, or both (dynamic time warping, Sakoe
     and Chiba, 1978). Diagonals are filled one after the other."""
     rows, columns = cost.shape
@@ -114,6 +121,6 @@ def warped(cost: np.ndarray) -> np.ndarray:
             i, j = i - 1, j - 1
         elif up < min(across, left):
             i -= 1
-        else:  # of equal ones the row goes on
+        else:  # with equal costs the path stays in the row
             j -= 1
     return entered

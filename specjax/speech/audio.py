@@ -1,8 +1,7 @@
-"""Sound from files, as Whisper hears it: one channel, 16,000 samples a second.
+"""Sound from files in Whisper's format: one channel, 16,000 samples a second.
 
-Whatever libsndfile reads (wav, flac, ogg, opus, mp3, aiff), by the extra `speech`.
-Axes: N samples, C channels.
-"""
+It reads every format of libsndfile (wav, flac, ogg, opus, mp3, aiff), with the extra
+`speech`. Axes: N samples, C channels."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,9 +24,11 @@ CONVERT = "convert it: ffmpeg -i IN -ar 16000 -ac 1 OUT.wav"
 
 
 class Level(NamedTuple):
-    """How loud a recording was, and how long. peak: the largest of one channel and of
-    their mean. full: samples at full scale or beyond. count: samples of all channels.
-    seconds: that could be read. promised: by the header, where that is wrong. broken:
+    """The loudness and the length of a recording.
+
+    peak, mixed: the largest sample of one channel, and of the channels' mean. full:
+    samples at full scale or beyond. count: samples of all channels. seconds: the length
+    that could be read. promised: the length by the header, where that is wrong. broken:
     why no more could be read."""
 
     peak: float = 0.0
@@ -40,15 +41,16 @@ class Level(NamedTuple):
 
 
 class Audio(NamedTuple):
-    """samples: [N] float32 at 16,000 a second. notes: what is odd about them, one line
-    each; none if nothing is."""
+    """The samples of a recording, [N] float32 at 16,000 a second, and notes about it.
+
+    notes: its oddities, one line each; none for a usual recording."""
 
     samples: np.ndarray
     notes: tuple[str, ...]
 
 
 def read(file: str | Path) -> Audio:
-    """The whole of a file. Raises ValueError as `blocks`."""
+    """Returns a whole file. Raises ValueError as `blocks`."""
     levels = []
     samples = np.concatenate(list(blocks(file, on_end=levels.append)))
     return Audio(samples, notes(file, levels[-1]))
@@ -59,15 +61,25 @@ def blocks(
     seconds: float = SECONDS,
     on_end: Callable[[Level], None] | None = None,
 ) -> Iterator[np.ndarray]:
-    """A file's samples in order, so that one of many hours needs little memory. file:
-    anything that libsndfile reads, of any rate and number of channels, which are
-    averaged. seconds: of each block but the last. on_end: is called with the `Level` of
-    all of it before the last block. Returns [N] float32 each. The file is opened before
-    this returns. Raises ValueError for no such file, no sound in a form that libsndfile
-    knows, no samples, a rate below 4000; while reading, damage at its start, NaN or
-    infinity in it."""
+    """Returns a file's samples in blocks, so that many hours need little memory.
+
+    The file is opened before this returns.
+
+    Args:
+      file: a file that libsndfile can read, of any rate and number of channels, which
+        are averaged.
+      seconds: the length of each block but the last.
+      on_end: is called with the `Level` of the whole recording before the last block.
+
+    Returns:
+      An iterator of [N] float32 arrays.
+
+    Raises:
+      ValueError: there is no such file, no sound in a known format, no samples, or a
+        rate below 4000; while reading, damage at the start, NaN or infinity.
+    """
     if seconds <= 0:
-        raise ValueError(f"blocks of {seconds} s: take more than 0")
+        raise ValueError(f"blocks of {seconds} s: give more than 0")
     sound, resample = _libraries(file)
     opened, header = _open(sound, Path(file))
     try:
@@ -75,29 +87,29 @@ def blocks(
     except ValueError:
         opened.close()
         raise
-    parts = _mixed(sound, opened, file, on_end, header)
-    parts = _resampled(parts, opened.samplerate, resample)
-    return _even(parts, max(1, round(seconds * RATE)))
+    parts = _mix_channels(sound, opened, file, on_end, header)
+    parts = _resample(parts, opened.samplerate, resample)
+    return _equal_blocks(parts, max(1, round(seconds * RATE)))
 
 
 def notes(file: str | Path, level: Level) -> tuple[str, ...]:
-    """What a person should know of a recording before they trust its transcript."""
+    """Returns warnings that a person should know before they trust the transcript."""
     lines = []
     if level.broken is not None:
         lines.append(
             f"{file} is cut off or damaged at {level.seconds:.1f} s ({level.broken}),"
-            f" what is before it was read: copy it again, or {CONVERT}"
+            f" only the part before was read: copy it again, or {CONVERT}"
         )
     elif level.promised == 0:
         lines.append(
-            f"{file} has 0 samples by its header: the {level.seconds:.1f} s that are"
-            " there were read"
+            f"{file} has 0 samples according to its header: the {level.seconds:.1f} s"
+            " that it has were read"
         )
     elif level.promised is not None:
         promised = f"and its header says {level.promised:.1f} s"
-        if level.promised - level.seconds < 0.05:  # Ogg, MP3: nobody says how long
+        if level.promised - level.seconds < 0.05:  # Ogg, MP3: the length is unknown
             promised = "without the end of the stream"
-        lines.append(f"{file} is cut off: {level.seconds:.1f} s are there {promised}")
+        lines.append(f"{file} is cut off: it has {level.seconds:.1f} s {promised}")
     if level.peak < SILENT:
         lines.append(f"{file} is silent: expect no words, or invented ones")
     elif level.mixed < SILENT:
@@ -123,31 +135,31 @@ def _libraries(file: str | Path) -> tuple[ModuleType, ModuleType]:
 
 
 def _open(sound: ModuleType, file: Path) -> tuple[Any, Sound | None]:
-    """Opens a file. Returns it, and what its container promises, if that is known."""
+    """Opens a file. Returns it, and the size that its container promises, if known."""
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name the files in it")
     if not file.exists():
-        raise ValueError(f"no file at {file}")
+        raise ValueError(f"there is no file {file}: name one that exists")
     if not file.is_file():
-        raise ValueError(f"{file} is no file: save what it plays to one")
+        raise ValueError(f"{file} is not a file: save its sound to a file")
     try:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: copy or download it again")
         header = containers.find(file)
         lacks = header is not None and header.lacks_size
-        source = containers.with_size(file, header) if lacks else file
+        source = containers.complete_header(file, header) if lacks else file
         return sound.SoundFile(source), header
     except PermissionError:
         raise ValueError(f"{file} may not be read: change its permissions") from None
     except (sound.LibsndfileError, OSError, TypeError) as error:
         raise ValueError(
-            f"{file} has no sound that libsndfile reads ({_reason(error)}): if it plays"
-            f" elsewhere, {CONVERT}"
+            f"{file} has no sound that libsndfile can read ({_reason(error)}): if it"
+            f" plays elsewhere, {CONVERT}"
         ) from None
 
 
 def _reason(error: Exception) -> str:
-    """What the library says, on one line and without the path that it repeats."""
+    """Returns the library's error message on one line, without the path."""
     text = getattr(error, "error_string", str(error))
     return " ".join(str(text).split()).rstrip(".") or "it does not say why"
 
@@ -164,17 +176,17 @@ def _check(opened: Any, file: str | Path) -> None:
         raise ValueError(f"{file} is shorter than {SHORTEST} s: name a longer one")
 
 
-def _mixed(
+def _mix_channels(
     sound: ModuleType,
     opened: Any,
     file: str | Path,
     on_end: Callable | None,
     header: Sound | None,
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Each part of a file as one channel, and whether it is the last."""
+    """Yields each part of a file as one channel, and whether it is the last."""
     level, at = Level(), 0
     with opened:
-        part, broken = _part(sound, opened)
+        part, broken = _read_part(sound, opened)
         if broken is not None:
             raise ValueError(
                 f"{file} is damaged at its start ({broken}): copy it again, or"
@@ -190,37 +202,37 @@ def _mixed(
                     " s from its start: mend it, or write it again as 16-bit integers"
                 )
             mixed = part.mean(1, dtype=np.float32)
-            level = _louder(level, part, mixed)
+            level = _add_part(level, part, mixed)
             at += len(part)
-            part, broken = _part(sound, opened)
+            part, broken = _read_part(sound, opened)
             if not len(part) and on_end is not None:
                 seconds = at / opened.samplerate
                 wrong = header is not None and (header.lacks_size or header.cut)
-                told = header.promised / header.there * seconds if wrong else None
-                ended = dict(seconds=seconds, promised=told, broken=broken)
-                on_end(level._replace(**ended))
+                promised = header.promised / header.there * seconds if wrong else None
+                end = dict(seconds=seconds, promised=promised, broken=broken)
+                on_end(level._replace(**end))
             yield mixed, not len(part)
 
 
-def _part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
-    """[N, C], empty at the end, and why there is no more."""
+def _read_part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
+    """Returns a part [N, C], empty at the end, and the error that ended it."""
     try:
         return opened.read(PART, dtype="float32", always_2d=True), None
     except (sound.LibsndfileError, RuntimeError) as error:
         return np.zeros((0, opened.channels), np.float32), _reason(error)
 
 
-def _louder(level: Level, part: np.ndarray, mixed: np.ndarray) -> Level:
+def _add_part(level: Level, part: np.ndarray, mixed: np.ndarray) -> Level:
     size = np.abs(part)
     return Level(
-        max(level.peak, float(size.max())),
-        max(level.mixed, float(np.abs(mixed).max())),
-        level.full + int((size >= FULL).sum()),
-        level.count + part.size,
+        peak=max(level.peak, float(size.max())),
+        mixed=max(level.mixed, float(np.abs(mixed).max())),
+        full=level.full + int((size >= FULL).sum()),
+        count=level.count + part.size,
     )
 
 
-def _resampled(
+def _resample(
     parts: Iterable[tuple[np.ndarray, bool]], rate: int, resample: ModuleType
 ) -> Iterator[np.ndarray]:
     if rate == RATE:
@@ -231,14 +243,14 @@ def _resampled(
         yield stream.resample_chunk(part, last=last)
 
 
-def _even(parts: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """The same samples in blocks of one size, but the last."""
-    held, count = [], 0
+def _equal_blocks(parts: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Yields the same samples in blocks of one size, but the last."""
+    pending, count = [], 0
     for part in parts:
-        held, count = [*held, part], count + len(part)
+        pending, count = [*pending, part], count + len(part)
         while count >= size:
-            joined = np.concatenate(held)
-            yield joined[:size]
-            held, count = [joined[size:]], count - size
+            samples = np.concatenate(pending)
+            yield samples[:size]
+            pending, count = [samples[size:]], count - size
     if count:
-        yield np.concatenate(held)
+        yield np.concatenate(pending)

@@ -1,11 +1,9 @@
-"""Long recordings in windows that overlap, decoded at once and joined by their text.
+"""Transcription of long recordings in overlapping windows, joined by their text.
 
-Windows of one recording and of the next share a batch, other than in sequential
-transcription, and nothing is decoded again. What is written of the seconds that two
-windows share is matched and cut in its middle (the algorithm of the pipeline of
-transformers, https://huggingface.co/blog/asr-chunking).
-Axes: N samples, M bands.
-"""
+Unlike sequential transcription, it decodes windows of one recording, and of the next
+one, in the same batch, and decodes none again. The texts of the seconds that two
+windows share are matched, and cut in the middle (the algorithm of the pipeline of
+transformers, https://huggingface.co/blog/asr-chunking). Axes: N samples, M bands."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +20,10 @@ FAVOUR = 1e-4  # of a longer overlap, for each token
 
 
 class Row(NamedTuple):
-    """A window of a recording. part: seconds, of the part that it is in; last: of this.
-    seconds: of all that is done with it."""
+    """A window of a recording.
+
+    part: the part that it lies in, in seconds; last: it is the last window of that
+    part. seconds: the length that is done after it."""
 
     recording: int
     frames: np.ndarray
@@ -40,55 +40,74 @@ def transcribe(
     tokens: Tokens,
     read: Callable[[Iterable[int]], str],
     options: Options = Options(),  # noqa: B008
+    *,
     batch: int = 8,
     detect: Callable[[np.ndarray], str] | None = None,
     bands: int = 80,
 ) -> Iterator[Progress]:
-    """One segment of each recording, its whole text, or of each of its parts, when the
-    last window is done. Args are those of `specjax.speech.sequential.transcribe`, but
-    recordings are samples [N], and the first of the temperatures is the only one. What
-    is said before, `Options.initial`, goes before every window. Texts are without
-    times, which would be of the window. Raises ValueError as there, before anything is
-    decoded."""
+    """Yields one segment for each recording, or each of its parts, after its last
+    window.
+
+    The segment is the whole text. The arguments are those of
+    `specjax.speech.sequential.transcribe`, except that recordings are samples [N], and
+    only the first of the temperatures is used. The text before a recording,
+    `Options.initial`, goes before every window. Texts have no times, which would be
+    relative to the window. Raises ValueError as there, before anything is decoded."""
     if batch < 1:
-        raise ValueError(f"batch is {batch}: take 1 or more")
+        raise ValueError(f"batch is {batch}: give 1 or more")
     options = options._replace(timestamps=False)
     options.prompt(tokens)
-    heat = options.thresholds.temperatures[0]
+    temperature = options.thresholds.temperatures[0]
 
     def progress() -> Iterator[Progress]:
         listen = detect if options.language is None else None
-        waiting = _rows(recordings, options.window, bands, listen)
-        texts, sure = [], []  # of the recording whose windows are coming
+        waiting = _iterate_windows(recordings, options.window, bands, listen)
+        texts, scores = [], []  # of the recording at work
         while group := list(itertools.islice(waiting, batch)):
             frames = np.stack([row.frames for row in group])
             prompts = [
                 options.prompt(tokens, row.language, options.initial) for row in group
             ]
-            decoded = decode(frames, prompts, np.full(len(group), heat, np.float32))
+            temperatures = np.full(len(group), temperature, np.float32)
+            decoded = decode(frames, prompts, temperatures)
             for row, ids, *each in zip(group, *decoded[:3], strict=True):
                 texts.append(text_ids(tokens, ids))
-                sure.append(each)
+                scores.append(each)
                 done = []
                 if row.last:
-                    done = [_segment(texts, sure, row.part, read, heat)]
-                    texts, sure = [], []
-                times = row.seconds, row.total
-                yield Progress(row.recording, done, *times, row.language)
+                    done = [_segment(texts, scores, row.part, read, temperature)]
+                    texts, scores = [], []
+                yield Progress(
+                    recording=row.recording,
+                    segments=done,
+                    seconds=row.seconds,
+                    total=row.total,
+                    language=row.language,
+                )
 
     return progress()
 
 
-def _segment(texts, sure, part, read: Callable, heat: float) -> Segment:
-    """The texts of a part's windows joined. sure: (logprob, no_speech) of each."""
+def _segment(texts, scores, part, read: Callable, temperature: float) -> Segment:
+    """Returns the joined texts of a part's windows; scores: (logprob, no_speech) of
+    each."""
     ids = join(texts)
-    text, (logprob, quiet) = read(ids), np.mean(sure, axis=0).tolist()
-    more = heat, logprob, quiet, compression(text.strip())
-    return Segment(*part, text, tuple(ids), *more)
+    text, (logprob, no_speech) = read(ids), np.mean(scores, axis=0).tolist()
+    return Segment(
+        start=part[0],
+        end=part[1],
+        text=text,
+        tokens=tuple(ids),
+        temperature=temperature,
+        logprob=logprob,
+        no_speech=no_speech,
+        compression=compression(text.strip()),
+    )
 
 
-def _rows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
-    """The windows of all recordings in order, each with its neighbours' edges."""
+def _iterate_windows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
+    """Yields the windows of all recordings in order, each with its neighbours'
+    edges."""
     for number, (samples, language, parts) in enumerate(recordings):
         total = len(samples) / logmel.RATE
         spans = clips.spans(parts, len(samples), logmel.RATE)
@@ -96,27 +115,37 @@ def _rows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
             part = begin / logmel.RATE, end / logmel.RATE
             for start, stop in windows(end - begin, frames * logmel.HOP):
                 sound = samples[begin + start : begin + stop]
-                heard = logmel.features(sound, bands)[:frames]
+                features = logmel.features(sound, bands)[:frames]
                 if language is None and detect is not None:
-                    language = detect(heard)
+                    language = detect(features)
                 last = begin + stop == end
-                ended = last and end == spans[-1][1]
-                done = total if ended else (begin + stop) / logmel.RATE
-                yield Row(number, heard, part, last, done, total, language)
+                at_end = last and end == spans[-1][1]
+                yield Row(
+                    recording=number,
+                    frames=features,
+                    part=part,
+                    last=last,
+                    seconds=total if at_end else (begin + stop) / logmel.RATE,
+                    total=total,
+                    language=language,
+                )
 
 
 def windows(count: int, size: int) -> list[tuple[int, int]]:
-    """Where windows of `size` samples begin and end that cover `count`. Each shares a
-    sixth of it with either neighbour."""
+    """Returns the start and end of windows of `size` samples that cover `count`.
+
+    Each shares a sixth of its length with either neighbour."""
     every = size - 2 * (size // 6)
     starts = [0, *range(every, count - size + every, every)]
     return [(start, min(start + size, count)) for start in starts]
 
 
 def join(texts: Sequence[Sequence[int]]) -> list[int]:
-    """The tokens of windows in order as one text, each overlap once. Up to the middle
-    of an overlap the earlier window is believed, behind it the later. Without two equal
-    tokens in a row of places there is none, and both are kept whole."""
+    """Returns the tokens of windows in order as one text, with each overlap once.
+
+    Up to the middle of an overlap the earlier window is used, after it the later one.
+    Where no two tokens at matching places agree there is no overlap, and both texts are
+    kept."""
     joined: list[int] = []
     earlier = list(texts[0]) if texts else []
     for text in texts[1:]:
@@ -128,8 +157,10 @@ def join(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _middle(earlier: list[int], later: list[int]) -> tuple[int, int]:
-    """Where an overlap has its middle in either text: the shift of one against the
-    other that makes most of their tokens equal."""
+    """Returns the middle of the overlap in either text.
+
+    It is at the shift of one text against the other that makes most of their tokens
+    equal."""
     if not earlier or not later:
         return len(earlier), 0
     equal = np.array(earlier)[:, None] == np.array(later)[None, :]

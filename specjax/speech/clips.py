@@ -1,8 +1,7 @@
 """The parts of a recording that are decoded, where not all of it is.
 
-A part is to the model a recording of its own: no window goes on behind its end. Its
-times are still those of the file.
-"""
+The model decodes a part like a separate recording: no window goes on after its end. Its
+times are still those of the file."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -12,15 +11,17 @@ SHORTEST = 0.02  # seconds
 
 
 class Clip(NamedTuple):
-    """Seconds of a recording; an infinite end is the recording's own."""
+    """A part of a recording, in seconds; an infinite end is the end of the
+    recording."""
 
     start: float
     end: float
 
 
 def parse(text: str) -> tuple[Clip, ...]:
-    """Parts as a person writes them, "10-20.5,30-". Raises ValueError for what is none,
-    or as `check`."""
+    """Returns the parts that a person writes as "10-20.5,30-".
+
+    Raises ValueError for any other form, or as `check`."""
     try:
         pairs = (part.split("-") for part in text.split(","))
         clips = [(float(start), float(end or "inf")) for start, end in pairs]
@@ -32,34 +33,36 @@ def parse(text: str) -> tuple[Clip, ...]:
 
 
 def check(clips: Iterable[Sequence[float]]) -> tuple[Clip, ...]:
-    """The same parts. Raises ValueError unless they follow one another."""
+    """Returns the same parts. Raises ValueError unless they follow one another."""
     clips = tuple(Clip(*map(float, clip)) for clip in clips)
     edges = [0.0, *(edge for clip in clips for edge in clip)]
     ordered = all(earlier <= later for earlier, later in pairwise(edges))
     if not (clips and ordered and all(b - a >= SHORTEST for a, b in clips)):
         shown = ",".join(f"{start:g}-{end:g}" for start, end in clips)
         raise ValueError(
-            f"parts {shown}: give one or more, in order and apart, each of {SHORTEST} s"
-            " or longer"
+            f"parts {shown}: give one or more, in order and without overlap, each of"
+            f" {SHORTEST} s or longer"
         )
     return clips
 
 
-def within(clips: Iterable[Clip], seconds: float) -> tuple[Clip, ...]:
-    """What there is of parts in a recording. Raises ValueError for one behind it."""
+def clip_to_length(clips: Iterable[Clip], seconds: float) -> tuple[Clip, ...]:
+    """Returns the parts cut at the end of a recording; ValueError for one after it."""
     cut = tuple(Clip(start, min(end, seconds)) for start, end in clips)
     for start, end in cut:
         if end - start < SHORTEST:
             raise ValueError(
-                f"the part from {start:g} s on is behind the end at {seconds:.2f} s:"
-                " name an earlier one"
+                f"the part from {start:g} s on lies after the end at {seconds:.2f} s:"
+                " give an earlier one"
             )
     return cut
 
 
 def spans(clips: Iterable[Clip] | None, count: int, rate: int) -> list[tuple[int, int]]:
-    """Parts as places from the first up to the last, of `count`, `rate` a second; None
-    for all of them."""
+    """Returns parts as places from the first up to the last of `count`, `rate` a
+    second.
+
+    None stands for the whole recording."""
     if clips is None:
         return [(0, count)]
     places = ([round(seconds * rate) for seconds in clip] for clip in clips)

@@ -1,10 +1,9 @@
-"""How much sound a file's container promises, beside how much of it is there.
+"""The amount of sound that a file's container promises, and the amount that is there.
 
-libsndfile reads what is there of a file that was cut off and says nothing of the rest.
-Chunked files (WAV, RF64, AIFF, Wave64, AU) write the size of their sound before
-it; an Ogg stream marks its last page; an MP3 file counts its bytes in its first frame,
-or at least ends with a whole frame.
-"""
+libsndfile reads the rest of a file that was cut off, and does not report the loss.
+Chunked files (WAV, RF64, AIFF, Wave64, AU) write the size of their sound before it; an
+Ogg stream marks its last page; an MP3 file has its number of bytes in its first frame,
+or at least ends with a whole frame."""
 
 import io
 import mmap
@@ -19,11 +18,10 @@ LAST_PAGE = 4  # the bit of its flags that ends a stream
 
 
 class Sound(NamedTuple):
-    """Where the sound of a file is, in bytes.
+    """The place of the sound in a file, in bytes.
 
-    promised: its size by the container; there: how many bytes follow; field: the place
-    of that size in the file, None where nothing may be written there.
-    """
+    promised: its size by the container; there: the number of bytes that follow; field:
+    the place of that size in the file, None where it must not be changed."""
 
     promised: int
     there: int
@@ -31,18 +29,19 @@ class Sound(NamedTuple):
 
     @property
     def lacks_size(self) -> bool:
-        """Whether the header was never completed, though sound follows it."""
+        """Returns whether the header was never completed, though sound follows it."""
         return self.field is not None and self.promised == 0 < self.there
 
     @property
     def cut(self) -> bool:
-        """Whether less is there than was promised, by a file that is no stream."""
+        """Returns whether a file that is not a stream has less sound than it
+        promises."""
         streams = any(self.promised in sizes for sizes in STREAMS)
         return self.there < self.promised and not streams
 
 
 def find(file: Path) -> Sound | None:
-    """The sound of a file; None for a container of another kind, or one without any."""
+    """Returns the sound of a file; None for another container, or one without sound."""
     with file.open("rb") as stream:
         magic = stream.read(16)
         for begin, reader in READERS.items():
@@ -54,7 +53,7 @@ def find(file: Path) -> Sound | None:
 
 
 def riff(stream: BinaryIO, size: int) -> Sound | None:
-    """WAV: chunks of four letters and a 32-bit size."""
+    """Reads WAV: chunks of four letters and a 32-bit size."""
     stream.seek(8)
     if stream.read(4) != b"WAVE":
         return None
@@ -66,7 +65,7 @@ def riff(stream: BinaryIO, size: int) -> Sound | None:
 
 
 def rf64(stream: BinaryIO, size: int) -> Sound | None:
-    """RF64 (EBU Tech 3306): WAV whose 64-bit sizes stand in a chunk ds64."""
+    """Reads RF64 (EBU Tech 3306): WAV whose 64-bit sizes stand in a chunk ds64."""
     stream.seek(12)
     long = None
     for name, promised, at in chunks(stream, "little"):
@@ -95,7 +94,7 @@ def au(stream: BinaryIO, size: int) -> Sound | None:
 
 
 def wave64(stream: BinaryIO, size: int) -> Sound | None:
-    """Sony's Wave64: chunks of 16 letters and a 64-bit size, which counts its head."""
+    """Reads Sony's Wave64: chunks of 16 letters and a 64-bit size with their header."""
     stream.seek(40)
     while len(head := stream.read(24)) == 24:
         length, at = int.from_bytes(head[16:], "little"), stream.tell()
@@ -106,8 +105,10 @@ def wave64(stream: BinaryIO, size: int) -> Sound | None:
 
 
 def ogg(stream: BinaryIO, size: int) -> Sound:
-    """An Ogg stream is promised one byte more than is there unless its last page, whole
-    and marked as the last, is (RFC 3533, Section 6)."""
+    """Reads Ogg: one byte is missing unless the last page is whole and marked as the
+    last.
+
+    The rule is that of RFC 3533, Section 6."""
     stream.seek(max(0, size - 2 * PAGE))
     tail = stream.read()
     at = tail.rfind(b"OggS")
@@ -119,8 +120,11 @@ def ogg(stream: BinaryIO, size: int) -> Sound:
 
 
 def mp3(stream: BinaryIO, size: int) -> Sound | None:
-    """MPEG audio, layer III: by the count of bytes in its first frame, else by whether
-    the last frame is whole. None for what is no MP3 file, or of a free bit rate."""
+    """Reads MPEG audio, layer III: by the byte count in its first frame, or its last
+    frame.
+
+    Without the count, the last frame must be whole. Returns None for other files, and
+    for a free bit rate."""
     with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = 0
         if content[:3] == b"ID3":
@@ -152,7 +156,8 @@ SAMPLES = (44_100, 48_000, 32_000)  # a second, of MPEG 1
 
 
 def frame_length(head: bytes) -> int | None:
-    """Bytes of the layer III frame that begins with these four; None for no frame."""
+    """Returns the bytes of the layer III frame with this four-byte header; None for no
+    frame."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return None
     version, index, rate = head[1] >> 3 & 3, head[2] >> 4, head[2] >> 2 & 3
@@ -177,7 +182,7 @@ READERS: dict[bytes, Callable[[BinaryIO, int], Sound | None]] = {
 
 
 def chunks(stream: BinaryIO, order: str) -> Iterator[tuple[bytes, int, int]]:
-    """The name, the size and the place of the content of each chunk from here on."""
+    """Yields name, size and place of the content of each chunk from here on."""
     while len(head := stream.read(8)) == 8:
         promised, at = int.from_bytes(head[4:], order), stream.tell()
         yield head[:4], promised, at
@@ -185,7 +190,7 @@ def chunks(stream: BinaryIO, order: str) -> Iterator[tuple[bytes, int, int]]:
 
 
 def is_chunks(stream: BinaryIO, size: int) -> bool:
-    """Whether the rest of a file is chunks with names: then there was no sound."""
+    """Returns whether the rest of a file is named chunks: then it has no sound."""
     while len(head := stream.read(8)) == 8 and head[:4].isascii():
         if not head[:4].decode().isprintable():
             return False
@@ -194,8 +199,9 @@ def is_chunks(stream: BinaryIO, size: int) -> bool:
     return not head and stream.tell() - size in (0, 1)
 
 
-def with_size(file: Path, sound: Sound) -> mmap.mmap:
-    """A file whose header says how much sound is there, whatever is written in it."""
+def complete_header(file: Path, sound: Sound) -> mmap.mmap:
+    """Returns a file whose header says how much sound it has, whatever was written in
+    it."""
     with file.open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     least = min(sound.there, STREAMS[0].start - 1).to_bytes(4, "little")

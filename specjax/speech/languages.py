@@ -1,4 +1,4 @@
-"""The languages that Whisper knows, by their codes and what people call them."""
+"""The languages that Whisper knows, by their codes and their names."""
 
 from collections.abc import Iterable
 
@@ -29,13 +29,15 @@ CODES = dict(zip(NAMES, LANGUAGES, strict=True))
 CODES |= dict(pair.split() for pair in f"{OTHERS}, valencian ca".split(", "))
 
 
-def code(asked: str, known: Iterable[str]) -> str:
-    """The code of a language by what it is called: "de", "German" or its token. known:
-    codes of the model. Raises ValueError for a language that is not among them."""
+def code(name: str, known: Iterable[str]) -> str:
+    """Returns the code of a language from a code, a name or a token: "de" or "German".
+
+    known: the codes of the model. Raises ValueError for a language that is not among
+    them."""
     codes = {each.lower(): each for each in known}
-    plain = str(asked).strip().lower().removeprefix("<|").removesuffix("|>")
+    plain = str(name).strip().lower().removeprefix("<|").removesuffix("|>")
     plain = plain if plain in codes else CODES.get(plain, plain)
     if plain not in codes:
         listed = ", ".join(codes.values())
-        raise ValueError(f"no language {asked!r}: choose one of {listed}")
+        raise ValueError(f"no language {name!r}: choose one of {listed}")
     return codes[plain]

@@ -1,4 +1,4 @@
-"""A Whisper and perhaps another that drafts for it, with their tokens and limits."""
+"""A pair of Whispers, a target and perhaps a draft, with their tokens and limits."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,10 +23,12 @@ ALONE = "none"  # what a command calls no draft
 
 
 class Listeners(NamedTuple):
-    """draft: None to decode without one. tokens, limits: the target's special tokens,
-    and what it never writes. read: ids of text -> text. write: text -> its ids, a space
-    before it and nothing special among them. shared: whether both hear by the same
-    encoder, whose states then serve both, from one copy of its weights."""
+    """A pair of Whispers.
+
+    draft: None decodes with the target alone. tokens, limits: the target's special
+    tokens, and the ids that it never writes. read: ids of text -> text. write: text ->
+    its ids, with a space before it and no special ids. shared: both models use the same
+    encoder, so its states serve both, from one copy of its weights."""
 
     target: Pretrained
     draft: Pretrained | None
@@ -37,7 +39,7 @@ class Listeners(NamedTuple):
     shared: bool
 
 
-def opened(
+def load_pair(
     target: str | Path | Pretrained,
     draft: str | Path | Pretrained | None,
     dtype: str = "float32",
@@ -46,7 +48,7 @@ def opened(
     no Whispers, that do not write the same tokens or hear the same windows, or without
     a tokenizer beside them. draft: also a file of `checkpoints.reduced_vocab`, or
     early_exit:1, the target's own first layers."""
-    target = _whisper(target, dtype)
+    target = _load_whisper(target, dtype)
     place = folder(target)
     tokens, coder = special.read(place), tokenizer(target, place)
     limits = limits_of(target, place, tokens, coder.encode)
@@ -54,40 +56,50 @@ def opened(
     def write(text: str) -> list[int]:
         return special.text_ids(tokens, coder.encode(f" {text.strip()}"))
 
-    heard = tokens, limits, coder.decode, write
+    pair = Listeners(
+        target=target,
+        draft=None,
+        tokens=tokens,
+        limits=limits,
+        read=coder.decode,
+        write=write,
+        shared=False,
+    )
     if draft is None:
-        return Listeners(target, None, *heard, False)
-    draft = _drafting(draft, target, dtype)
+        return pair
+    draft = _load_draft(draft, target, dtype)
     if reduced_vocab.is_reduced(draft.params):
-        return Listeners(target, draft, *heard, True)
+        return pair._replace(draft=draft, shared=True)
     check(target, draft, tokens)
     shared = whisper.same_encoder(target.params, draft.params)
     if shared:
         once = draft.params | {"encoder": target.params["encoder"]}
         draft = draft._replace(params=once)
-    return Listeners(target, draft, *heard, shared)
+    return pair._replace(draft=draft, shared=shared)
 
 
-def said_before(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
-    """The tokens of a text that stands for what was spoken before, at most `most`.
-    Raises ValueError for none, for more, or for one that these tokens do not write."""
+def encode_prompt(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
+    """Returns the tokens of a text before the recording, at most `most`.
+
+    Raises ValueError for an empty text, a longer one, or one that these tokens cannot
+    write."""
     ids = pair.write(text)
     if not text.strip():
-        raise ValueError("the prompt is empty: write what was said before, or none")
-    if (again := pair.read(ids).strip()) != text.strip():
+        raise ValueError("the prompt is empty: write a text, or leave the prompt out")
+    if (decoded := pair.read(ids).strip()) != text.strip():
         raise ValueError(
-            f"{pair.target.name} reads the prompt as {again[:60]!r}: write it in the"
+            f"{pair.target.name} reads the prompt as {decoded[:60]!r}: write it in the"
             " characters of its tokens, without special ones"
         )
     if len(ids) > most:
         raise ValueError(
-            f"the prompt has {len(ids)} tokens and {most} are kept, the last, from"
-            f" {pair.read(ids[-most:]).strip()[:30]!r} on: shorten it to these"
+            f"the prompt has {len(ids)} tokens, and only the last {most} can be used,"
+            f" from {pair.read(ids[-most:]).strip()[:30]!r} on: shorten it to these"
         )
     return tuple(ids)
 
 
-def placed(pair: Listeners) -> Listeners:
+def place(pair: Listeners) -> Listeners:
     """Both on the mesh in use, if there is one, and one copy of what both hear by."""
     target, draft = pair[:2]
     target, source = place_pair(target, draft and model_source(draft))
@@ -100,7 +112,7 @@ def placed(pair: Listeners) -> Listeners:
 
 
 def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:
-    """Raises ValueError for a draft that writes other tokens or hears other windows."""
+    """Raises ValueError for a draft with other tokens or other windows."""
     for name in ("vocab", "bands", "frames"):
         sizes = (getattr(side.config, name) for side in (target, draft))
         own, other = sizes
@@ -124,7 +136,8 @@ def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:
 
 
 def folder(model: Pretrained) -> Path:
-    """Where the tokens and limits of a model are described: its tokenizer's folder."""
+    """Returns the folder of a model's tokenizer, which describes its tokens and
+    limits."""
     if model.tokenizer_file is not None:
         file = model.tokenizer_file
         return file if file.is_dir() else file.parent
@@ -133,7 +146,7 @@ def folder(model: Pretrained) -> Path:
 
 
 def tokenizer(model: Pretrained, place: Path) -> Coder | Tokenizer:
-    """The one beside the weights, or OpenAI's own."""
+    """Returns the tokenizer beside the weights, or OpenAI's own."""
     own = next(iter(sorted(place.glob(OPENAI))), None)
     if model.tokenizer_file is None and own is not None:
         return tiktoken.read(own)
@@ -141,36 +154,37 @@ def tokenizer(model: Pretrained, place: Path) -> Coder | Tokenizer:
 
 
 def limits_of(model: Pretrained, place: Path, tokens: Tokens, encode) -> Limits:
-    """What a model never writes, by the format that its weights are in."""
+    """Returns the ids that a model never writes, by the format of its weights."""
     if model.files[0].suffix == openai_whisper.SUFFIX:
-        return limited.of_openai(tokens, encode)
+        return limited.openai_limits(tokens, encode)
     return limited.read(place)
 
 
-def _drafting(
+def _load_draft(
     draft: str | Path | Pretrained, target: Pretrained, dtype: str
 ) -> Pretrained:
-    """A draft by its name: one of some ids, the target's first layers, or a Whisper."""
+    """Returns a draft by name: a reduced vocabulary, the target's first layers, or a
+    Whisper."""
     if isinstance(draft, Pretrained):
-        return _whisper(draft, dtype)
+        return _load_whisper(draft, dtype)
     name = str(draft)
     if reduced_vocab_files.find(name) is None and not drafts.is_draft_name(name):
-        return _whisper(draft, dtype)
+        return _load_whisper(draft, dtype)
     source = drafts.load_draft(name, target)
     if source.pretrained is None or source.law is None:
         raise ValueError(
-            f"{name} does not listen: name a Whisper, a draft of some of its ids, or"
-            " early_exit:1"
+            f"{name} reads no recordings: name a Whisper, a draft with a reduced"
+            " vocabulary, or early_exit:1"
         )
     return source.pretrained
 
 
-def _whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:
+def _load_whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:
     if not isinstance(model, Pretrained):
         model = pretrained.load(model, dtype)
     if not isinstance(model.config, whisper.Config):
         raise ValueError(
-            f"{model.name} reads no speech: name a Whisper, such as"
+            f"{model.name} reads no recordings: name a Whisper, such as"
             " openai/whisper-small.en with distil-whisper/distil-small.en"
         )
     return model

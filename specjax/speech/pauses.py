@@ -1,9 +1,8 @@
-"""No word lasts over a pause.
+"""Pauses in a recording, which no word may span.
 
-The path through what heads attend to leaves no state out, so that a pause is given to
-the word before it or behind it. Where a recording is quiet for long, it is nobody's.
-Axes: T frames of 0.01 s, M bands, S states of 0.02 s.
-"""
+The path of the alignment leaves no state out, so a pause is given to the word before it
+or after it. A long quiet stretch belongs to no word. Axes: T frames of 0.01 s, M bands,
+S states of 0.02 s."""
 
 from collections.abc import Iterable
 
@@ -19,14 +18,14 @@ ABOVE = 1 / 3  # of the way from the noise to the loud: where sound begins
 HEARD = 12.0  # dB between noise and loud; where there are fewer, nothing is a pause
 
 
-def sounding(frames: np.ndarray) -> np.ndarray:
+def find_sound(frames: np.ndarray) -> np.ndarray:
     """Returns where a window is not quiet.
 
     A recording's own noise is not sound: the threshold lies above it, however loud it
     is. Where noise is about as loud as speech, nothing is quiet.
 
     Args:
-      frames: [T, M], as `logmel` has it.
+      frames: [T, M], as `logmel` computes them.
 
     Returns:
       [S] bool.
@@ -42,11 +41,13 @@ def sounding(frames: np.ndarray) -> np.ndarray:
     return level > max(loud - BELOW, floor + ABOVE * (loud - floor))
 
 
-def left_out(
+def leave_out_pauses(
     words: Iterable[Word], sound: np.ndarray, start: float
 ) -> tuple[Word, ...]:
-    """Words without the pauses in their times. sound: of their window, which begins at
-    `start` seconds. Of a word that a pause divides, the longer part is its own."""
+    """Returns words without the pauses in their times.
+
+    sound: of their window, which begins at `start` seconds. A word that a pause divides
+    keeps its longer part."""
     kept = []
     for word in words:
         begin, end = (round((x - start) / STEP) for x in (word.start, word.end))

@@ -1,11 +1,10 @@
-"""Which tokens Whisper may write next: suppressed ones, and the order of timestamps.
+"""The rules of the tokens that Whisper may write next: suppressed ids, and timestamps.
 
-The rules of the paper's reference decoder (Radford et al., 2022, Section 3.8, and
-https://github.com/openai/whisper) as an automaton over the tokens of a row: its state
-is four numbers, so that drafted tokens advance it as well as committed ones. A mask is
-computed from ranges of ids, never looked up in a table of states.
-Axes: B rows (any leading axes in `advance` and `apply`), T tokens, V vocabulary.
-"""
+They are the rules of the paper's reference decoder (Radford et al., 2022, Section 3.8,
+and https://github.com/openai/whisper) as an automaton over the tokens of a row. Its
+state is four numbers, so that drafted tokens advance it as well as committed ones. A
+mask is computed from ranges of ids, not looked up in a table of states. Axes: B rows
+(any leading axes in `advance` and `apply`), T tokens, V vocabulary."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,10 +23,11 @@ NEVER = -jnp.inf
 
 
 class State(NamedTuple):
-    """What the rules remember of a row's own tokens, those after its prompt; int32.
-    count: how many, at most 2. last, before: whether the last one, and the one before
-    it, is a timestamp; before is 1 where there is none. time: the last timestamp's id,
-    -1 if there is none."""
+    """The memory of the rules of a row's own tokens, those after its prompt; int32.
+
+    count: their number, at most 2. last, before: whether the last one, and the one
+    before it, is a timestamp; before is 1 where there is none. time: the last
+    timestamp's id, -1 if there is none."""
 
     count: Array
     last: Array
@@ -38,11 +38,18 @@ class State(NamedTuple):
 def build(
     tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True
 ) -> TokenAutomaton:
-    """The rules of one model. tokens: its special tokens. limits: what is suppressed.
-    vocab: V, of the logits. timestamps: whether rows are written with times; without,
-    only what is suppressed counts, and prompts should end with `<|notimestamps|>`.
-    Raises ValueError for an id beyond the vocabulary, or a vocabulary without
-    timestamps."""
+    """Returns the rules of one model.
+
+    Args:
+      tokens: its special tokens.
+      limits: the suppressed ids.
+      vocab: V, of the logits.
+      timestamps: whether rows are written with times; without, only suppressed ids
+        are excluded, and prompts should end with `<|notimestamps|>`.
+
+    Raises:
+      ValueError: an id beyond the vocabulary, or a vocabulary without timestamps.
+    """
     beyond = [i for i in (*limits.suppressed, *limits.at_first) if not 0 <= i < vocab]
     if beyond:
         raise ValueError(f"suppressed ids {beyond[:5]} are not in 0 .. {vocab - 1}")
@@ -51,8 +58,8 @@ def build(
             f"timestamps begin at id {tokens.first_time} and the model has {vocab} ids:"
             " transcribe without timestamps, or name this model's own tokenizer"
         )
-    never = _marked(limits.suppressed, vocab)
-    at_first = _marked(limits.at_first, vocab)
+    never = _mask_ids(limits.suppressed, vocab)
+    at_first = _mask_ids(limits.at_first, vocab)
 
     def apply(state: State, logits: Array) -> Array:
         if logits.shape[-1] != vocab:
@@ -63,21 +70,23 @@ def build(
             return logits
         mask = forbidden(tokens, limits.first_time, state, vocab)
         logits = jnp.where(mask, NEVER, logits)
-        return favour(tokens, logits)
+        return prefer_times(tokens, logits)
 
     return TokenAutomaton(partial(start, tokens), partial(advance, tokens), apply)
 
 
 def start(tokens: Tokens, texts: Array, length: Array) -> State:
-    """The state of rows [B, T] of `length` [B], as if `advance` had read their own
-    tokens: those behind the prompt, which ends with the special tokens that follow the
-    first `<|startoftranscript|>`; all where there is none."""
+    """Returns the state of rows [B, T] of `length` [B].
+
+    It is the state after `advance` has read their own tokens: those after the prompt,
+    which ends with the special tokens that follow the first `<|startoftranscript|>`;
+    all tokens where there is none."""
     place = jnp.arange(texts.shape[1])
     inside = place < length[:, None]
     starts = inside & (texts == tokens.start)
-    begun = jnp.where(starts.any(1), jnp.argmax(starts, 1), -1)[:, None]
+    first = jnp.where(starts.any(1), jnp.argmax(starts, 1), -1)[:, None]
     special = (texts >= tokens.start) & (texts < tokens.first_time)
-    outside = (place > begun) & ~(special & inside)
+    outside = (place > first) & ~(special & inside)
     own = jnp.where(outside.any(1), jnp.argmax(outside, 1), texts.shape[1])[:, None]
     times = is_time(tokens, texts) & inside & (place >= own)
     latest = jnp.max(jnp.where(times, place, -1), 1)
@@ -87,18 +96,18 @@ def start(tokens: Tokens, texts: Array, length: Array) -> State:
         where = jnp.maximum(length - back, 0)[:, None]
         return jnp.take_along_axis(times, where, 1)[:, 0] & (count >= back)
 
-    named = jnp.take_along_axis(texts, jnp.maximum(latest, 0)[:, None], 1)[:, 0]
+    time = jnp.take_along_axis(texts, jnp.maximum(latest, 0)[:, None], 1)[:, 0]
     state = State(
         jnp.minimum(count, 2),
         was_time(1),
         was_time(2) | (count < 2),
-        jnp.where(latest >= 0, named, -1),
+        jnp.where(latest >= 0, time, -1),
     )
     return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), state)
 
 
 def advance(tokens: Tokens, state: State, token: Array) -> State:
-    """The state after one more token in each row."""
+    """Returns the state after one more token in each row."""
     time = is_time(tokens, token)
     return State(
         jnp.minimum(state.count + 1, 2),
@@ -111,9 +120,10 @@ def advance(tokens: Tokens, state: State, token: Array) -> State:
 def forbidden(
     tokens: Tokens, first_time: int | None, state: State, vocab: int
 ) -> Array:
-    """What the order of timestamps excludes, whatever the logits: [B, V] bool. They
-    come in pairs, an end and the next start, or one before the end of the text; they
-    never decrease; a text begins with an early one."""
+    """Returns what the order of timestamps excludes, whatever the logits: [B, V] bool.
+
+    Timestamps come in pairs, an end and the next start, or one before the end of the
+    text; they never decrease; a text begins with an early one."""
     ids = jnp.arange(vocab)
     leaves = [leaf[..., None] for leaf in state]
     count, last, before, time = leaves
@@ -128,9 +138,11 @@ def forbidden(
     return mask | ((count == 0) & (~time_id | (ids > late)))
 
 
-def favour(tokens: Tokens, logits: Array) -> Array:
-    """A timestamp must follow where all of them together are more probable than the
-    most probable other token: the one rule that needs logits [B, V]."""
+def prefer_times(tokens: Tokens, logits: Array) -> Array:
+    """Returns logits that allow only timestamps where these are more probable together
+    than the most probable other token.
+
+    It is the one rule that needs logits [B, V]."""
     time_id = is_time(tokens, jnp.arange(logits.shape[-1]))
     wide = logits.astype(jnp.float32)
     together = jax.nn.logsumexp(jnp.where(time_id, wide, NEVER), -1, keepdims=True)
@@ -138,24 +150,28 @@ def favour(tokens: Tokens, logits: Array) -> Array:
     return jnp.where(~time_id & (together > other), NEVER, logits)
 
 
-def _marked(ids: Sequence[int], vocab: int) -> np.ndarray:
+def _mask_ids(ids: Sequence[int], vocab: int) -> np.ndarray:
     mask = np.zeros(vocab, bool)
     mask[list(ids)] = True
     return mask
 
 
 def language(tokens: Tokens, logits: Array) -> list[str]:
-    """The language spoken in each row: the most probable of those that the model has,
-    by its logits [B, V] behind `<|startoftranscript|>` alone. Raises ValueError for an
-    English-only model."""
+    """Returns the language spoken in each row: the most probable of the model's
+    languages.
+
+    It is read from the logits [B, V] after `<|startoftranscript|>` alone. Raises
+    ValueError for an English-only model."""
     if not tokens.languages:
-        raise ValueError("this model knows English alone: do not ask for the language")
+        raise ValueError("this model has English only: it cannot detect a language")
     ids = np.array(list(tokens.languages.values()))
     best = np.asarray(logits)[:, ids].argmax(-1)
     return [list(tokens.languages)[i] for i in best]
 
 
 def no_speech(tokens: Tokens, logits: Array) -> Array:
-    """The probability that nobody speaks, [B]: of `<|nospeech|>` behind
-    `<|startoftranscript|>`, by logits [B, V] as the model wrote them, not ruled."""
+    """Returns the probability that nobody speaks, [B].
+
+    It is that of `<|nospeech|>` after `<|startoftranscript|>`, by logits [B, V] of the
+    model before any rule."""
     return jax.nn.softmax(logits.astype(jnp.float32), -1)[..., tokens.no_speech]

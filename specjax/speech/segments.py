@@ -1,9 +1,9 @@
-"""Tokens with times become segments, and what to do with a window that went wrong.
+"""Segments from tokens with times, and the decisions about windows that went wrong.
 
-Sequential transcription of long recordings (Radford et al., 2022, Section 3.8): each
-window of 30 s begins where the last whole segment before it ended; one that repeats
-itself or is improbable is decoded again, more randomly; one without speech is skipped.
-"""
+It is the sequential transcription of long recordings (Radford et al., 2022, Section
+3.8): each window of 30 s begins where the last whole segment before it ended; one that
+repeats itself or is improbable is decoded again at a higher temperature; one without
+speech is skipped."""
 
 import math
 import zlib
@@ -18,8 +18,10 @@ STEP_FRAMES = round(STEP / FRAME)  # of one timestamp
 
 
 class Piece(NamedTuple):
-    """A segment of a window. start, end: seconds of the recording. tokens: with the
-    timestamps around its text."""
+    """A segment of a window.
+
+    start, end: seconds of the recording. tokens: with the timestamps around its text.
+    """
 
     start: float
     end: float
@@ -27,8 +29,10 @@ class Piece(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word with the punctuation around it. text: begins with the space that the model
-    writes. start, end: seconds. probability: the mean of its tokens' own."""
+    """A word with the punctuation around it.
+
+    text: begins with the space that the model writes. start, end: seconds. probability:
+    the mean over its tokens."""
 
     text: str
     start: float
@@ -37,11 +41,12 @@ class Word(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment of a transcript, and how its window was decoded. start, end: seconds.
-    text: begins with the space that the model writes. tokens: with timestamps.
-    temperature, logprob (mean of a token), no_speech (a probability), compression (how
-    often its text repeats itself): of the whole window. words: None where nobody asked.
-    """
+    """A segment of a transcript, and how its window was decoded.
+
+    start, end: seconds. text: begins with the space that the model writes. tokens: with
+    timestamps. temperature, logprob (mean per token), no_speech (a probability),
+    compression (how often its text repeats itself): of the whole window. words: None
+    where words were not requested."""
 
     start: float
     end: float
@@ -55,10 +60,11 @@ class Segment(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """When a window is decoded again, or skipped; None never. compression: most that
-    its text may shrink by zlib. logprob: least mean logarithm of the probability of a
-    token. no_speech: from which probability on an improbable text is taken for silence.
-    temperatures: tried in turn."""
+    """The conditions under which a window is decoded again, or skipped; None for never.
+
+    compression: the largest factor by which zlib may shrink its text. logprob: the
+    least mean log probability of a token. no_speech: the probability from which on an
+    improbable text counts as silence. temperatures: tried in turn."""
 
     compression: float | None = 2.4
     logprob: float | None = -1.0
@@ -71,25 +77,34 @@ def check(thresholds: Thresholds) -> None:
     numbers = [x for x in thresholds[:3] if x is not None]
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{thresholds} are not all finite: write None for never")
-    heats = thresholds.temperatures
-    if not heats:
+    temperatures = thresholds.temperatures
+    if not temperatures:
         raise ValueError("there are no temperatures: give one or more, such as 0")
-    for heat in heats:
-        probs.check_numbers(temperature=heat)
-    if list(heats) != sorted(heats):
-        raise ValueError(f"temperatures {heats} fall: give the lowest first")
+    for temperature in temperatures:
+        probs.check_numbers(temperature=temperature)
+    if list(temperatures) != sorted(temperatures):
+        raise ValueError(f"temperatures {temperatures} fall: give the lowest first")
 
 
 def split(
     tokens: Tokens, ids: Sequence[int], offset: float, frames: int
 ) -> tuple[list[Piece], int]:
-    """The segments of a window, and how far the next window is. A pair of timestamps
-    ends one segment and begins the next. Tokens behind the last pair are dropped, and
-    the next window begins there, unless a single timestamp ends them: then nothing was
-    spoken after it and the window is done. tokens: the model's special tokens. ids:
-    what it wrote, without the prompt and `<|endoftext|>`. offset: seconds at which the
-    window begins. frames: of the window that are of the recording, at most 3000, each
-    0.01 s. Returns the segments, and the frames to the next window, at least 1."""
+    """Returns the segments of a window, and the number of frames to the next window.
+
+    A pair of timestamps ends one segment and begins the next. Tokens after the last
+    pair are dropped, and the next window begins there, unless a single timestamp ends
+    them: then nothing was spoken after it and the window is done.
+
+    Args:
+      tokens: the model's special tokens.
+      ids: the tokens of the window, without the prompt and `<|endoftext|>`.
+      offset: seconds at which the window begins.
+      frames: those of the window that are of the recording, at most 3000, each 0.01
+        s.
+
+    Returns:
+      The segments, and the frames to the next window, at least 1.
+    """
     ids = [int(i) for i in ids]
     times = [is_time(tokens, token) for token in ids]
     pairs = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]
@@ -99,8 +114,8 @@ def split(
         return offset + (token - tokens.first_time) * STEP
 
     if not pairs:
-        named = [token for token, time in zip(ids, times, strict=True) if time]
-        last = named[-1] if named and named[-1] != tokens.first_time else None
+        marks = [token for token, time in zip(ids, times, strict=True) if time]
+        last = marks[-1] if marks and marks[-1] != tokens.first_time else None
         end = offset + frames * FRAME if last is None else moment(last)
         return [Piece(offset, end, ids)] if ids else [], max(1, frames)
     ends = [*pairs, len(ids)] if single else pairs
@@ -115,16 +130,19 @@ def split(
 
 
 def compression(text: str) -> float:
-    """Bytes of a text by those that zlib leaves of it; what repeats itself is high."""
+    """Returns the bytes of a text over those that zlib needs; repetitive texts are
+    high."""
     content = text.encode()
     return len(content) / len(zlib.compress(content))
 
 
-def again(
+def is_failed(
     ratio: float, logprob: float, no_speech: float, thresholds: Thresholds
 ) -> bool:
-    """Whether to decode a window again: it repeats itself, or it is improbable, and it
-    is no silence. ratio: `compression` of its text."""
+    """Returns whether to decode a window again.
+
+    It is so where its text repeats itself or is improbable, unless it is silence.
+    ratio: `compression` of its text."""
     wrong = thresholds.compression is not None and ratio > thresholds.compression
     improbable = thresholds.logprob is not None and logprob < thresholds.logprob
     if not math.isfinite(logprob):
@@ -133,8 +151,9 @@ def again(
     return (wrong or improbable) and not (quiet and improbable)
 
 
-def silent(logprob: float, no_speech: float, thresholds: Thresholds) -> bool:
-    """Whether to skip a window: `<|nospeech|>` was likely, its text is improbable."""
+def is_silent(logprob: float, no_speech: float, thresholds: Thresholds) -> bool:
+    """Returns whether to skip a window: `<|nospeech|>` was likely, its text is
+    improbable."""
     quiet = thresholds.no_speech is not None and no_speech > thresholds.no_speech
     probable = thresholds.logprob is not None and logprob > thresholds.logprob
     return quiet and not probable

@@ -1,12 +1,11 @@
-"""Recordings as prompts of the commands that measure, audit and look closely.
+"""Recordings as prompts of the commands that measure, audit and compare rounding.
 
-A line of --data is {"audio": "file.flac"}, perhaps with a language and a task; its file
-is looked for beside the data. What was heard lies in a table beside the weights, and a
-prompt's input is its row there: so whatever decodes prompts decodes recordings. The
-target encodes on the way, as it would; a draft of the same encoder reads what that
-gave.
-Axes: N recordings, F frames, M bands, S states of the encoder, E features.
-"""
+A line of --data is {"audio": "file.flac"}, with an optional language and task; the file
+is looked for beside the data. The features lie in a table beside the weights, and the
+input of a prompt is its row there, so that any code which decodes prompts also decodes
+recordings. The target encodes as part of decoding, as usual; a draft with the same
+encoder reads its states. Axes: N recordings, F frames, M bands, S states of the
+encoder, E features."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,12 +23,12 @@ from specjax.models.constrained import constrained
 from specjax.prompts import Prompts, text_files
 from specjax.prompts.lines import parse, quote
 from specjax.speech import audio, decoding, logmel, rules, tokens
-from specjax.speech.pair import Listeners, opened
+from specjax.speech.pair import Listeners, load_pair
 from specjax.types import Encoded, Features, Model, Prompt
 
 Pair = tuple[Pretrained, DraftSource]
 FIELDS = ("audio", "language", "task")
-WANTED = 'want {"audio": file}, and perhaps "language" and "task"'
+FORM = 'write {"audio": file}, and optionally "language" and "task"'
 
 
 def listens(model: Pretrained | None) -> bool:
@@ -38,19 +37,21 @@ def listens(model: Pretrained | None) -> bool:
 
 
 def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
-    """A pair that hears the recordings of a file of JSON lines, and those as prompts.
-    Raises ValueError naming the path, the line and what to write, OSError for a file
-    that cannot be read."""
+    """Returns a pair that reads the recordings of a file of JSON lines, and the
+    prompts.
+
+    Raises ValueError naming the path, the line and the fix, OSError for a file that
+    cannot be read."""
     lines, numbers = [], []
     for number, line in text_files.numbered_lines(path):
         numbers.append(f"{path}, line {number}")
         lines.append(_of_line(line, numbers[-1]))
     if not lines:
-        raise ValueError(f'{path} has no line: write {{"audio": file}}, one a line')
-    return of(lines, pair, Path(path).parent, numbers)
+        raise ValueError(f'{path} is empty: write {{"audio": file}}, one per line')
+    return from_list(lines, pair, Path(path).parent, numbers)
 
 
-def of(
+def from_list(
     lines: Sequence[dict[str, Any]],
     pair: Pair,
     folder: Path = Path(),
@@ -67,17 +68,17 @@ def of(
     heads, sounds = [], []
     for i, line in enumerate(lines):
         try:
-            heads.append(head(line, both))
+            heads.append(make_head(line, both))
             sounds.append(frames(line, both, folder))
         except ValueError as error:
             place = names[i] if names else f"prompt {i}"
             raise ValueError(f"{place}: {error}") from None
     most = both.target.config.vocab
     if len(lines) > most:
-        raise ValueError(f"{len(lines)} recordings: measure at most {most} at once")
+        raise ValueError(f"{len(lines)} recordings: give at most {most} at once")
     inputs = [[i] for i in range(len(lines))]
     prompts = Prompts(heads, inputs, (both.tokens.end,))
-    return of_table(pair, both, jnp.asarray(np.stack(sounds))), prompts
+    return use_table(pair, both, jnp.asarray(np.stack(sounds))), prompts
 
 
 def _of_line(line: bytes, name: str) -> dict[str, Any]:
@@ -86,18 +87,19 @@ def _of_line(line: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     if "audio" not in fields or not fields.keys() <= {*FIELDS}:
-        raise ValueError(f"{name}: {WANTED}; got {quote(fields)}")
+        raise ValueError(f"{name}: {FORM}; got {quote(fields)}")
     return fields
 
 
-def head(line: dict[str, Any], pair: Listeners) -> list[int]:
-    """The prompt of one recording, without times."""
+def make_head(line: dict[str, Any], pair: Listeners) -> list[int]:
+    """Returns the prompt of one recording, without times."""
     language, task = line.get("language"), line.get("task")
     return tokens.prompt(pair.tokens, language, task, timestamps=False)
 
 
 def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
-    """What is heard of one, [F, M]. Raises ValueError for no file, or a long one."""
+    """Returns the features of one recording, [F, M]; ValueError for no file, or a long
+    one."""
     file, config = line["audio"], pair.target.config
     if not isinstance(file, str):
         raise ValueError(f"audio must be the name of a file; got {quote(file)}")
@@ -106,7 +108,7 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
     if len(samples) > most:
         raise ValueError(
             f"{file} has {len(samples) / logmel.RATE:.1f} s and {pair.target.name}"
-            f" hears {most / logmel.RATE:g} at once: cut it, or use specjax transcribe"
+            f" reads {most / logmel.RATE:g} s at once: cut it, or use `transcribe`"
         )
     return logmel.features(samples, config.bands, config.frames)
 
@@ -134,8 +136,9 @@ def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
 
 
 def from_table(model: Model, kind: type, table: Array) -> Model:
-    """The same model, which finds what it hears by the one input id of a prompt. kind:
-    of the rows of `table`, `Features` or `Encoded`."""
+    """Returns the same model, which finds its features by the one input id of a prompt.
+
+    kind: of the rows of `table`, `Features` or `Encoded`."""
 
     def sound(heard: Array, prompt: Prompt) -> Features | Encoded:
         return kind(heard[prompt.inputs[0][:, 0]])

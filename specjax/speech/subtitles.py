@@ -1,7 +1,6 @@
 """Transcripts as files: plain text, SubRip (.srt), WebVTT (.vtt) and JSON.
 
-Each is a function from segments to the whole content of a file.
-"""
+Each format is a function from segments to the whole content of a file."""
 
 import json
 import math
@@ -12,14 +11,15 @@ from specjax.speech.segments import Segment, Word
 
 
 def plain(segments: Iterable[Segment]) -> str:
-    """A line for each segment."""
+    """Returns one line for each segment."""
     return "".join(f"{_line(segment)}\n" for segment in segments)
 
 
 def srt(segments: Iterable[Segment]) -> str:
-    """SubRip: numbered cues, of a segment each or, where words have times, of a word;
-    times as 00:00:01,500. It knows no escapes, and an arrow as between two times is
-    written "->" in a text."""
+    """Returns SubRip: numbered cues with times as 00:00:01,500.
+
+    A cue is a segment or, where words have times, a word. SubRip has no escapes, so an
+    arrow as between two times is written "->" in a text."""
     spoken = [x for each in segments for x in (each.words or [each])]
     cues = []
     for number, each in enumerate(spoken, start=1):
@@ -29,24 +29,26 @@ def srt(segments: Iterable[Segment]) -> str:
 
 
 def vtt(segments: Iterable[Segment]) -> str:
-    """WebVTT, https://www.w3.org/TR/webvtt1/: times as 00:00:01.500, within a text
-    where words have them; &, < and > are escaped, which would begin a tag, or be an
-    arrow."""
+    """Returns WebVTT, https://www.w3.org/TR/webvtt1/: times as 00:00:01.500.
+
+    Where words have times, these stand within a text. &, < and > are escaped, because
+    they would begin a tag or form an arrow."""
     cues = ["WEBVTT\n"]
     for segment in segments:
-        text = _timed(segment) if segment.words else _escaped(_line(segment))
+        text = _format_times(segment) if segment.words else _escape(_line(segment))
         cues.append(f"{_span(segment, '.')}\n{text}\n")
     return "\n".join(cues)
 
 
 def to_json(segments: Iterable[Segment], language: str | None = None) -> str:
-    """`fields` as a file."""
+    """Returns `fields` as the content of a file."""
     return f"{json.dumps(fields(segments, language), ensure_ascii=False, indent=2)}\n"
 
 
 def fields(segments: Iterable[Segment], language: str | None = None) -> dict[str, Any]:
-    """All that is known, with the names that Whisper's own command gives it; a number
-    that is not finite is null."""
+    """Returns all fields, with the names that Whisper's own command gives them.
+
+    A number that is not finite is null."""
     rows = []
     for number, segment in enumerate(segments):
         numbers = {
@@ -87,9 +89,9 @@ WRITERS: dict[str, Callable[[Iterable[Segment]], str]] = {
 
 
 def clock(seconds: float, point: str) -> str:
-    """hours:minutes:seconds and three digits. Raises ValueError for no time."""
+    """Returns hours:minutes:seconds and three digits. Raises ValueError for no time."""
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"{seconds} s is no time in a recording")
+        raise ValueError(f"{seconds} s is not a time in a recording: give 0 or more")
     rest, thousandths = divmod(round(seconds * 1000), 1000)
     minutes, rest = divmod(rest, 60)
     hours, minutes = divmod(minutes, 60)
@@ -102,19 +104,20 @@ def _span(spoken: Segment | Word, point: str) -> str:
 
 
 def _line(spoken: Segment | Word) -> str:
-    """Its text on one line: an empty one would end a cue."""
+    """Returns the text on one line, because an empty line would end a cue."""
     return " ".join(spoken.text.split())
 
 
-def _timed(segment: Segment) -> str:
-    """Words, and before each the time at which it begins, later than those before."""
-    told, text = segment.start, ""
+def _format_times(segment: Segment) -> str:
+    """Returns the words, each after its start time if that is later than those
+    before."""
+    latest, text = segment.start, ""
     for word in segment.words:
-        if told < word.start < segment.end:
-            text, told = f"{text}<{clock(word.start, '.')}>", word.start
-        text += _escaped(word.text)
+        if latest < word.start < segment.end:
+            text, latest = f"{text}<{clock(word.start, '.')}>", word.start
+        text += _escape(word.text)
     return " ".join(text.split())
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

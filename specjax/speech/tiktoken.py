@@ -1,8 +1,7 @@
-"""Whisper's own tokenizer files: a line for each token, its bytes and its rank.
+"""Whisper's own tokenizer files: one line for each token, with its bytes and its rank.
 
-The special tokens are not in them; their ids follow from how many ranks there are.
-Reading and writing text by them needs the tokenizers library (extra `hf`).
-"""
+Special tokens are not in them; their ids follow from the number of ranks. Reading and
+writing text with them needs the tokenizers library (extra `hf`)."""
 
 import base64
 import binascii
@@ -18,8 +17,9 @@ EMPTY = b"="  # the last token of the multilingual file, which stands for nothin
 OTHERS = 2 + len(AFTER) + 1501  # special tokens besides languages
 
 
-def ranks(file: Path) -> dict[bytes, int]:
-    """Bytes -> rank. Raises ValueError for a file of another kind."""
+def read_ranks(file: Path) -> dict[bytes, int]:
+    """Returns the rank of each token's bytes. Raises ValueError for a file of another
+    kind."""
     tokens = {}
     try:
         for line in file.read_bytes().splitlines():
@@ -29,24 +29,27 @@ def ranks(file: Path) -> dict[bytes, int]:
                 tokens[base64.b64decode(coded, validate=True)] = int(rank)
     except (ValueError, binascii.Error):
         raise ValueError(
-            f"{file} is no tiktoken file: each line is a token in base64 and its rank"
+            f"{file} is not a tiktoken file, whose lines are a token in base64 and its"
+            " rank: copy it again"
         ) from None
     if sorted(tokens.values()) != list(range(len(tokens))) or not tokens:
         raise ValueError(f"{file} lacks ranks: copy it again")
     return tokens
 
 
-def special(count: int, languages: int = 99) -> dict[str, int]:
-    """The ids of the special tokens that follow `count` others, by name; without the
-    timestamps, which follow them. languages: 100 in large-v3."""
+def special_ids(count: int, languages: int = 99) -> dict[str, int]:
+    """Returns the ids of the special tokens that follow `count` others, by name.
+
+    Timestamps, which follow them, are left out. languages: 100 in large-v3."""
     spoken = LANGUAGES[:languages]
     listed = ["endoftext", "startoftranscript", *spoken, *AFTER]
     return {f"<|{name}|>": count + i for i, name in enumerate(listed)}
 
 
 def read(file: Path) -> Coder:
-    """How text is written by such a file: bytes are merged in the order of ranks."""
-    library, tokens = tokenizers(file), ranks(file)
+    """Returns the tokenizer of such a file, which merges bytes in the order of
+    ranks."""
+    library, tokens = tokenizers(file), read_ranks(file)
     spelled = {token: "".join(CHARACTERS[i] for i in token) for token in tokens}
     vocab = {spelled[token]: rank for token, rank in tokens.items()}
     merges = []
@@ -60,14 +63,15 @@ def read(file: Path) -> Coder:
 
 
 def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:
-    """What merging by lower ranks leaves of a token: the two that it is merged from."""
+    """Returns the two parts that a token is merged from, after merging by lower
+    ranks."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
-        joined = [
+        pairs = [
             (tokens.get(parts[i] + parts[i + 1], len(tokens)), i)
             for i in range(len(parts) - 1)
         ]
-        rank, at = min(joined)
+        rank, at = min(pairs)
         if rank >= tokens[token]:
             return []
         parts[at : at + 2] = [parts[at] + parts[at + 1]]

@@ -1,9 +1,8 @@
-"""Whisper's special tokens: who speaks which language, what to write of it, and when.
+"""Whisper's special tokens: languages, tasks and times.
 
-A prompt is `<|startoftranscript|>`, a language and a task, before it perhaps the end of
-what was said before (Radford et al., 2022, Section 2.3); English-only models have the
-first alone. They are read from what lies beside the weights.
-"""
+A prompt is `<|startoftranscript|>`, a language and a task, optionally after the end of
+an earlier text (Radford et al., 2022, Section 2.3); English-only models have the first
+alone. The tokens are read from files beside the weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,19 +20,20 @@ MULTILINGUAL = 51865  # ids, and more; an English-only model has one less
 GENERATION, CONFIG = "generation_config.json", "config.json"
 FORCED = "forced_decoder_ids"  # pairs of a place in the prompt and an id
 ENGLISH = (
-    "this model writes down English alone: leave language and task out, or name a"
-    " multilingual one"
+    "this model transcribes English only: leave language and task out, or name a"
+    " multilingual model"
 )
 
 
 class Tokens(NamedTuple):
-    """The ids that are no text, and what a prompt has where nobody asks for another.
+    """The ids that are not text, and the defaults of a prompt.
+
     end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`,
-    before what was said earlier. no_speech, no_timestamps. tasks: of `TASKS`.
-    languages: code -> id, none in an English-only model. first_time: `<|0.00|>`; each
-    of the next 1500 is 0.02 s later. Text is below `end`, and behind the last time
-    where a fine-tune has added words. language, task: those that a checkpoint was tuned
-    for, by its own files; None where it says nothing."""
+    before an earlier text. no_speech, no_timestamps. tasks: of `TASKS`. languages: code
+    -> id, none in an English-only model. first_time: `<|0.00|>`; each of the next 1500
+    is 0.02 s later. Text is below `end`, and after the last time where a fine-tune has
+    added words. language, task: those that a checkpoint was tuned for, by its own
+    files; None where they say nothing."""
 
     end: int
     start: int
@@ -48,21 +48,24 @@ class Tokens(NamedTuple):
 
 
 def is_time(tokens: Tokens, ids):
-    """Whether ids are timestamps: a bool for a number, an array for an array."""
+    """Returns whether ids are timestamps: a bool for a number, an array for an
+    array."""
     return (ids >= tokens.first_time) & (ids <= tokens.first_time + STEPS)
 
 
 def is_text(tokens: Tokens, ids):
-    """Whether ids are text, added words among it; as `is_time`."""
+    """Returns whether ids are text, including added words; as `is_time`."""
     return (ids < tokens.end) | (ids > tokens.first_time + STEPS)
 
 
 def read(folder: str | Path) -> Tokens:
-    """The special tokens of a checkpoint's folder. From `tokenizer.json`, else
-    `vocab.json` with `added_tokens.json`, else a file `*.tiktoken`; whether the model
-    speaks one language is as generation_config.json or the number of ids in config.json
-    says; what it was tuned for, as `tuned` has it. Raises ValueError for no such file,
-    or one that is not Whisper's."""
+    """Returns the special tokens of a checkpoint's folder.
+
+    They come from `tokenizer.json`, else `vocab.json` with `added_tokens.json`, else a
+    file `*.tiktoken`. Whether the model has one language follows from
+    generation_config.json or the number of ids in config.json; its defaults are those
+    of `set_defaults`. Raises ValueError for no such file, or one that is not Whisper's.
+    """
     folder = Path(folder)
     ids = names(folder)
     generation, config = read_json(folder / GENERATION), read_json(folder / CONFIG)
@@ -71,16 +74,17 @@ def read(folder: str | Path) -> Tokens:
         count = config.get("vocab_size")
         several = count >= MULTILINGUAL if isinstance(count, int) else None
     try:
-        tokens = of_names(ids, several)
-        return tuned(tokens, generation, config) if tokens.languages else tokens
+        tokens = make_tokens(ids, several)
+        return set_defaults(tokens, generation, config) if tokens.languages else tokens
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
 
 
-def tuned(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
-    """The same with the language and the task of a fine-tune. They are `language` and
-    `task` of generation_config.json, else what its forced_decoder_ids, or those of
-    config.json, name at places 1 and 2."""
+def set_defaults(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
+    """Returns the tokens with the language and the task of a fine-tune.
+
+    They are `language` and `task` of generation_config.json, else the ids that its
+    forced_decoder_ids, or those of config.json, name at places 1 and 2."""
     spoken, task = generation.get("language"), generation.get("task")
     if spoken is None and task is None:
         forced = generation.get(FORCED)
@@ -95,13 +99,15 @@ def tuned(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
         )
     if spoken is not None:
         if not isinstance(spoken, str):
-            raise ValueError(f'{GENERATION}: language is {spoken!r}: write "de", say')
+            raise ValueError(
+                f'{GENERATION}: language is {spoken!r}: write a code, such as "de"'
+            )
         spoken = languages.code(spoken, tokens.languages)
     return tokens._replace(language=spoken, task=task)
 
 
 def names(folder: Path) -> dict[str, int]:
-    """Special tokens by name, `<|...|>`, as a folder's tokenizer has them."""
+    """Returns special tokens by name, `<|...|>`, from a folder's tokenizer."""
     fields = read_json(folder / "tokenizer.json")
     added = fields.get("added_tokens")
     pairs = [entry for entry in added or () if isinstance(entry, dict)]
@@ -111,7 +117,7 @@ def names(folder: Path) -> dict[str, int]:
         ids = read_json(folder / "vocab.json") | {x["content"]: i for i, x in more}
     file = next(iter(sorted(folder.glob(OPENAI))), None)
     if not ids and file is not None:
-        return _after(file, read_json(folder / CONFIG).get("vocab_size"))
+        return _tiktoken_ids(file, read_json(folder / CONFIG).get("vocab_size"))
     if not ids:
         raise ValueError(
             f"{folder} has no tokenizer.json, no vocab.json and no .tiktoken file: copy"
@@ -124,22 +130,23 @@ def names(folder: Path) -> dict[str, int]:
     }
 
 
-def _after(file: Path, vocab: object) -> dict[str, int]:
-    """The special tokens that follow a file's own."""
-    count = len(tiktoken.ranks(file))
+def _tiktoken_ids(file: Path, vocab: object) -> dict[str, int]:
+    """Returns the special tokens that follow those of a tiktoken file."""
+    count = len(tiktoken.read_ranks(file))
     spoken = vocab - count - tiktoken.OTHERS if isinstance(vocab, int) else 99
     if not 0 < spoken <= len(tiktoken.LANGUAGES):
         raise ValueError(
             f"{file} has {count} tokens and config.json says vocab_size {vocab}: they"
             " belong to different models"
         )
-    return tiktoken.special(count, spoken)
+    return tiktoken.special_ids(count, spoken)
 
 
-def of_names(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
-    """The same from names. several: whether the model speaks several languages; None is
-    by the highest id, 51,864 or more. Raises ValueError for names that are not
-    Whisper's."""
+def make_tokens(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
+    """Returns the special tokens from their ids by name.
+
+    several: whether the model has several languages; None decides by the highest id,
+    51,864 or more. Raises ValueError for names that are not Whisper's."""
 
     def id_of(*candidates: str) -> int:
         for name in candidates:
@@ -164,9 +171,15 @@ def of_names(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
     silence = id_of("nospeech", "nocaptions")
     if not end < start < silence < mute < first:
         raise ValueError("its special tokens are not in Whisper's order: copy it again")
-    earlier = id_of("startofprev")
     return Tokens(
-        end, start, earlier, silence, mute, tasks, languages if several else {}, first
+        end=end,
+        start=start,
+        previous=id_of("startofprev"),
+        no_speech=silence,
+        no_timestamps=mute,
+        tasks=tasks,
+        languages=languages if several else {},
+        first_time=first,
     )
 
 
@@ -175,15 +188,25 @@ def prompt(
     language: str | None = None,
     task: str | None = None,
     timestamps: bool = True,
+    *,
     previous: Sequence[int] = (),
     context: int = CONTEXT,
 ) -> list[int]:
-    """What a text of the model begins with. tokens: the model's. language: code or name
-    of what is spoken, None for the model's own, else English. task: "transcribe", or
-    "translate" into English; None for the model's own, else the first. timestamps:
-    whether the text shall have times. previous: tokens of what was said before; the
-    last 223 count, see `kept`. context: tokens that the model can tell apart. Raises
-    ValueError for a language or a task that the model does not have."""
+    """Returns the tokens that a text of the model begins with.
+
+    Args:
+      tokens: the model's.
+      language: code or name of the spoken language, None for the model's own, else
+        English.
+      task: "transcribe", or "translate" into English; None for the model's own, else
+        the first.
+      timestamps: whether the text has times.
+      previous: tokens of an earlier text; the last 223 count, see `prompt_limit`.
+      context: the number of positions of the model.
+
+    Raises:
+      ValueError: a language or a task that the model does not have.
+    """
     task = task or tokens.task or TASKS[0]
     if task not in TASKS:
         raise ValueError(f"no task {task!r}: choose one of {', '.join(TASKS)}")
@@ -194,20 +217,22 @@ def prompt(
         raise ValueError(ENGLISH)
     if not timestamps:
         head.append(tokens.no_timestamps)
-    most = kept(context)
+    most = prompt_limit(context)
     past = list(previous)[-most:] if most > 0 else []
     return [tokens.previous, *past, *head] if past else head
 
 
-def kept(context: int) -> int:
-    """Tokens of what was said before that count: one less than half of the context."""
+def prompt_limit(context: int) -> int:
+    """Returns how many tokens of an earlier text count: one less than half of the
+    context."""
     return context // 2 - 1
 
 
 def codes(
     tokens: Tokens, language: str | Sequence[str] | None, count: int
 ) -> list[str | None]:
-    """`code` of each of so many recordings: of one language, or of one for each."""
+    """Returns `code` of each of `count` recordings, from one language or one for
+    each."""
     if language is None or isinstance(language, str):
         return [code(tokens, language)] * count
     if len(language) != count:
@@ -219,8 +244,10 @@ def codes(
 
 
 def code(tokens: Tokens, language: str | None) -> str | None:
-    """The code of a language, named in any way; None where none is named and the model
-    has none of its own. Raises ValueError for one that the model does not know."""
+    """Returns the code of a language, given as code or name.
+
+    It is None where no language is given and the model has no default. Raises
+    ValueError for a language that the model does not have."""
     if language is None:
         return tokens.language
     try:
@@ -232,5 +259,5 @@ def code(tokens: Tokens, language: str | None) -> str | None:
 
 
 def text_ids(tokens: Tokens, ids: Iterable[int]) -> list[int]:
-    """The ids that are text: no special tokens, no timestamps."""
+    """Returns the ids that are text: no special tokens, no timestamps."""
     return [int(i) for i in ids if is_text(tokens, int(i))]

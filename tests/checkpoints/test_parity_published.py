@@ -17,7 +17,7 @@ from specjax.checkpoints import published
 from specjax.inputs import make_prompt
 from specjax.models import whisper
 from specjax.speech import alignment, audio, logmel
-from specjax.speech.pair import opened
+from specjax.speech.pair import load_pair
 from specjax.speech.sequential import Options
 from specjax.types import Features
 
@@ -61,7 +61,7 @@ def theirs(place, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(place):
-    return opened(specjax.load("whisper-base"), None)
+    return load_pair(specjax.load("whisper-base"), None)
 
 
 def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, theirs):
@@ -110,7 +110,7 @@ def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
     listen = alignment.program(config, alignment.heads(pair))
     ids = np.array([[*head, *text, pair.tokens.end]], np.int32)
     scores, likely = listen(params, states, ids, np.arange(config.vocab) < ids[0, -1])
-    ours = alignment.begins(np.asarray(scores)[0, :, :, : frames // 2], len(head))
+    ours = alignment.token_starts(np.asarray(scores)[0, :, :, : frames // 2], len(head))
     apart_by = np.abs(ours - [begins[i] for i in range(len(text) + 1)])
     said = np.asarray(likely)[0, len(head) - 1 : -1]
     assert np.abs(said - wanted.text_token_probs).max() < 1e-3

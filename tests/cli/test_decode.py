@@ -314,12 +314,15 @@ def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
         ("turns.jsonl", "turns.jsonl, line 1: there are 2 turns"),
         ("ids.jsonl", "ids.jsonl, line 2: id 8192 is not in 0..8191"),
         ("chat.jsonl", "chat.jsonl, line 1: "),
-        ("prompts.jsonl --target speech_target", "speech_target listens and reads no"),
+        (
+            "prompts.jsonl --target speech_target",
+            "speech_target reads recordings and no",
+        ),
         ("prompts.jsonl --target code_targt", "code_target has a name like it"),
         ("prompts.jsonl --target copying", "copying only drafts"),
         ("prompts.jsonl --draft code_smal", "a draft may also be copying"),
         ("prompts.jsonl --draft tree:code_smal", "a draft may also be copying"),
-        ("prompts.jsonl --draft copying:far=2", "'far=2' is no option"),
+        ("prompts.jsonl --draft copying:far=2", "'far=2' is not an option"),
         ("prompts.jsonl --gpus 1", "--gpus 1: there is no GPU here"),
     ):
         name, *flags = words.split()

@@ -87,6 +87,6 @@ def test_a_model_that_listens_is_refused_in_one_line(tmp_path, capsys):
             module.main(flags)
         printed = capsys.readouterr()
         assert stopped.value.code == 2 and printed.out == ""
-        listens = "whisper listens and reads no texts"
-        told = listens if command == "demo" else 'want {"audio": file}'
+        listens = "whisper reads recordings and no texts"
+        told = listens if command == "demo" else 'write {"audio": file}'
         assert told in printed.err and printed.err.count("\n") <= 2

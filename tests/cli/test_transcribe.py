@@ -59,7 +59,7 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
     assert (out / "a.srt").read_text().startswith("1\n00:00:0")
     assert (out / "a.vtt").read_text().startswith("WEBVTT\n")
     assert not list(out.glob("bad*"))
-    assert "bad.wav has no sound that libsndfile reads" in printed.err
+    assert "bad.wav has no sound that libsndfile can read" in printed.err
     assert "alpha 0." in printed.err and "target calls" in printed.err
 
 
@@ -84,10 +84,10 @@ def test_one_document_is_all_that_is_printed(place, pair, capsys):
 
 
 REFUSED = [
-    ("a.flac --clip 2-1", "--clip: parts 2-1: give one or more, in order and apart"),
+    ("a.flac --clip 2-1", "--clip: parts 2-1: give one or more, in order and without"),
     ("a.flac --clip 2", "parts are written START-END,START-END, in seconds; got '2'"),
-    ("a.flac --clip 0-1 --vad", "vad finds the parts that clips name: leave one of"),
-    ("a.flac --words --chunked", "words have times, chunked windows none: leave one"),
+    ("a.flac --clip 0-1 --vad", "vad and clips both choose parts: leave one of"),
+    ("a.flac --words --chunked", "chunked windows have no times for words: leave one"),
     ("a.flac --words", "heads, so its words have no times: use --target whisper-base"),
     ("a.flac --language en,en", "2 languages for 1 recordings: name one for each, or"),
     ("a.flac --prompt 3", "reads the prompt as '': write it in the characters of its"),
@@ -100,7 +100,7 @@ REFUSED = [
     ("a.flac --gamma -1", "--gamma: must be a whole number"),
     ("a.flac --batch 0", "--batch: must be a whole number"),
     ("a.flac --temperatures -1", "--temperatures/--temperature: must be a number"),
-    ("a.flac --target code_target", "code_target reads no speech: name a Whisper"),
+    ("a.flac --target code_target", "code_target reads no recordings: name a Whisper"),
     ("", "the following arguments are required: files"),
 ]
 

@@ -137,7 +137,7 @@ def test_our_own_text_is_the_same_and_a_changed_one_is_not(model, tmp_path, caps
 
 
 REFUSED = [
-    ({"text": "a"}, 'want {"prompt": text}'),
+    ({"text": "a"}, 'write {"prompt": text}'),
     ({"prompt": "a"}, 'beside the prompt, as "text"'),
     ({"prompt": "a", "ids": [8192]}, "ids in 0..8191; got [8192]: are they of this"),
     ({"prompt": "a", "ids": "a"}, "ids must be a list of ids"),

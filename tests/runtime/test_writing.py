@@ -37,5 +37,5 @@ def test_a_full_device_is_one_line_with_its_path_and_what_is_kept(capsys, monkey
         assert "No space left on device" in told.err
         assert told.err.endswith("; start the same command again to continue\n")
     assert str(writing.write_error("a", PermissionError(13, "Permission denied"))) == (
-        "a cannot be written (Permission denied): look at its folder, and go on"
+        "a cannot be written (Permission denied): check its folder, and try again"
     )

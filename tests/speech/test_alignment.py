@@ -29,7 +29,7 @@ def test_the_path_is_the_cheapest_there_is(shape):
     """What it costs by the columns at which rows are entered."""
     for seed in range(5):
         cost = np.random.default_rng((seed, *shape)).standard_normal(shape)
-        entered = alignment.warped(cost)
+        entered = alignment.cheapest_path(cost)
         assert entered[0] == 0 and (np.diff(entered) >= 0).all()
         best = np.inf
         ends = itertools.product(*(range(2) for _ in entered[1:]))
@@ -54,7 +54,7 @@ def test_tokens_begin_where_their_heads_begin_to_attend():
             scores[:, 1 + token, begin:end] = 6
         scores[:, rng.random((6, 120)) < 0.1] = 6
         scores[:, :, [*range(60, 64), *range(110, 114)]] += 6
-        found = alignment.begins(scores.astype(np.float32), 2)
+        found = alignment.token_starts(scores.astype(np.float32), 2)
         assert np.abs(found - edges).max() <= 2
 
 
@@ -95,7 +95,7 @@ def naming(folder: str, place: Path, heads=None) -> Path:
 def test_heads_are_named_by_the_checkpoint(names, tmp_path):
     def heads(told=None):
         of = naming(names["apart"], tmp_path, told)
-        return alignment.heads(pairs.opened(of, None))
+        return alignment.heads(pairs.load_pair(of, None))
 
     with pytest.raises(ValueError, match=r"put a generation_config.json with its al"):
         heads()
@@ -103,7 +103,7 @@ def test_heads_are_named_by_the_checkpoint(names, tmp_path):
         with pytest.raises(ValueError, match="a layer below 1 and a head below 2"):
             heads(bad)
     assert heads([[0, 1], [0, 0]]) == ((0, 1), (0, 0))
-    pair = pairs.opened(naming(names["apart"], tmp_path), None)
+    pair = pairs.load_pair(naming(names["apart"], tmp_path), None)
     (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}')
     assert alignment.heads(pair) == ((0, 1),)
 
@@ -118,7 +118,7 @@ def test_words_are_those_of_the_text_and_change_nothing(names, tmp_path):
         soundfile.write(file, sound, 16_000)
     asked = dict(temperatures=(0.0,), language=["de", "en"], batch=2, gamma=2)
     target = naming(names["target"], tmp_path / "target", [[0, 1], [1, 0]])
-    pair = pairs.opened(target, names["draft"])
+    pair = pairs.load_pair(target, names["draft"])
     asked["clips"] = [(0, 1.5), (1.5, 9)]
     plain = transcribe(pair, None, files, **asked)
     timed = transcribe(pair, None, files, words=True, **asked)

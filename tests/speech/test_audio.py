@@ -93,8 +93,8 @@ def faulty(tmp_path):
 
 
 FAULTS = {
-    "absent": "no file at",
-    "text": "no sound that libsndfile reads",
+    "absent": "there is no file",
+    "text": "no sound that libsndfile can read",
     "empty": "is empty",
     "nothing": "has no samples",
     "words": "has no samples",
@@ -113,7 +113,10 @@ def test_a_bad_file_is_told_in_one_line(faulty):
         assert "\n" not in str(error.value) and f"{kind}.wav" in str(error.value)
 
 
-ZERO, CUT = "has 0 samples by its header: the 3.0 s", "is cut off: 3.0 s are there"
+ZERO, CUT = (
+    "has 0 samples according to its header: the 3.0 s",
+    "is cut off: it has 3.0 s",
+)
 HEADERS = {
     "ffmpeg's pipe": (0xFFFFFFFF, 0xFFFFFFFF, None),
     "sox's pipe": (0x7FFFFFFF + 37, 0x7FFFFFFF - 7, None),

@@ -13,12 +13,12 @@ from tests.support import speech_folders
 def test_parts_are_read_and_cut_at_the_end():
     named = clips.parse("1-2.5,2.5-3,30-")
     assert named == ((1, 2.5), (2.5, 3), (30, math.inf))
-    cut = clips.within(named, 31.5)
+    cut = clips.clip_to_length(named, 31.5)
     assert cut[2] == (30, 31.5) and cut[:2] == named[:2]
     assert clips.spans(cut, 3149, 100) == [(100, 250), (250, 300), (3000, 3149)]
     assert clips.spans(None, 7, 100) == [(0, 7)]
-    with pytest.raises(ValueError, match=r"from 30 s on is behind the end at 30.00 s"):
-        clips.within(named, 30)
+    with pytest.raises(ValueError, match=r"from 30 s on lies after the end at 30.00 s"):
+        clips.clip_to_length(named, 30)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_what_is_heard_on_the_way_is_each_sample_once():
     loud = speech_folders.Ears(4, lambda heard: np.mean(heard[-1]))
     sound, found = np.arange(23, dtype=np.float32), []
     blocks = [sound[:5], sound[5:6], sound[6:]]
-    passed = [*voice.through(blocks, loud, found)]
+    passed = [*voice.listen(blocks, loud, found)]
     assert all(a is b for a, b in zip(passed, blocks, strict=True))
     assert [*np.ravel(loud.heard)] == [*sound, 0.0]
     assert found[:2] == [1.5, 5.5] and len(found) == 6
@@ -60,9 +60,9 @@ def test_the_bundled_recording_is_spoken_and_silence_is_not():
     samples = audio.read(zoo.FOLDER / "speech" / "speech.flac").samples
     silence = np.zeros(3 * logmel.RATE, np.float32)
     sound = np.concatenate([silence, samples, silence])
-    [*voice.through([sound], detector, found := [])]
+    [*voice.listen([sound], detector, found := [])]
     seconds = len(sound) / logmel.RATE
     (part,) = voice.parts(found, detector.chunk_samples(), seconds)
     assert 2.4 < part.start < 4 and 2 < seconds - part.end < 4
-    [*voice.through([silence], detector, found := [])]
+    [*voice.listen([silence], detector, found := [])]
     assert voice.parts(found, detector.chunk_samples(), 3) == ()

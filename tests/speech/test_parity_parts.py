@@ -74,7 +74,7 @@ CHARACTERS = {character: i for i, character in enumerate(tiktoken.CHARACTERS)}
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
     """A tokenizer of bytes alone with Whisper's special tokens, and its folder."""
-    names = [*tiktoken.special(256, 100)]
+    names = [*tiktoken.special_ids(256, 100)]
     times = [f"<|{0.02 * i:.2f}|>" for i in range(tokens.STEPS + 1)]
     tokenizer = transformers.WhisperTokenizer(vocab=dict(CHARACTERS), merges=[])
     tokenizer.add_special_tokens({"additional_special_tokens": names[1:]})

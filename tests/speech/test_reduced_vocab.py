@@ -12,7 +12,7 @@ from specjax.models import whisper
 from specjax.models.reduced_vocab import UNSAID, Reduction
 from specjax.speech import decoding, rules
 from specjax.speech.decoding import Speculation
-from specjax.speech.pair import opened
+from specjax.speech.pair import load_pair
 from specjax.types import Features, Params
 from tests.support import speech_folders, tiny_llama
 from tests.support.speech_folders import DRAFT, FIRST, SAID, TARGET
@@ -20,7 +20,7 @@ from tests.support.speech_folders import DRAFT, FIRST, SAID, TARGET
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_it_hears_and_reads_as_its_target_and_says_some_ids(names, dtype):
-    pair = opened(names["target"], names["few"], dtype)
+    pair = load_pair(names["target"], names["few"], dtype)
     own, target = pair.draft.params, pair.target.params
     assert pair.shared and own["model"]["encoder"] is target["encoder"]
     assert own["model"]["decoder"]["embedding"] is target["decoder"]["embedding"]
@@ -47,7 +47,7 @@ def test_it_hears_and_reads_as_its_target_and_says_some_ids(names, dtype):
 
 
 def test_a_law_is_left_where_rules_allow_no_id_that_it_says(names):
-    pair = opened(names["target"], None)
+    pair = load_pair(names["target"], None)
     ruled = rules.build(pair.tokens, pair.limits, TARGET.vocab)
     state = ruled.begin(jnp.array([[41, 42, 45]]), jnp.array([3]))
     logits = jnp.full((1, TARGET.vocab), UNSAID).at[:, :9].set(1.0)  # no times
@@ -56,7 +56,7 @@ def test_a_law_is_left_where_rules_allow_no_id_that_it_says(names):
 
 
 def test_the_first_layers_draft(names):
-    pair = opened(names["target"], "early_exit:1")
+    pair = load_pair(names["target"], "early_exit:1")
     assert pair.shared and pair.draft.config == DRAFT
     assert pair.draft.params["decoder"] is pair.target.params["decoder"]
 
@@ -65,7 +65,7 @@ def test_who_cannot_draft_is_told(names, tmp_path):
     wide = TARGET._replace(dim=18)
     params = speech_folders.weights(wide, 1)
     other = checkpoints.Pretrained("wide", wide, whisper.build(wide), params)
-    there = opened(names["target"], None).target
+    there = load_pair(names["target"], None).target
     other = other._replace(files=there.files, tokenizer_file=there.tokenizer_file)
     llama = tiny_llama.LLAMA._replace(window=None, local=(), tied=True, vocab=5)
     weights = tiny_llama.weights(llama, 1)
@@ -75,17 +75,17 @@ def test_who_cannot_draft_is_told(names, tmp_path):
     for target, draft, message in (
         (other, names["few"], "few: it reads by an embedding of width 16, and its"),
         (names["target"], tmp_path / "a.safetensors", "for a model of Llama's kind"),
-        (names["target"], "copying", "copying does not listen: name a Whisper"),
+        (names["target"], "copying", "copying reads no recordings: name a Whisper"),
         (names["target"], "early_exit:2", "2 layers, of which 1 to 1 can draft; got 2"),
     ):
         with pytest.raises(ValueError, match=message):
-            opened(target, draft)
+            load_pair(target, draft)
 
 
 @pytest.mark.slow
 def test_no_key_serves_two_draws_of_a_transcript(names):
     """By the decoder of recordings, with the rules of times and texts."""
-    pair = opened(names["target"], names["few"])
+    pair = load_pair(names["target"], names["few"])
     prompt, key = draws.make_requests(2, FIRST)
     frames = jnp.ones((key.size, TARGET.frames, TARGET.bands))
     prompt = prompt._replace(inputs=Features(frames))

@@ -117,7 +117,7 @@ def test_words_behind_the_times_are_text(monkeypatch):
     np.testing.assert_array_equal(later.last, [0] * 5)
     np.testing.assert_array_equal(later.time, [-1, 31, 31, 40, 40])
     likely = jnp.zeros(VOCAB).at[57].set(jnp.log(26.5))  # than 26 times together
-    assert np.isfinite(rules.favour(TOKENS, likely)).all()
+    assert np.isfinite(rules.prefer_times(TOKENS, likely)).all()
 
 
 def test_likely_timestamps_must_follow(built):
@@ -166,5 +166,5 @@ def test_logits_at_the_start_tell_the_language_and_silence():
     assert rules.language(TOKENS, logits) == ["de", "en"]
     chance = np.exp(4) / (np.exp(4) + np.exp(9) + VOCAB - 2)
     assert float(rules.no_speech(TOKENS, logits)[1]) == pytest.approx(chance, rel=1e-5)
-    with pytest.raises(ValueError, match="English alone"):
+    with pytest.raises(ValueError, match="English only"):
         rules.language(TOKENS._replace(languages={}), logits)

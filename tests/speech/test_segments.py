@@ -127,13 +127,13 @@ def test_what_to_do_with_a_window():
         (2.4, -1.0, 0.6, False, False),  # thresholds are still good
         (1.5, -1.0, 0.7, False, True),  # as in the reference decoder
     ):
-        assert segments.again(ratio, logprob, no_speech, DEFAULT) is again
-        assert segments.silent(logprob, no_speech, DEFAULT) is silent
+        assert segments.is_failed(ratio, logprob, no_speech, DEFAULT) is again
+        assert segments.is_silent(logprob, no_speech, DEFAULT) is silent
     never = Thresholds(None, None, None)  # None is never
-    assert not segments.again(99.0, -99.0, 1.0, never)
-    assert not segments.silent(-99.0, 1.0, never)
-    assert segments.silent(-0.1, 0.7, DEFAULT._replace(logprob=None))
-    assert segments.again(1.0, math.nan, 0.0, DEFAULT)
+    assert not segments.is_failed(99.0, -99.0, 1.0, never)
+    assert not segments.is_silent(-99.0, 1.0, never)
+    assert segments.is_silent(-0.1, 0.7, DEFAULT._replace(logprob=None))
+    assert segments.is_failed(1.0, math.nan, 0.0, DEFAULT)
 
 
 def test_bad_thresholds_are_told():

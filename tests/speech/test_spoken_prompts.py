@@ -56,12 +56,12 @@ def test_a_command_decodes_them(names, place, tmp_path, capsys, command, kind):
 
 
 REFUSED = [
-    ('{"prompt": "a"}', 'line 1: want {"audio": file}'),
+    ('{"prompt": "a"}', 'line 1: write {"audio": file}'),
     ('{"audio": 3}', "audio must be the name of a file; got 3"),
-    ('{"audio": "absent.wav"}', "no file at "),
-    ('{"audio": "long.wav"}', "has 4.0 s and target hears 3 at once"),
+    ('{"audio": "absent.wav"}', "there is no file "),
+    ('{"audio": "long.wav"}', "has 4.0 s and target reads 3 s at once"),
     ('{"audio": "a.wav", "language": "xx"}', "no language 'xx'"),
-    ("", 'has no line: write {"audio": file}'),
+    ("", 'is empty: write {"audio": file}'),
 ]
 
 

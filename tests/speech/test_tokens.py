@@ -95,14 +95,14 @@ def test_ids_are_those_of_the_published_models():
         (51865, 50257, 99, 50258, 50364),  # tiny, large-v2
         (51866, 50257, 100, 50258, 50365),  # large-v3
     ):
-        names = tiktoken.special(count, vocab - count - tiktoken.OTHERS)
-        whisper = tokens.of_names(names, vocab >= 51865)
+        names = tiktoken.special_ids(count, vocab - count - tiktoken.OTHERS)
+        whisper = tokens.make_tokens(names, vocab >= 51865)
         assert (whisper.start, whisper.first_time) == (start, first)
         assert whisper.first_time + tokens.STEPS == vocab - 1
         assert len(whisper.languages) == spoken
         assert whisper.no_timestamps == first - 1 and whisper.no_speech == first - 2
         assert not spoken or whisper.languages["su"] == 50357
-        assert tokens.of_names(names) == whisper
+        assert tokens.make_tokens(names) == whisper
 
 
 def ranked(folder, count=None):
@@ -149,9 +149,9 @@ def test_damaged_files_are_told(tmp_path):
         with pytest.raises(ValueError, match=r"a\.tiktoken"):
             tokens.read(tmp_path)
     with pytest.raises(ValueError, match=r"no token <\|endoftext\|>"):
-        tokens.of_names({"<|transcribe|>": 3})
+        tokens.make_tokens({"<|transcribe|>": 3})
     with pytest.raises(ValueError, match="order"):
-        tokens.of_names(IDS | {"<|endoftext|>": 60})
+        tokens.make_tokens(IDS | {"<|endoftext|>": 60})
 
 
 def test_prompts_are_in_whispers_order():
@@ -168,8 +168,8 @@ def test_prompts_are_in_whispers_order():
     for model, asked, line in (
         (TOKENS, {"language": "fr"}, "no language 'fr': choose one of en, de"),
         (TOKENS, {"task": "sing"}, "no task 'sing'"),
-        (english, {"language": "de"}, "English alone"),
-        (english, {"task": "translate"}, "English alone"),
+        (english, {"language": "de"}, "English only"),
+        (english, {"task": "translate"}, "English only"),
     ):
         with pytest.raises(ValueError, match=line):
             tokens.prompt(model, **asked)
@@ -202,7 +202,7 @@ def test_openai_s_own_are_made_from_the_vocabulary():
     texts = [" ", "(", " (", '("', " [", " -", " '", "--", "-", "~", " w"]
     texts += ["\xe2", " \xe2", "\x99", "\xab", "\xaa"]
     ids = {text: i for i, text in enumerate(texts)}
-    special = tokens.of_names(tiktoken.special(len(texts)), several=True)
+    special = tokens.make_tokens(tiktoken.special_ids(len(texts)), several=True)
 
     def encode(text: str) -> list[int]:
         """Longest first, with the special ids that a folder's tokenizer may add."""
@@ -212,12 +212,12 @@ def test_openai_s_own_are_made_from_the_vocabulary():
             read, rest = [*read, ids.get(rest[:size], ids["\xaa"])], rest[size or 1 :]
         return [*read, special.end]
 
-    never, at_first, latest = limits.of_openai(special, encode)
+    never, at_first, latest = limits.openai_limits(special, encode)
     silent = {i for i in never if i < special.end}
     # A hyphen within a word, a space and a word are none of them.
     wanted = {"(", " (", '("', " [", " -", " '", "--", "~", "\xe2", " \xe2"}
     assert {texts[i] for i in silent} - {"\xaa"} == wanted
     names = "startoftranscript transcribe translate startoflm startofprev nospeech"
-    named = tiktoken.special(len(texts))
+    named = tiktoken.special_ids(len(texts))
     assert {*never} - silent == {named[f"<|{name}|>"] for name in names.split()}
     assert at_first == (0, special.end) and latest == 50

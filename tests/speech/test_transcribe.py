@@ -80,7 +80,7 @@ def gathered(recordings, asked=Options(), batch=8, log=None, **more):  # noqa: B
     """(begin, end, text) of each recording, in order."""
     lists = [[] for _ in recordings]
     heard = (x if isinstance(x, Recording) else Recording(x) for x in recordings)
-    for told in transcribe(heard, hear(log), TOKENS, read, asked, batch, **more):
+    for told in transcribe(heard, hear(log), TOKENS, read, asked, batch=batch, **more):
         lists[told.recording] += told.segments
     return [[(x.start, x.end, x.text) for x in segments] for segments in lists]
 
@@ -153,7 +153,9 @@ def test_recordings_are_taken_when_a_row_is_free_and_a_language_heard_once_of_ea
         return "de" if len(heard) == 1 else "en"
 
     log = []
-    news = transcribe(arriving(), hear(log), TOKENS, read, Options(), 2, detect=detect)
+    news = transcribe(
+        arriving(), hear(log), TOKENS, read, Options(), batch=2, detect=detect
+    )
     assert taken == [] and next(news).recording == 0 and taken == [0, 1]
     *_, last = news
     assert last.seconds == last.total == pytest.approx(LENGTHS[last.recording] / 100)

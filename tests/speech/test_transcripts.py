@@ -14,7 +14,7 @@ from specjax import zoo
 from specjax.models import whisper
 from specjax.speech import audio, decoding, logmel, rules, transcripts
 from specjax.speech import pair as pairs
-from specjax.speech.sequential import Decoded, window_of
+from specjax.speech.sequential import Decoded, cut_window
 from specjax.speech.transcripts import transcribe
 from specjax.types import Features
 from tests.support import speech_folders
@@ -47,9 +47,9 @@ def alone(names, files):
 @pytest.fixture(scope="module")
 def logits_of(names, files):
     """Text -> logits [T, V] by the target of the last recording, without a cache."""
-    target = pairs.opened(names["target"], None).target
+    target = pairs.load_pair(names["target"], None).target
     frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
-    heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
+    heard = Features(jnp.asarray(cut_window(frames, 0, 300)[None]))
     run = jax.jit(functools.partial(whisper.logits, target.config))
 
     def logits(ids: list[int]):
@@ -66,7 +66,7 @@ def words(result) -> list:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
-    pair = pairs.opened(names["target"], names[kind])
+    pair = pairs.load_pair(names["target"], names[kind])
     assert pair.shared == (kind != "apart")
     drafted = transcribe(pair, None, files, batch=1, **GREEDY)
     assert words(drafted) == words(alone) and any(words(alone))
@@ -77,14 +77,14 @@ def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
             assert abs(a.logprob - b.logprob) < 1e-4
             assert abs(a.no_speech - b.no_speech) < 1e-5
     good, bad, later = alone.transcripts
-    assert "no sound that libsndfile reads" in bad.problem and not bad.segments
+    assert "no sound that libsndfile can read" in bad.problem and not bad.segments
     assert good.problem is later.problem is None and good.text and later.text
     assert [round(x.seconds, 1) for x in (good, later)] == [*TIMES]
 
 
 def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, logits_of):
     """By whole texts, without a cache, a loop or drafts."""
-    pair = pairs.opened(names["target"], None)
+    pair = pairs.load_pair(names["target"], None)
     once = alone.transcripts[2].segments[0]
     tokens, config = pair.tokens, pair.target.config
     head = [tokens.start, tokens.languages["en"], tokens.tasks["transcribe"]]
@@ -110,7 +110,7 @@ def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, log
 
 
 def test_chunks_of_all_recordings_share_batches(names, files):
-    pair = pairs.opened(names["target"], None)
+    pair = pairs.load_pair(names["target"], None)
     ways = dict(chunked=True, **GREEDY)
     many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (2, 1))
     assert words(many) == words(few)
@@ -120,7 +120,7 @@ def test_chunks_of_all_recordings_share_batches(names, files):
 
 
 def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
-    pair = pairs.opened(names["target"], None)  # whose programs are there already
+    pair = pairs.load_pair(names["target"], None)  # whose programs are there already
     drawn = dict(temperatures=(1.0,), language="en", chunked=True)
     both = transcribe(pair, None, files[::-1], batch=2, **drawn)
     single, other = (transcribe(pair, None, files[2:], **drawn, seed=x) for x in (0, 1))
@@ -136,12 +136,14 @@ def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
     """Drafts change no text and save calls; times are of the file."""
     asked = dict(chunked=chunked, prompt="w7 w8 w9", clips=[(0, 1.5), (2.5, 9)])
     alone, drafted = (
-        transcribe(pairs.opened(names["target"], draft), None, files, **asked, **GREEDY)
+        transcribe(
+            pairs.load_pair(names["target"], draft), None, files, **asked, **GREEDY
+        )
         for draft in (None, names["draft"])
     )
     assert words(drafted) == words(alone) and drafted.calls < alone.calls
     first, bad, short = alone.transcripts
-    assert bad.problem and "the part from 2.5 s on is behind the end" in short.problem
+    assert bad.problem and "the part from 2.5 s on lies after the end" in short.problem
     assert first.parts == ((0, 1.5), (2.5, 4.5)) and first.decoded == 3.5
     spoken = first.segments
     assert all(x.end <= 1.5 or x.start >= 2.5 for x in spoken)
@@ -152,7 +154,7 @@ def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
 
 
 def test_where_nobody_speaks_nothing_is_decoded(names, files, monkeypatch):
-    pair = pairs.opened(names["target"], None)
+    pair = pairs.load_pair(names["target"], None)
     told, heard = [], []
     for speech in (4, 0):  # chunks, the first of the recording
         likely = lambda heard, speech=speech: len(heard) <= speech  # noqa: E731
@@ -180,7 +182,7 @@ def test_the_language_is_named_or_tuned_for_or_heard(
         prompts.extend(heads)
         return Decoded([[3]] * len(heads), [0.0] * len(heads), [0.0] * len(heads))
 
-    pair = pairs.opened(names["target"], None)
+    pair = pairs.load_pair(names["target"], None)
     tuned = pair._replace(tokens=pair.tokens._replace(language="de", task="translate"))
     (heard,) = rules.language(pair.tokens, logits_of([pair.tokens.start]))
     monkeypatch.setattr(decoding, "build", lambda *_: decode)
@@ -199,12 +201,12 @@ def test_the_language_is_named_or_tuned_for_or_heard(
 def test_what_is_never_written_is_of_the_format_that_weights_are_in(names):
     """OpenAI's files have no lists, whatever lies beside them."""
     folder = Path(names["target"])
-    target = pairs.opened(folder, None)
+    target = pairs.load_pair(folder, None)
     assert target.limits.suppressed[0] == 1 and target.limits.at_first == (5, 40)
     model = target.target._replace(files=(folder / "small.pt",))
     limits = pairs.limits_of(model, folder, target.tokens, lambda text: [7, 8])
     assert limits.at_first == (7, 8, 40)
-    draft = pairs.opened(names["draft"], None).target
+    draft = pairs.load_pair(names["draft"], None).target
     tuned = target.tokens._replace(language="de", task="translate")
     pairs.check(target.target, draft, tuned)  # the draft goes on in the target's
 
@@ -217,21 +219,26 @@ REFUSED = [  # more of it by the command, see `tests/cli/test_transcribe.py`
     (dict(language="xx"), "no language 'xx'"),
     (dict(task="sing"), "no task 'sing'"),
     (dict(kernels="hope"), "kernels must be one of"),
-    (dict(chunked=True, timestamps=True), "leave one of both out"),
+    (dict(chunked=True, timestamps=True), "leave one of them out"),
     (dict(chunked=True, batch=0), "batch is 0"),
     (dict(prompt=" "), "the prompt is empty"),
     (dict(prompt="w1 w2 <|de|>"), "reads the prompt as 'w1 w0'"),
-    (dict(prompt=" w3" * 20), "has 20 tokens and 19 are kept, the last, from 'w3 w3"),
+    (
+        dict(prompt=" w3" * 20),
+        "has 20 tokens, and only the last 19 can be used, from 'w3 w3",
+    ),
 ]
 
 
 def test_what_cannot_be_is_refused_before_a_file_is_read(names):
-    pair = pairs.opened(names["target"], None)
+    pair = pairs.load_pair(names["target"], None)
     for settings, message in REFUSED:
         with pytest.raises(ValueError, match=message):
             transcribe(pair, None, ["absent.wav"], **settings)
-    with pytest.raises(ValueError, match="code_small reads no speech: name a Whisper"):
-        pairs.opened(names["target"], "code_small")
+    with pytest.raises(
+        ValueError, match="code_small reads no recordings: name a Whisper"
+    ):
+        pairs.load_pair(names["target"], "code_small")
 
 
 RECORDING = zoo.FOLDER / "speech" / "speech.flac"

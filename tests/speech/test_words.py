@@ -39,14 +39,16 @@ def read(ids) -> str:
     ],
 )
 def test_words_begin_with_a_space_where_there_are_any(ids, spaced, expected):
-    assert words.divided(ids, read, spaced) == expected
+    assert words.split_words(ids, read, spaced) == expected
 
 
 def test_marks_go_to_their_words_which_keep_their_times():
     def timed(*texts):
         return [Word(text, i, i + 1, 0.5) for i, text in enumerate(texts)]
 
-    told = words.joined(timed(' "', " -", " Ask", ",", '"', " why", "?", " -"))
+    told = words.join_punctuation(
+        timed(' "', " -", " Ask", ",", '"', " why", "?", " -")
+    )
     assert [word.text for word in told] == [' " - Ask,"', " why?", " -"]
     assert [word[1:3] for word in told] == [(2, 3), (5, 6), (7, 8)]
 
@@ -59,7 +61,9 @@ def test_each_segment_has_its_own_tokens():
     ]
     times = np.array([1.0, 1.25, 1.5, 1.75, 2, 2.5])
     said = np.array([0.5, 0.25, 0.75, 1, 0.125])
-    first, second = words.worded(segments, TOKENS, times, said, read, True)
+    first, second = words.add_words(
+        segments, TOKENS, times=times, probabilities=said, read=read, spaced=True
+    )
     assert first.words == (
         Word(" ask", 1, 1.25, 0.5),
         Word(" nothing,", 1.25, 1.75, 0.5),
@@ -75,7 +79,7 @@ def test_no_word_lasts_over_a_pause():
         Word(" a", 5.0 + 0.02 * begin, 5.0 + 0.02 * end, 1)
         for begin, end in ((0, 40), (30, 60), (41, 50), (21, 33))
     )
-    told = pauses.left_out((one, late, short, none), sound, 5.0)
+    told = pauses.leave_out_pauses((one, late, short, none), sound, 5.0)
     near = pytest.approx
     assert (
         [word[1:3] for word in told]
@@ -93,10 +97,10 @@ def test_what_is_quiet_is_so_beside_the_loudest_of_its_window():
     decibel[100:150] = -10
     decibel[150:160] = -36
     frames = (np.repeat(decibel[:, None] / 10, 4, 1) + 4 - np.log10(4)) / 4
-    sound = pauses.sounding(frames)
+    sound = pauses.find_sound(frames)
     assert sound.shape == (100,) and np.flatnonzero(sound).tolist() == [*range(50, 75)]
-    assert pauses.sounding(frames[150:160]).all()  # nothing is louder
-    assert pauses.sounding(frames[:1]).shape == (0,)
+    assert pauses.find_sound(frames[150:160]).all()  # nothing is louder
+    assert pauses.find_sound(frames[:1]).shape == (0,)
 
 
 def test_the_noise_of_a_recording_is_no_sound():
@@ -107,16 +111,16 @@ def test_the_noise_of_a_recording_is_no_sound():
 
     level = np.full(200, -44.0)
     level[100:150] = -20
-    sound = pauses.sounding(frames(level))
+    sound = pauses.find_sound(frames(level))
     assert np.flatnonzero(sound).tolist() == [*range(50, 75)]
     level[:100], level[150:] = -29, -29
-    assert pauses.sounding(frames(level)).all()
+    assert pauses.find_sound(frames(level)).all()
 
 
 def test_words_lie_within_their_segment_in_order():
     spoken = [Word(f" {i}", *times, 1) for i, times in enumerate(OVERLAPPING)]
     segment = Segment(5.0, 8.0, " 0 1 2 3 4", words=tuple(spoken))
-    told = words.shortened(segment, np.ones(1500, bool), 0.0).words
+    told = words.tidy_words(segment, np.ones(1500, bool), 0.0).words
     assert [word[1:3] for word in told] == [
         *((5.0, 5.0), (5.0, 6.0), (6.0, 7.0), (7.0, 8.0), (8.0, 8.0))
     ]

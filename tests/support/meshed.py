@@ -238,7 +238,7 @@ def heard(kind: str, *layouts: str) -> list:
     kind."""
     with tempfile.TemporaryDirectory() as folder:
         names = speech_folders.folders(Path(folder))
-        pair = pairs.opened(names["target"], names[kind])
+        pair = pairs.load_pair(names["target"], names[kind])
     if kind != "few":
         pair = pair._replace(target=even(pair.target), draft=even(pair.draft))
     rng = np.random.default_rng(0)
@@ -247,7 +247,7 @@ def heard(kind: str, *layouts: str) -> list:
     found = []
     for text in layouts:
         with mesh.using(text):
-            decode = decoding.build(pairs.placed(pair), SPOKEN, timestamps=False)
+            decode = decoding.build(pairs.place(pair), SPOKEN, timestamps=False)
             written = decode(features, prompts, np.float32([0, 0.5, 0])).tokens
         found.append([*map(list, written)])
     return found

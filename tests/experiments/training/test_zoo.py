@@ -198,7 +198,7 @@ def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path)
     made = check(export, "whisper_base_draft.json", {})
     assert made["held_out"].keys() == {"alpha_t0", "alpha_t1"}
     path = export / "whisper_base_draft.safetensors"
-    both = pair.opened(target, path)
+    both = pair.load_pair(target, path)
     assert both.draft.params["ids"].size == 900 and both.draft.config.mlp_dim == 48
     files, greedy = [heard / "0.flac"], {"temperatures": (0.0,)}
     texts = [transcribe(x, None, files, **greedy).transcripts for x in (both, target)]

@@ -41,6 +41,6 @@ def hear(
     options = Options(spoken, "transcribe", False, (), False, once, *sizes)
     texts = [""] * len(frames)
     heard = map(Recording, frames)
-    for news in transcribe(heard, decode, pair.tokens, pair.read, options, batch):
+    for news in transcribe(heard, decode, pair.tokens, pair.read, options, batch=batch):
         texts[news.recording] += "".join(segment.text for segment in news.segments)
     return Outcome([text.strip() for text in texts], spent)

@@ -23,7 +23,7 @@ from specjax.measure.row import Measurement, own_files
 from specjax.runtime import progress
 from specjax.speech import decoding, transcripts
 from specjax.speech.decoding import Speculation
-from specjax.speech.pair import Listeners, opened
+from specjax.speech.pair import Listeners, load_pair
 
 ALONE = 0  # gamma of decoding without a draft
 

@@ -49,7 +49,7 @@ def measure(
     """By method and gamma: microseconds, their deviation, KiB at the peak, and how much
     less a step takes than the baseline's with the same filter, in per cent."""
     files = spoken.files[: setting.timed]
-    sides = spoken_prompts.of_table(players, pair, sounds(files, pair))
+    sides = spoken_prompts.use_table(players, pair, sounds(files, pair))
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = of_text(setting.scales[0])
@@ -92,7 +92,7 @@ def sounds(files: Sequence[Path], pair: Listeners) -> Array:
 def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
     """The recordings as prompts that name their places in the table of sounds."""
     spoken = setting.language if pair.tokens.languages else None
-    head = spoken_prompts.head({"language": spoken}, pair)
+    head = spoken_prompts.make_head({"language": spoken}, pair)
     places = [[i] for i in range(count)]
     prompts = Prompts([head] * count, places, (pair.tokens.end,))
     room = decoding.positions(pair) - len(head) - max(setting.gammas) - 1

@@ -124,7 +124,7 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
     asked = {line.quantity for line in lines if line.folder == "speech"}
     assert asked and asked < it.keys()
     for draft, tokens, file, message in (
-        (counts.ngram(2), 12, "0.wav", "bigram does not listen: name a Whisper"),
+        (counts.ngram(2), 12, "0.wav", "bigram reads no recordings: name a Whisper"),
         (pair[1], 12, "1.wav", r"write what is said in 1\.wav there"),
         (pair[1], 0, "0.wav", "tokens must be at least 1"),
     ):
