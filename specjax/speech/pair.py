@@ -44,10 +44,11 @@ def load_pair(
     draft: str | Path | Pretrained | None,
     dtype: str = "float32",
 ) -> Listeners:
-    """Reads a pair by its names. Raises ValueError, naming the fix, for models that are
-    no Whispers, that do not write the same tokens or hear the same windows, or without
-    a tokenizer beside them. draft: also a file of `checkpoints.reduced_vocab`, or
-    early_exit:1, the target's own first layers."""
+    """Returns the pair of two names.
+
+    draft: also a file of `checkpoints.reduced_vocab`, or early_exit:1, the target's own
+    first layers. Raises ValueError, naming the fix, for models that are not Whispers,
+    that differ in tokens or windows, or without a tokenizer beside them."""
     target = _load_whisper(target, dtype)
     place = folder(target)
     tokens, coder = special.read(place), tokenizer(target, place)
@@ -100,7 +101,7 @@ def encode_prompt(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
 
 
 def place(pair: Listeners) -> Listeners:
-    """Both on the mesh in use, if there is one, and one copy of what both hear by."""
+    """Returns the pair on the mesh in use, with one copy of a shared encoder."""
     target, draft = pair[:2]
     target, source = place_pair(target, draft and model_source(draft))
     if draft is not None:

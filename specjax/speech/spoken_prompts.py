@@ -31,8 +31,8 @@ FIELDS = ("audio", "language", "task")
 FORM = 'write {"audio": file}, and optionally "language" and "task"'
 
 
-def listens(model: Pretrained | None) -> bool:
-    """Returns whether a model is a Whisper, whose prompts are recordings."""
+def is_whisper(model: Pretrained | None) -> bool:
+    """Returns whether a side is a Whisper, whose prompts are recordings."""
     return model is not None and model.listens
 
 
@@ -57,14 +57,14 @@ def from_list(
     folder: Path = Path(),
     names: Sequence[str] = (),
 ) -> tuple[Pair, Prompts]:
-    """The same of a list. names: of the lines, for what is wrong with one."""
+    """Returns the same for a list. names: of the lines, for error messages."""
     target, draft = pair
-    if not listens(draft.pretrained):
+    if not is_whisper(draft.pretrained):
         raise ValueError(
-            f"{draft.name} does not listen: name a Whisper of the same tokens as the"
-            " draft"
+            f"{draft.name} reads no recordings: name a Whisper with the same tokens as"
+            " the draft"
         )
-    both = opened(target, draft.pretrained)
+    both = load_pair(target, draft.pretrained)
     heads, sounds = [], []
     for i, line in enumerate(lines):
         try:
@@ -113,26 +113,26 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
     return logmel.features(samples, config.bands, config.frames)
 
 
-def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
+def use_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
     """Returns the pair whose prompts name rows of `sounds` [N, F, M]."""
     target = both.target
     ruled = rules.build(both.tokens, both.limits, target.config.vocab, False)
 
-    def hearing(model: Pretrained, kind: type, table: Array) -> Pretrained:
+    def with_table(model: Pretrained, kind: type, table: Array) -> Pretrained:
         changed = constrained(from_table(model.model, kind, table), ruled)
         params = {"model": model.params, "heard": table}
         return model._replace(model=changed, params=params)
 
     if not both.shared:
-        heard = hearing(both.draft, Features, sounds)
+        heard = with_table(both.draft, Features, sounds)
     else:
         listen = decoding.encoder(target.config)
         states = [listen(target.params, sound[None])[0] for sound in sounds]
-        heard = hearing(both.draft, Encoded, jnp.stack(states))
-    # Its configuration does not build it.
+        heard = with_table(both.draft, Encoded, jnp.stack(states))
+    # No configuration builds the model that reads the table.
     source = model_source(heard._replace(name=pair[1].name, config=None))
     source = source._replace(files=pair[1].files, pretrained=pair[1].pretrained)
-    return hearing(target, Features, sounds), source
+    return with_table(target, Features, sounds), source
 
 
 def from_table(model: Model, kind: type, table: Array) -> Model:

@@ -38,10 +38,12 @@ def build(
     if not spoken.is_file():
         raise ValueError(f"no {spoken}: write what is said in {recording.name} there")
     for model in (target, draft):
-        if not isinstance(model, Pretrained) or not spoken_prompts.listens(model):
+        if not isinstance(model, Pretrained) or not spoken_prompts.is_whisper(model):
             raise ValueError(f"{model.name} does not listen: name a Whisper")
     tokenizer, source = target.tokenizer, model_source(draft)
-    players, prompts = spoken_prompts.of([{"audio": str(recording)}], (target, source))
+    players, prompts = spoken_prompts.from_list(
+        [{"audio": str(recording)}], (target, source)
+    )
     prompt = make_prompt(prompts.tokens, prompts.inputs)
     case = figure1.case_of(players, prompt, prompts.ends, gamma, tokens, tokenizer)
     run = partial(measure, case, recording, spoken)

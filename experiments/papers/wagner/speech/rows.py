@@ -78,7 +78,7 @@ def built(
     draft = source(target, draft)
     if not isinstance(target, Pretrained) or draft.pretrained is None:
         raise ValueError("both sides must be Whispers with weights")
-    pair = opened(target, draft.pretrained)
+    pair = load_pair(target, draft.pretrained)
     counts = setting.gammas, setting.batches, (setting.batch, setting.timed)
     if not all(counts) or min(*map(min, counts), setting.rounds) < 1:
         raise ValueError("gammas, batches, batch, timed and rounds must be at least 1")
