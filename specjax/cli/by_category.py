@@ -89,21 +89,21 @@ def report(rows: dict[str, dict]) -> None:
 def table(rows: dict[str, dict]) -> list[str]:
     """Returns a line of headings, and one line per group."""
     form = "{:16}{:>9}{:>7}{:>8}{:>8}{:>8}{:>8}  {}"
-    head = "questions", "turns", "length", "tok/s", "drafted", "speedup", "95 %"
-    lines = [form.format("", *head)]
+    head = ["", "questions", "turns", "length", "tok/s", "drafted", "speedup", "95 %"]
+    lines = [form.format(*head)]
     for group, row in rows.items():
         speeds = [f"{row['tokens_per_second'][name]:.1f}" for name in (ALONE, DRAFTED)]
         ends = verdict.ends(row["best_speedup_ci"]).strip()
-        numbers = (
+        cells = [
+            group,
             len(row["questions"]),
             row["texts"],
             format_number(row["tokens_per_call"]),
-        )
-        lines.append(
-            form.format(
-                group, *numbers, *speeds, format_number(row["best_speedup"]), ends
-            )
-        )
+            *speeds,
+            format_number(row["best_speedup"]),
+            ends,
+        ]
+        lines.append(form.format(*cells))
     return lines
 
 

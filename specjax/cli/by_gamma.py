@@ -185,7 +185,7 @@ def report(row: dict) -> None:
 
 def table(row: dict) -> list[str]:
     """Returns a line of headings, and one line per gamma."""
-    head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
+    head = ["gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"]
     form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
     lines = [form.format(*head, "95 %")]
     for at, gamma in enumerate(row["gamma"]):

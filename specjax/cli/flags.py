@@ -124,9 +124,13 @@ def add(parser: argparse.ArgumentParser, *names: str, **changed: Any) -> None:
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Adds --top-k, --top-p and --min-p, which `texts.truncation` reads."""
     for name, text in FILTERS.items():
-        spelled = f"--{name.replace('_', '-')}", f"--{name}"
-        text = f"both models keep {text}; default: all"
-        parser.add_argument(*spelled, dest=name, type=filter_value(name), help=text)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            f"--{name}",
+            dest=name,
+            type=filter_value(name),
+            help=f"both models keep {text}; default: all",
+        )
 
 
 @contextlib.contextmanager

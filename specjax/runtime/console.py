@@ -180,9 +180,15 @@ def spinner(label: str) -> AbstractContextManager:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.description}", markup=False)
-    columns = SpinnerColumn(), text, TimeElapsedColumn()
-    shown = dict(transient=True, redirect_stdout=False, redirect_stderr=False)
-    bar = Progress(*columns, console=Console(file=sys.stderr), **shown)
+    bar = Progress(
+        SpinnerColumn(),
+        text,
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
     bar.add_task(label, total=None)
     return bar
 

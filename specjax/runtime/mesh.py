@@ -1,10 +1,9 @@
-"""One job, many devices: rows over one axis of a mesh, matrices over another.
+"""A mesh of devices for one job: rows over one axis, matrices over the other.
 
-Nothing is written anew for it. XLA's partitioner (GSPMD, Xu et al. 2021) compiles the
-same programs, of parameters and rows that lie on several devices: models say by name
-what each axis of their parameters and caches is, `RULES` where it lies.
-Axes of a mesh: `data`, of rows, and `model`, of heads, hidden features, vocabulary.
-"""
+No program is written for it. XLA's partitioner (GSPMD, Xu et al. 2021) compiles the
+same programs for parameters and rows that lie on several devices: models name each axis
+of their parameters and caches, and `RULES` maps these names to axes of the mesh. Axes
+of a mesh: `data`, of rows, and `model`, of heads, hidden features, vocabulary."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -18,60 +17,65 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from specjax.runtime import hosts
 
 DATA, MODEL = "data", "model"
-# Over which axis of a mesh lies what models call so; all else is whole everywhere.
+# The axis of a mesh by the name that models give to an axis of an array; an axis of any
+# other name is whole on every device.
 ROWS = {"batch": DATA}
 MATRICES = dict.fromkeys(("heads", "joined_heads", "mlp", "vocab"), MODEL)
 RULES = ROWS | MATRICES
 
 
 class Layout(NamedTuple):
-    """Sizes of the mesh's axes. draft: over how many devices a draft's matrices lie,
-    `model` or 1."""
+    """The sizes of the mesh's axes.
+
+    draft: the number of devices that a draft's matrices lie over, `model` or 1."""
 
     data: int = 1
     model: int = 1
     draft: int = 1
 
 
-# What `using` has chosen: a Layout, or None for one device.
+# The layout of `using`; None for one device.
 layout = jax.make_user_context(None)
 
 
 def parse(text: str) -> Layout:
-    """A layout of "data=4,model=2" or "data=4,model=2,draft=2"; what is not named is 1.
-    Raises ValueError for other names, and for what is no size."""
+    """Returns the layout of "data=4,model=2" or "data=4,model=2,draft=2".
+
+    An axis that is not named has size 1. Raises ValueError for other names, and for a
+    value that is not a size."""
     sizes = {}
     for part in str(text).split(","):
         name, _, size = part.partition("=")
         if name not in Layout._fields or not size.isdecimal() or int(size) < 1:
             raise ValueError(
-                "a mesh is written data=4,model=2, or data=4,model=2,draft=2 with the"
-                f" draft's matrices over it too; got {part!r} in {text!r}"
+                "write a mesh as data=4,model=2, or as data=4,model=2,draft=2 to split"
+                f" a draft's matrices too; got {part!r} in {text!r}"
             )
         sizes[name] = int(size)
     chosen = Layout(**sizes)
     if chosen.draft not in (1, chosen.model):
         raise ValueError(
-            f"draft={chosen.draft}: a draft's matrices lie over as many devices as the"
-            f" target's, draft={chosen.model}, or on each, draft=1"
+            f"draft={chosen.draft}: write draft={chosen.model} to split a draft's"
+            " matrices like the target's, or draft=1 to keep them whole"
         )
     return chosen
 
 
 def build(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh, of the first devices; None are those here. Raises ValueError where they
-    are too few."""
+    """Returns the mesh of the first devices; None stands for all devices.
+
+    Raises ValueError where there are too few."""
     need, devices = chosen.data * chosen.model, devices or jax.devices()
     if need > len(devices):
         raise ValueError(
             f"a mesh of data={chosen.data},model={chosen.model} needs {need} devices,"
-            f" and there are {len(devices)}: name a smaller one; a CPU acts as several"
-            f" by XLA_FLAGS=--xla_force_host_platform_device_count={need}"
+            f" and there are {len(devices)}: name a smaller mesh; a CPU acts as several"
+            f" devices with XLA_FLAGS=--xla_force_host_platform_device_count={need}"
         )
     if hosts.is_distributed() and need < len(devices):
         raise ValueError(
             f"a mesh of data={chosen.data},model={chosen.model} leaves out some of the"
-            f" {len(devices)} devices of all processes: name one of as many"
+            f" {len(devices)} devices of all processes: name a mesh over all of them"
         )
     grid = np.array(devices[:need]).reshape(chosen.data, chosen.model)
     return Mesh(grid, (DATA, MODEL))
@@ -87,8 +91,8 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
     if not text:
         if hosts.is_distributed():
             raise ValueError(
-                f"it decodes on one device, and there are {len(jax.devices())} of"
-                " several processes: name a mesh over them, such as"
+                f"there are {len(jax.devices())} devices of several processes, and no"
+                " mesh over them: name one, such as"
                 f" data={len(jax.devices())}, or leave --distributed out"
             )
         yield
@@ -100,14 +104,16 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
 
 
 def has_devices(text: str) -> bool:
-    """Whether there are devices enough. Raises ValueError as `parse`."""
+    """Returns whether there are enough devices. Raises ValueError as `parse`."""
     chosen = parse(text) if text else Layout()
     return chosen.data * chosen.model <= len(jax.devices())
 
 
 def rows(tree: Any) -> Any:
-    """Arrays [B, ...], such as a prompt or a request, with their rows over the mesh in
-    use. Raises ValueError where it does not divide them."""
+    """Returns arrays [B, ...], such as a prompt or a request, split by rows over the
+    mesh.
+
+    Raises ValueError where the mesh in use does not divide the rows."""
     if layout.value is None:
         return tree
     check_rows(len(jax.tree.leaves(tree)[0]))
@@ -119,15 +125,17 @@ def check_rows(count: int) -> None:
     chosen = layout.value or Layout()
     if count % chosen.data:
         raise ValueError(
-            f"data={chosen.data} does not divide a batch of {count}: take data of"
-            f" {divisors(count)}, or another batch"
+            f"data={chosen.data} does not divide a batch of {count}: take data="
+            f"{divisors(count)}, or another batch"
         )
 
 
 def put(tree: Any, *spec: PartitionSpec) -> Any:
+    """Returns arrays on the mesh in use, with this partition."""
     where = NamedSharding(jax.sharding.get_mesh(), *spec)
     return hosts.place(tree, where)
 
 
 def divisors(size: int) -> str:
+    """Returns the divisors of a size, for messages."""
     return ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)

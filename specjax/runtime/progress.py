@@ -128,7 +128,7 @@ def board() -> "Progress":
         return progress.TextColumn(form, markup=False)
 
     whole = Column(no_wrap=True)
-    columns = (
+    bars = progress.Progress(
         text("{task.description}"),
         progress.BarColumn(24),
         progress.MofNCompleteColumn(" of ", whole),
@@ -136,9 +136,11 @@ def board() -> "Progress":
         progress.TimeElapsedColumn(whole),
         text("left"),
         progress.TimeRemainingColumn(table_column=whole),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
     )
-    alone = dict(auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    bars = progress.Progress(*columns, console=Console(stderr=True), **alone)
     bars.start()
     bars.console.show_cursor(True)  # which `start` hides
     return bars

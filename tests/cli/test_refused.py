@@ -46,7 +46,7 @@ TYPED = [
     (measure, "--by task --gammas 2 3", "with one gamma: write one, as in --gammas 5"),
     (measure, "--specdec FOLDER --batch 2", "leave --texts and --batch out"),
     (measure, "--longest 0", COUNT),
-    (measure, "--mesh heads=2", "--mesh: a mesh is written data=4,model=2"),
+    (measure, "--mesh heads=2", "--mesh: write a mesh as data=4,model=2"),
     *[(command, "--mesh data=999", "needs 999 devices, and") for command in DECODING],
     (transcribe, "a.wav --mesh data=999", "needs 999 devices, and"),
     (measure, "--policy hope", "choose one of none, adaptive, confidence"),

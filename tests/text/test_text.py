@@ -215,7 +215,7 @@ BAD = [
     ({"policy": 3}, "policy must be a name"),
     ({"logprobs": 5}, "logprobs must be True or False; got 5"),
     ({"rules": "json"}, "rules must be a specjax.types.TokenAutomaton"),
-    ({"mesh": 4}, "a mesh is written data=4"),
+    ({"mesh": 4}, "write a mesh as data=4"),
     ({"stop": "end"}, "stop must be a list of strings, none empty; got 'end'"),
     ({"stop": ["end", ""]}, "stop must be a list of strings"),
     ({"stop": 3}, "stop must be a list of strings"),
