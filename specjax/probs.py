@@ -6,7 +6,6 @@ that prefix, so that a distribution is written out only where it is read. Axes: 
 T tokens, V vocabulary, M places of a table row, K ids of a reduced vocabulary.
 """
 
-import numbers
 from collections.abc import Callable
 
 import jax
@@ -363,28 +362,6 @@ RANGES = {
     "top_p": (lambda x: (x > 0) & (x <= 1), "in (0, 1]; leave top_p out for no limit"),
     "min_p": (lambda x: (x >= 0) & (x <= 1), "in [0, 1]; leave min_p out for none"),
 }
-
-
-def check_numbers(**settings: float | None) -> None:
-    """Raises ValueError for a setting of `RANGES` that is no number or out of range.
-
-    None is skipped.
-    """
-    for name, value in settings.items():
-        if value is not None:
-            check_number(name, value)
-
-
-def check_number(name: str, value: float) -> None:
-    """Raises ValueError for a value that a setting of `RANGES` cannot have."""
-    kind, word = numbers.Real, "a number"
-    if name == "top_k":
-        kind, word = numbers.Integral, "a whole number"
-    valid, wanted = RANGES[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {word}, {wanted}; got {value!r}")
-    if not valid(value):
-        raise ValueError(f"{name} must be {wanted}; got {value}")
 
 
 def check(sampling: Sampling, batch: int) -> None:

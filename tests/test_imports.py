@@ -25,7 +25,7 @@ def ours(names: str) -> tuple[str, ...]:
 # stands for all that begins with it; the longest that fits a module is its room.
 RUNTIME = ours("runtime")
 PURE = (*ours("types probs keys"), *RUNTIME)
-STEP = (*PURE, *ours("chunks step inputs generate"))
+STEP = (*PURE, *ours("chunks step inputs generate decode_config"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
@@ -55,6 +55,7 @@ ROOMS = {
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
+    "specjax.decode_config": (*PURE, *ours("inputs policies verifiers")),
     "specjax.zoo": (*PURE, *ours("models drafters.ngram tokenizers quantized")),
     "specjax.checkpoints": (*PURE, *ours("models tokenizers zoo quantized")),
     "specjax.pretrained": (*ours("types models"), *FILES),
@@ -65,7 +66,7 @@ ROOMS = {
     "specjax.speech": TEXT,
     "specjax.measure": TEXT,
     "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": (*RUNTIME, *ours("measure native")),
+    "specjax.configs": (*RUNTIME, *ours("measure native decode_config")),
     "specjax.cli": (*TEXT, *ours("speech measure exactness configs")),
     "specjax": ("specjax",),
     "pallas_kernels": ours("types probs truncation"),

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from specjax import generate, keys, probs
+from specjax.decode_config import setting_type
 from specjax.drafters import autoregressive
 from specjax.drafts.models import law_of
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.runtime import console, hosts, jax_flags
+from specjax.runtime import hosts, jax_flags
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny
@@ -197,7 +198,7 @@ def test_other_seeds_are_refused(seed):
 
 
 def test_commands_have_the_same_seeds():
-    assert console.seed(str(HIGHEST)) == HIGHEST == keys.SEEDS - 1
+    assert setting_type("seed")(str(HIGHEST)) == HIGHEST == keys.SEEDS - 1
 
 
 def test_samples_have_keys_that_no_seed_has():

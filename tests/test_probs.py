@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from specjax import probs
+from specjax.decode_config import check_setting, setting_type
 from specjax.exactness.fixtures import reference, shared_table
 from specjax.exactness.goodness import g_test
 from specjax.inputs import make_sampling
-from specjax.runtime import console
 from specjax.speech import segments
 from specjax.types import BLOCK, Law, Reduced, Sampling
 
@@ -101,9 +101,9 @@ def test_a_temperature_is_taken_or_refused_everywhere(temperature):
     recording = segments.Thresholds(temperatures=(temperature,))
     taken = temperature == 0 or probs.LEAST <= temperature <= probs.MOST
     for check in (
-        lambda: probs.check_numbers(temperature=temperature),
+        lambda: check_setting("temperature", temperature),
         lambda: probs.check(rows, 2),
-        lambda: console.temperature(str(temperature)),
+        lambda: setting_type("temperature")(str(temperature)),
         lambda: segments.check(recording),
     ):
         refused = pytest.raises((ValueError, argparse.ArgumentTypeError))

@@ -11,6 +11,7 @@ import numpy as np
 from experiments import tasks
 from specjax import drafts, fused
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig, recorded
 from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.exactness import divergence
 from specjax.exactness.divergence import (
@@ -36,8 +37,8 @@ def build(
     by at most `tokens`. Raises ValueError for a pair that does not decode, for sizes
     that mean nothing, or for no such task."""
     target, draft = drafts.pair(target, draft)
-    sizes = tuple(gammas), texts, tokens
-    source, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
+    decode, source = DecodeConfig(new_tokens=tokens, kernels=kernels), tasks.read(task)
+    setting = DivergenceSetting(decode, tuple(gammas), texts)
     divergence.check((target, draft), source.prompts, setting)
     run = partial(measure, (target, draft), source.prompts, task, setting)
     files = *pair_files(target, draft), *source.files
@@ -57,7 +58,8 @@ def measure(
         "target": pair[0].name,
         "draft": pair[1].name,
         "task": task,
-        "setting": setting._asdict(),
+        "setting": recorded(setting, ("rule", "kernels", "policy"))
+        | {"tokens": setting.decode.new_tokens},
         "kernels": chosen.record,
     }
 

@@ -63,10 +63,10 @@ def build(
     if language not in LANGUAGES:
         known = ", ".join(LANGUAGES)
         raise ValueError(f"no language {language!r}: choose one of {known}")
-    if protocol.rule != "token" or protocol.gamma < 1:
+    if protocol.decode.rule != "token" or protocol.decode.gamma < 1:
         raise ValueError(
             "kinds are told of Algorithm 1: set the rule to token and gamma to at"
-            f" least 1; got {protocol.rule} and {protocol.gamma}"
+            f" least 1; got {protocol.decode.rule} and {protocol.decode.gamma}"
         )
     pair = target, draft = drafts.pair(target, draft)
     check_pair(*pair)
@@ -103,12 +103,14 @@ def measure(
         **errors,
         "tokens": len(places),
         "generated": len(every.block),
-        **(scoring.outside(text, None) if protocol.temperature == 0 else {}),
+        **(scoring.outside(text, None) if protocol.decode.temperature == 0 else {}),
         "sequences": len(text.start),
         **agreement(tokens),
         "groups": {
             name: shares.cells(labels, order, tokens)
-            for name, (labels, order) in groups(tokens, places, protocol.gamma).items()
+            for name, (labels, order) in groups(
+                tokens, places, protocol.decode.gamma
+            ).items()
         },
         "language": reading[0],
         **pairs.names(pair, protocol),

@@ -97,8 +97,8 @@ def tested(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
 
 def scored(pair: Pair, text: Text, blocks: list, protocol: Protocol) -> Tokens:
     """Each token with what one pass of both models says of it. blocks: of `tested`."""
-    filters = texts.truncation(protocol)
-    scores = scoring.score(*pair, text, protocol.temperature, **filters)
+    filters = protocol.decode.truncation()
+    scores = scoring.score(*pair, text, protocol.decode.temperature, **filters)
     block, kept = (np.concatenate(leaf) for leaf in zip(*blocks, strict=True))
     # A token of probability 0 is one that rounding alone lets through.
     p, q = scores.p.astype(np.float64), scores.q.astype(np.float64)

@@ -19,7 +19,7 @@ from experiments.questions.verdict import Question, by_text, judge, resampled
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, written
-from specjax.measure.texts import Protocol, truncation
+from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
 from specjax.types import Law
@@ -118,8 +118,8 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     frontier is ahead."""
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.temperature, outcomes
-    found, sequence = scoring.positions(*how, **truncation(protocol))
+    how = pair, text, protocol.decode.temperature, outcomes
+    found, sequence = scoring.positions(*how, **protocol.decode.truncation())
     places, beta = len(sequence), found[:, :1, 0]  # at l = 1
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)

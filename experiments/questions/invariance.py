@@ -12,9 +12,10 @@ from jax import Array
 
 from experiments.questions.verdict import Question, by_text, judge, resampled
 from specjax import fused, probs
+from specjax.decode_config import change
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, written
-from specjax.measure.texts import Protocol, speculate, truncation
+from specjax.measure.texts import Protocol, speculate
 from specjax.prompts import Prompts
 from specjax.types import Law
 
@@ -58,8 +59,8 @@ def measure(
     against Algorithm 1 and against block verification."""
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.temperature, chances
-    each, sequence = scoring.positions(*how, **truncation(protocol))
+    how = pair, text, protocol.decode.temperature, chances
+    each, sequence = scoring.positions(*how, **protocol.decode.truncation())
     ones = np.ones_like(each[:, :1], dtype=np.float64)
     totals = by_text(np.concatenate([each, ones], -1), sequence)
     told = {"tokens": len(sequence), "sequences": len(totals)}
@@ -77,7 +78,7 @@ def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dic
     are fewer."""
     told, calls = {}, []
     for rule in RULES:
-        asked = protocol._replace(rule=rule)
+        asked = change(protocol, rule=rule)
         using = fused.for_protocol(*pair, asked)
         run = speculate(pair, prompts, count, asked, using)
         calls.append(np.stack([run.accepted + run.calls, run.calls], -1))

@@ -17,7 +17,7 @@ from specjax.drafts.source import DraftSource
 from specjax.exactness import audit
 from specjax.exactness.audit_row import apply_fault
 from specjax.measure.pairs import Pair
-from specjax.measure.texts import Protocol, truncation
+from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import token
@@ -105,7 +105,9 @@ def measure(
     drafting, verifier = apply_fault(pair[1], protocol, FAULTS[fault])
     chosen = fused.for_protocol(*pair, protocol, verifier)
     text, _ = audit.write((pair[0], drafting), prompts, protocol, chosen)
-    steps = audit.score(pair, text, protocol.temperature, **truncation(protocol))
+    steps = audit.score(
+        pair, text, protocol.decode.temperature, **protocol.decode.truncation()
+    )
     found = delays(steps)
     seen = np.isfinite(found)
     half, most = (np.quantile(found, x, method="higher") for x in (0.5, 0.9))
@@ -116,7 +118,7 @@ def measure(
     share = float(seen.mean())
     error = float(np.sqrt(share * (1 - share) / len(found)))
     said = "of all orders an alarm ends"
-    if fault == "none" and protocol.rule == "token":
+    if fault == "none" and protocol.decode.rule == "token":
         verdict = judge(said, share, None, audit.LEVEL, most=True)
     else:
         verdict = judge(said, share, error, 0.5)

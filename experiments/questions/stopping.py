@@ -15,6 +15,7 @@ from jax import Array
 
 from experiments.questions.verdict import Question, by_text, judge, resampled
 from specjax import fused, probs
+from specjax.decode_config import change
 from specjax.measure import lengths
 from specjax.measure.pairs import Pair
 from specjax.measure.texts import Protocol, decode
@@ -67,8 +68,8 @@ def watcher() -> Policy:
 
 def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
     """All calls of the texts of a protocol, each prompt once."""
-    count = min(len(prompts.tokens), -(-protocol.tokens // protocol.new_tokens))
-    how = protocol._replace(policy=WATCHER)
+    count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
+    how = change(protocol, policy=WATCHER)
     calls, first = [], 0
 
     def seen(running: np.ndarray, state: State, info: Info) -> None:

@@ -18,7 +18,7 @@ from experiments.questions.verdict import Question, by_text, judge, resampled
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, written
-from specjax.measure.texts import Protocol, truncation
+from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.types import Law, Sampling
 from specjax.verifiers import lenient
@@ -90,13 +90,13 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     """alpha of every transform, and what choosing place by place gains, fitted to one
     half of the texts and measured on the other. Raises ValueError for a temperature
     that is neither 0 nor one of HEATS."""
-    heat = protocol.temperature
+    heat = protocol.decode.temperature
     if heat not in (0, *HEATS):
         raise ValueError(f"temperature must be 0 or one of {HEATS}; got {heat}")
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.temperature, arms
-    chance, sure, sequence = scoring.positions(*how, **truncation(protocol))
+    how = pair, text, protocol.decode.temperature, arms
+    chance, sure, sequence = scoring.positions(*how, **protocol.decode.truncation())
     chance = chance.astype(np.float64)
     alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
     ways = {"alike": chance[:, alike], "argmax": chance[:, -1]}

@@ -14,8 +14,9 @@ import numpy as np
 
 from experiments.serving import parts, simulate
 from experiments.serving.parts import LoadSetting
-from specjax import drafts, generate, native
+from specjax import decode_config, drafts, generate, native
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import recorded
 from specjax.drafts.source import (
     DraftLike,
     DraftSource,
@@ -56,11 +57,12 @@ def build(
     run = partial(measure, target, draft, prompts, setting)
     files = *pair_files(target, draft), *there.files
     files = *files, *native.sources(target.dtype, draft.dtype)
-    return Measurement(run, __name__, files, target.dtype, setting.seed)
+    return Measurement(run, __name__, files, target.dtype, setting.decode.seed)
 
 
 def check(setting: LoadSetting) -> None:
     """Raises ValueError for a setting that cannot be measured."""
+    decode_config.check(setting.decode)
     gammas, batches = setting.gammas, setting.batches
     if gammas[:1] != (0,) or sorted({*gammas}) != [*gammas] or len(gammas) < 2:
         raise ValueError(f"gammas must ascend from 0 to something; got {gammas}")
@@ -90,11 +92,11 @@ def measure(
     by_batch = [*simulate.steps(median, emitted, setting)]
     here = [it for it in by_batch if it["batch"] == setting.rows and it["gamma"]]
     gamma = max(here, key=lambda it: it["speedup"])["gamma"]
-    tokens = np.random.default_rng(setting.seed).integers(
+    tokens = np.random.default_rng(setting.decode.seed).integers(
         setting.least, setting.most + 1, setting.requests
     )
     predicted = simulate.runs(median, emitted, tokens, gamma, setting)
-    at = simulate.poisson(predicted.pop("load"), setting.requests, setting.seed)
+    at = simulate.poisson(predicted.pop("load"), setting.requests, setting.decode.seed)
     asked = requests(prompts, tokens, setting)
     chosen = {x: servers[x] for x in (0, gamma)}
     measured = serve_all(pair, chosen, asked, tokens, at, setting)
@@ -102,7 +104,7 @@ def measure(
     compared |= {f"{k}_ratio": measured[k] / x for k, x in predicted.items()}
     return {
         **record_names(target, draft),
-        **setting._asdict(),
+        **recorded(setting, ("temperature", "seed")),
         "gamma": gamma,
         "tokens": int(tokens.sum()),
         "arrivals": float(setting.requests / at[-1]),

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import generate, inputs
-from specjax.inputs import make_request, make_sampling
+from specjax.decode_config import DecodeConfig
+from specjax.inputs import make_request
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import take
@@ -28,15 +29,20 @@ LOOPS = 16  # calls in a program that times one call
 
 
 class LoadSetting(NamedTuple):
-    """gammas: ascending from 0, the baseline. batches: rows of the programs that are
+    """What a row of a server under load measures.
+
+    decode: the settings, whose gamma each of `gammas` takes the place of, and whose
+    new_tokens each request has its own of. gammas: ascending from 0, the baseline.
+    batches: rows of the programs that are
     timed, ascending. rows: of the batch that serves, one of them. requests: how many
     are served, each of `least` to `most` new tokens. longest: tokens of a prompt; those
     with more are left out, and all are padded as the longest is. others: prompts, the
     first of the task, on which acceptance is measured and none is served. load: of the
     open run, as a share of what the batch is predicted to answer without a draft.
-    rounds: of the timings, and of what is served."""
+    rounds: of the timings, and of what is served.
+    """
 
-    temperature: float = 0.0
+    decode: DecodeConfig = DecodeConfig()
     gammas: tuple[int, ...] = (0, 1, 3)
     batches: tuple[int, ...] = (1, 4, 8, 16, 32)
     rows: int = 8
@@ -47,7 +53,6 @@ class LoadSetting(NamedTuple):
     others: int = 24
     load: float = 0.7
     rounds: int = 3
-    seed: int = 0
 
 
 def asked(
@@ -55,8 +60,8 @@ def asked(
 ) -> tuple[Prompt, Request]:
     """Requests [B] for so many `tokens` [B] after prompts of these places."""
     prompt = inputs.pad_to_bucket(take(prompts, index))
-    keys = jax.vmap(partial(jax.random.fold_in, root_key(setting.seed)))(index)
-    sampling = make_sampling(len(index), setting.temperature)
+    keys = jax.vmap(partial(jax.random.fold_in, root_key(setting.decode.seed)))(index)
+    sampling = setting.decode.sampling(len(index))
     request = make_request(keys, prompt, 0, sampling)
     limit = np.asarray(prompt.length) + np.asarray(tokens, np.int32)
     return prompt, request._replace(limit=limit)

@@ -190,7 +190,7 @@ def runs(
         part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
         costs = Costs((rows,), (part["step"],), admit=part["admit"])
         together = Costs((rows,), (part["loop"],), begin=part["begin"])
-        calls = calls_of(tokens, emitted[own], setting.seed)
+        calls = calls_of(tokens, emitted[own], setting.decode.seed)
 
         def run(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
             return told(at, ended(serve, costs, at, calls), tokens)
@@ -199,7 +199,7 @@ def runs(
         each["wait"] = run(waiting(rows), together, at)
         if not drafted:
             load = setting.load * each["refill"]["rate"] / tokens.mean()
-            later = poisson(load, len(tokens), setting.seed)
+            later = poisson(load, len(tokens), setting.decode.seed)
         each["open"] = run(refilled(rows), costs, later)
         found |= named(drafted, each)
     return found | {"load": float(load)}
@@ -222,7 +222,7 @@ def gains(runs: dict[str, float]) -> dict[str, float]:
 def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
     """Simulated loads of a server that runs the least program that holds its busy rows:
     a line a load, and from which on the mean answer is no faster with a draft."""
-    random = np.random.default_rng(setting.seed)
+    random = np.random.default_rng(setting.decode.seed)
     tokens = random.integers(setting.least, setting.most + 1, SIMULATED)
     most = setting.batches[-1]
     serve = refilled(most)
@@ -232,7 +232,7 @@ def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
         return Costs(setting.batches, steps, median["admit", setting.rows, gamma])
 
     def run(gamma: int, at: np.ndarray) -> dict[str, float]:
-        calls = calls_of(tokens, emitted[gamma], setting.seed)
+        calls = calls_of(tokens, emitted[gamma], setting.decode.seed)
         times = ended(serve, costs_of(gamma), at, calls)
         return told(at, times, tokens)
 
@@ -240,7 +240,7 @@ def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
     rates = [share * full for share in SHARES]
     lines = []
     for rate in rates:
-        at = poisson(rate, SIMULATED, setting.seed)
+        at = poisson(rate, SIMULATED, setting.decode.seed)
         lines += [{"load": rate, "gamma": x, **run(x, at)} for x in setting.gammas]
     mean = {x: [it["mean"] for it in lines if it["gamma"] == x] for x in setting.gammas}
     best = np.min([mean[x] for x in setting.gammas[1:]], axis=0)

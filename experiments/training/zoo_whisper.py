@@ -26,10 +26,10 @@ from experiments.training.drafts import reduced_vocab, written
 from experiments.training.drafts.written import Texts, Written
 from experiments.training.voices import recorded
 from experiments.training.voices.recorded import Sound
+from specjax.decode_config import DecodeConfig
 from specjax.runtime import progress
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
-from specjax.speech.decoding import Speculation
 from specjax.speech.pair import Listeners, load_pair
 
 TARGET, DRAFT = "whisper-base", "whisper_base_draft"
@@ -84,7 +84,8 @@ def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[W
             f"{len(found)} windows of speech, of which {apart} are held out: name more"
             " --recordings"
         )
-    decode = [decoding.build(pair, Speculation(gamma=0), x) for x in (True, False)]
+    alone = DecodeConfig(gamma=0)
+    decode = [decoding.build(pair, alone, timestamps=x) for x in (True, False)]
 
     def place(row: int) -> int:
         if row < apart:

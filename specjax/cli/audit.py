@@ -7,6 +7,7 @@ import numpy as np
 
 from specjax import fused
 from specjax.cli import flags as shared
+from specjax.decode_config import recorded, setting_type
 from specjax.drafts.source import check_pair
 from specjax.exactness.audit import (
     LEVEL,
@@ -20,7 +21,7 @@ from specjax.exactness.audit import (
     total,
 )
 from specjax.measure.pairs import placed
-from specjax.measure.texts import Protocol, standardized, truncation
+from specjax.measure.texts import Protocol, standardized
 from specjax.prompts import Prompts
 from specjax.runtime import console
 from specjax.runtime.console import Parser
@@ -52,7 +53,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> dict:
     tokens_per_call = calls.tokens.sum() / calls.calls.sum()
     log_e = evidence(steps)[0]
     names = f"{target.name} with {draft.name}, {dtype}"
-    print(f"{names}, {standardized(protocol._asdict())}")
+    print(f"{names}, {standardized(recorded(protocol))}")
     policy = "" if flags.policy == "none" else f", policy {flags.policy}"
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{policy}")
     print(fused.line(kernels.record))
@@ -83,7 +84,8 @@ def make_parser() -> Parser:
     shared.add(parser, "temperature", default=1.0)
     shared.add_filters(parser)
     shared.add(parser, "dtype")
-    add("--gamma", type=console.gamma, default=5, help="tokens drafted at a time")
+    of_gamma = "tokens drafted at a time"
+    add("--gamma", type=setting_type("gamma"), default=5, help=of_gamma)
     add("--tokens", type=tokens, default=40_000, help="audited, at least")
     add("--length", type=console.count, default=64, help="tokens of a text, at most")
     shared.add(parser, "batch", default=32)
@@ -101,9 +103,8 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     check_pair(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
-    sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
-    how = flags.rule, flags.kernels, flags.policy
-    setting = Protocol("", flags.temperature, *sizes, *how, **truncation(flags))
+    config = shared.read_config(flags, new_tokens=flags.length)
+    setting = Protocol("", config, tokens=flags.tokens, batch=flags.batch)
     return placed(pair, setting), prompts, setting
 
 

@@ -22,7 +22,6 @@ from specjax.measure.texts import (
     Text,
     speculate,
     standardized,
-    truncation,
     write,
 )
 from specjax.measure.verdict import ends
@@ -116,7 +115,7 @@ def score_texts(
     def tops(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
         return p.top, q.top
 
-    temperature, filters = setting.temperature, truncation(setting)
+    temperature, filters = setting.decode.temperature, setting.decode.truncation()
     with console.announce("Scoring them by both models"):
         *tops_of, sequence = scoring.positions(both, text, temperature, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
@@ -126,7 +125,7 @@ def score_texts(
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
     with console.announce("Estimating alpha from the scores"):
-        if setting.rule not in scoring.BY_RATIO:
+        if setting.decode.rule not in scoring.BY_RATIO:
             return text, None
         return text, scoring.score(target, draft, text, temperature, **filters)
 
@@ -150,18 +149,16 @@ def estimates(
     )
     finite.check(calls.texts)
     each = scoring.estimates(scores, calls, gamma)
-    if setting.policy == "none":
+    if setting.decode.policy == "none":
         return each
     return {name: estimate for name, estimate in each.items() if name not in ONE_GAMMA}
 
 
 def protocol(setting: WalltimeSetting, gamma: int) -> Protocol:
     """Returns the settings of the texts that alpha is estimated on."""
-    new, batch = setting.new_tokens, min(32, setting.texts)
-    sizes = setting.texts * new, gamma, setting.seed, new, batch
-    how = setting.rule, setting.kernels, setting.policy
-    filters = truncation(setting)
-    return Protocol("prompts", setting.temperature, *sizes, *how, **filters)
+    tokens = setting.texts * setting.decode.new_tokens
+    config = setting.decode.replace(gamma=gamma)
+    return Protocol("prompts", config, tokens=tokens, batch=min(32, setting.texts))
 
 
 def report(row: dict) -> None:

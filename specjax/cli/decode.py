@@ -31,6 +31,7 @@ from specjax.cli.texts_folder import (
     prepare,
     read_setting,
 )
+from specjax.decode_config import setting_type
 from specjax.inputs import bucket
 from specjax.measure.row import own_files
 from specjax.pretrained import Pretrained
@@ -62,7 +63,7 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict:
         with parser.report_errors():
             workers.check(chosen)
             model, files = check_models(setting)
-            count = blocks.check(setting.prompts, model, setting.tokens)
+            count = blocks.check(setting.prompts, model, setting.decode.new_tokens)
             setting = setting._replace(content=content.read(files))
             setting = with_block_size(setting, count, chosen.workers)
             stack.enter_context(locks.lock_folder(setting.folder))
@@ -135,7 +136,7 @@ def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
     Raises ValueError for a name that does not exist."""
     with native.products(native.XLA):  # any other asks for the workers' device
         target, draft = drafts.check_names(setting.target, setting.draft, setting.dtype)
-    own = own_files(setting.rule, setting.policy)
+    own = own_files(setting.decode.rule, setting.decode.policy)
     return target, (*pretrained.files_of(target), *draft, *own)
 
 
@@ -153,7 +154,7 @@ def make_parser() -> console.Parser:
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "batch", default=32)
     of_gamma = "drafted tokens; default %(default)s"
-    add("--gamma", type=console.gamma, default=4, help=of_gamma)
+    add("--gamma", type=setting_type("gamma"), default=4, help=of_gamma)
     shared.add(parser, "dtype", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "tokens", default=64)
@@ -166,7 +167,8 @@ def make_parser() -> console.Parser:
 def make_setting(chosen: argparse.Namespace) -> Setting:
     fields = {k: v for k, v in vars(chosen).items() if k in Setting._fields}
     paths = {name: fields[name].resolve() for name in ("prompts", "folder")}
-    return Setting(**(fields | paths))
+    config = shared.read_config(chosen, new_tokens=chosen.tokens)
+    return Setting(**(fields | paths), decode=config)
 
 
 def with_block_size(setting: Setting, count: int, at_once: int) -> Setting:
@@ -224,21 +226,19 @@ def decode_lines(
     both = zip(where, lines, strict=True)
     fields = [prompts.at_place(at, parse, raw) for at, (_, raw) in both]
     read = prompts.gather(where, fields, target)
-    most = None if read.inputs else programs.room((target, draft), setting.tokens)
+    new = setting.decode.new_tokens
+    most = None if read.inputs else programs.room((target, draft), new)
     alike, texts = defaultdict(list), {}
     for i, ids in enumerate(read.inputs or read.tokens):
         alike[bucket(len(ids), most)].append((i, ids))
-    names = "gamma", "temperature", "top_k", "top_p", "min_p", "rule", "policy"
-    how = programs.Asked(**{name: getattr(setting, name) for name in names})
-    how = how._replace(new_tokens=setting.tokens, kernels=setting.kernels)
     for rows in alike.values():
         for at in range(0, len(rows), setting.batch):
             some = rows[at : at + setting.batch]
             full = [some[k % len(some)] for k in range(setting.batch)]
             places = tuple(first + i for i, _ in full)
-            each = how._replace(seed=setting.seed, places=places)
             asked_for = [{"tokens": ids} for _, ids in full]
-            ready = programs.prepared(target, draft, asked_for, each)
+            both = target, draft
+            ready = programs.prepared(*both, asked_for, setting.decode, places=places)
             done = text.run(*ready)
             for k, (i, _) in enumerate(some):
                 row = {"text": done.texts[k], "tokens": len(done.ids[k])}

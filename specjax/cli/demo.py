@@ -21,18 +21,12 @@ import numpy as np
 from specjax import finite, fused, generate, native, policies, prompts, verifiers
 from specjax.cli import demo_pairs
 from specjax.cli import flags as shared
+from specjax.decode_config import setting_type
 from specjax.drafts.placement import place_pair
 from specjax.drafts.source import check_pair
-from specjax.inputs import (
-    check,
-    make_prompt,
-    make_request,
-    make_sampling,
-    pad_to_bucket,
-)
+from specjax.inputs import check, make_prompt, make_request, pad_to_bucket
 from specjax.keys import root_key
 from specjax.measure import scoring, timing
-from specjax.measure.texts import truncation
 from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
 from specjax.pretrained import use_tokenizer
 from specjax.runtime import console, mesh
@@ -128,7 +122,7 @@ def make_parser() -> Parser:
     demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
     of_gamma = "drafted tokens per step; default %(default)s"
-    add("--K", "--gamma", type=console.gamma, default=4, help=of_gamma)
+    add("--K", "--gamma", type=setting_type("gamma"), default=4, help=of_gamma)
     shared.add(parser, "temperature", help="0 is greedy, the default")
     shared.add_filters(parser)
     shared.add(parser, "dtype", "cache")
@@ -173,7 +167,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         root_key(flags.seed),
         prompt,
         flags.n_tokens_to_generate,
-        make_sampling(1, flags.temperature, **truncation(flags)),
+        shared.read_config(flags).sampling(1),
         () if names[0] != chosen.target else read.ends,
     )
     prompt, request = mesh.rows((prompt, request))

@@ -2,7 +2,7 @@
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specjax import (
@@ -11,12 +11,12 @@ from specjax import (
     native,
     policies,
     pretrained,
-    probs,
     prompts,
     verifiers,
     zoo,
 )
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import NAMES, DecodeConfig, setting_type
 from specjax.drafts.source import DraftSource
 from specjax.measure import texts
 from specjax.pretrained import use_tokenizer
@@ -40,20 +40,6 @@ FILTERS = {
 }
 
 
-def filter_value(name: str) -> Callable[[str], float]:
-    """Returns the type of a flag: a value of top_k, top_p or min_p (`probs.RANGES`)."""
-
-    def parse(text: str) -> float:
-        try:
-            value = int(text) if name == "top_k" else float(text)
-        except ValueError:
-            value = text
-        probs.check_numbers(**{name: value})
-        return value
-
-    return console.flag_type(parse)
-
-
 RULES, POLICIES = ", ".join(verifiers.spellings()), ", ".join(policies.POLICIES)
 
 
@@ -64,12 +50,12 @@ FLAGS: dict[str, dict[str, Any]] = {
     "draft": dict(default=zoo.MODELS[1], help=DRAFTS),
     "rule": dict(
         default="token",
-        type=checked_text(verifiers.find),
+        type=setting_type("rule"),
         help=f"how drafts are verified: {RULES}, or {OWN}",
     ),
     "policy": dict(
         default="none",
-        type=checked_text(policies.find),
+        type=setting_type("policy"),
         help=f"how much of gamma is drafted: {POLICIES}, or {OWN}",
     ),
     "data": dict(help=f"JSON lines: {PROMPT}"),
@@ -84,10 +70,12 @@ FLAGS: dict[str, dict[str, Any]] = {
         " window:128; default: all tokens, in --dtype",
     ),
     "temperature": dict(
-        type=console.temperature, default=0.0, help="for both models; 0 is greedy"
+        type=setting_type("temperature"),
+        default=0.0,
+        help="for both models; 0 is greedy",
     ),
-    "gammas": dict(type=console.gamma, nargs="+", help="drafted tokens"),
-    "tokens": dict(type=console.count, help="new tokens of every text"),
+    "gammas": dict(type=setting_type("gamma"), nargs="+", help="drafted tokens"),
+    "tokens": dict(type=setting_type("new_tokens"), help="new tokens of every text"),
     "texts": dict(type=console.count),
     "batch": dict(type=console.count, default=1, help="texts decoded together"),
     "mesh": dict(
@@ -96,7 +84,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="devices, such as data=4,model=2: rows over 4, matrices over 2; draft=2"
         " splits a draft's matrices too; default: one device",
     ),
-    "seed": dict(type=console.seed, default=0, help="of all random draws"),
+    "seed": dict(type=setting_type("seed"), default=0, help="of all random draws"),
     "kernels": dict(
         default=fused.AUTO,
         choices=fused.CHOICES,
@@ -122,15 +110,26 @@ def add(parser: argparse.ArgumentParser, *names: str, **changed: Any) -> None:
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Adds --top-k, --top-p and --min-p, which `texts.truncation` reads."""
+    """Adds --top-k, --top-p and --min-p, of `DecodeConfig.truncation`."""
     for name, text in FILTERS.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             f"--{name}",
             dest=name,
-            type=filter_value(name),
+            type=setting_type(name),
             help=f"both models keep {text}; default: all",
         )
+
+
+def read_config(flags: argparse.Namespace, **settings: Any) -> DecodeConfig:
+    """Returns the settings that a command decodes by.
+
+    Args:
+      flags: those of its flags that have the name of a setting.
+      **settings: others, or in the place of such flags.
+    """
+    found = {name: x for name, x in vars(flags).items() if name in NAMES}
+    return DecodeConfig(**(found | settings))
 
 
 @contextlib.contextmanager

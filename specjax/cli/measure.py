@@ -24,7 +24,7 @@ from specjax.measure import costs, forecast, specdec, walltime
 from specjax.measure.provenance import digest
 from specjax.measure.provenance import inputs as inputs_of
 from specjax.measure.row import own_files, versions
-from specjax.measure.texts import truncation, width
+from specjax.measure.texts import width
 from specjax.prompts import Prompts, questions
 from specjax.prompts.questions import Selection
 from specjax.runtime import console, hosts, mesh
@@ -190,12 +190,15 @@ def with_defaults(flags: argparse.Namespace) -> argparse.Namespace:
 def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
     batch = flags.batch
     others = batch * max(2, -(-4 // batch))  # one batch alone has no standard error
-    gammas, temperature = tuple(sorted({0, *flags.gammas})), flags.temperature
-    counts = flags.tokens, flags.texts, others, flags.rounds
-    sizes = temperature, batch, gammas, *counts, flags.seed, flags.ends
-    how = flags.rule, flags.kernels, flags.policy
-    setting = walltime.WalltimeSetting(*sizes, *how, **truncation(flags))
-    return setting._replace(ends=True) if is_benchmark(flags) else setting
+    return walltime.WalltimeSetting(
+        shared.read_config(flags, new_tokens=flags.tokens),
+        batch=batch,
+        gammas=tuple(sorted({0, *flags.gammas})),
+        texts=flags.texts,
+        others=others,
+        rounds=flags.rounds,
+        ends=flags.ends or is_benchmark(flags),
+    )
 
 
 def is_benchmark(flags: argparse.Namespace) -> bool:
@@ -212,7 +215,7 @@ def check(
     """Raises ValueError for a pair, a setting or texts that cannot be decoded."""
     walltime.check(target, draft, setting)
     most = max(setting.gammas)
-    longest = width(prompts) + setting.new_tokens
+    longest = width(prompts) + setting.decode.new_tokens
     pair = walltime.prepare(target, draft, prompts, setting)
     positions = [x.slots for x in (target.model, pair.drafter(most)) if x.slots]
     if longest > min(positions, default=longest):  # alpha compares both models' tokens

@@ -56,8 +56,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
     """Prints a block per dtype, and returns the fields of --json."""
-    sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
-    setting = DivergenceSetting(*sizes, flags.rule, flags.kernels, flags.policy)
+    config = shared.read_config(flags, new_tokens=flags.tokens)
+    gammas, sizes = tuple(sorted(set(flags.gammas))), (flags.texts, flags.batch)
+    setting = DivergenceSetting(config, gammas, *sizes)
     strict = jax.default_backend() == "cpu"
     wrong, blocks = [], []
     for dtype in flags.dtype or shared.DTYPES:
@@ -123,8 +124,8 @@ def lines(block: dict, setting: DivergenceSetting, tokens: int) -> list[str]:
     margins = ", ".join(f"{name} {x:.2g}" for name, x in block["margins"].items())
     text = [
         f"{block['target']} with {block['draft']}, {block['dtype']}, {device}, T = 0",
-        f"{found[0].matched.texts} texts of up to {setting.tokens} tokens, batch"
-        f" {setting.batch}",
+        f"{found[0].matched.texts} texts of up to {setting.decode.new_tokens} tokens,"
+        f" batch {setting.batch}",
         f"margin of {tokens} tokens: {margins}",
         "",
         "       equal texts        one-row calls           one full   rows bitwise",

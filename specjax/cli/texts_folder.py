@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from specjax.cli import blocks, content
 from specjax.cli.blocks import Block
 from specjax.cli.content import Content
+from specjax.decode_config import DecodeConfig, recorded
 from specjax.measure.provenance import GOLDENS
 from specjax.runtime import writing
 
@@ -25,8 +26,9 @@ class Setting(NamedTuple):
     """The settings of `specjax decode`.
 
     prompts: their file. block: prompts per task; None means as `decode.with_block_size`
-    says. batch: texts decoded together. content: of all files that are read. The other
-    fields are those of `specjax.text.generate_text`."""
+    says. target, draft, dtype: as of the command. batch: texts decoded together.
+    decode: the settings of every text. content: of all files that are read.
+    """
 
     prompts: Path
     folder: Path
@@ -35,24 +37,16 @@ class Setting(NamedTuple):
     draft: str
     dtype: str
     batch: int
-    gamma: int
-    temperature: float
-    rule: str
-    policy: str
-    tokens: int
-    seed: int
-    kernels: str
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
+    decode: DecodeConfig
     content: Content = Content()
 
 
 def describe(setting: Setting) -> dict[str, Any]:
     """Returns all that texts depend on except their prompts, as SETTING holds it."""
-    fields = setting._asdict()
+    fields = recorded(setting)
     for name in ("prompts", "folder"):
         del fields[name]
+    fields["tokens"] = fields.pop("new_tokens")
     return fields | {CONTENT: setting.content.digests, "goldens": GOLDENS}
 
 

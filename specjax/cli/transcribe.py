@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specjax import native, zoo
 from specjax.cli import flags as shared
+from specjax.decode_config import setting_type
 from specjax.runtime import console, progress, writing
 from specjax.runtime.console import Parser
 from specjax.speech import clips, subtitles
@@ -93,7 +94,7 @@ def _is_number(word: str) -> bool:
 
 def temperatures(text: str) -> tuple[float, ...]:
     """Parses a flag: numbers joined by commas."""
-    return tuple(map(console.temperature, text.split(",")))
+    return tuple(map(setting_type("temperature"), text.split(",")))
 
 
 def languages(text: str) -> str | list[str]:
@@ -117,7 +118,7 @@ def make_parser() -> Parser:
     add("--rule", "--verifier", default="token", type=of_name, help=of_rule)
     some = ", ".join(f"{gamma} for {draft}" for draft, gamma in GAMMAS.items())
     of_gamma = f"tokens drafted for each call; default {GAMMA}, {some}"
-    add("--gamma", type=console.gamma, help=of_gamma)
+    add("--gamma", type=setting_type("gamma"), help=of_gamma)
     of_language = "the spoken language, such as de or German; default: the one that the"
     of_language += " target was tuned for, or detected; with commas: one for each file"
     add("--language", type=languages, metavar="LIST", help=of_language)
@@ -143,7 +144,7 @@ def make_parser() -> Parser:
     options = {"type": temperatures, "metavar": "LIST", "default": steps}
     add(*TEMPERATURES, **options, help=of_steps)
     of_top_k = "both models keep this many of the likeliest ids; default: all"
-    add("--top_k", type=console.count, help=of_top_k)
+    add("--top_k", type=setting_type("top_k"), help=of_top_k)
     of_context = "use the text so far as context of each window; default: yes"
     add("--context", action=boolean, default=True, help=of_context)
     ways = parser.add_mutually_exclusive_group()

@@ -5,22 +5,22 @@ with the annotation of its parameter, and a parameter that has the name of a fla
 the range of that flag. A macro of another type would otherwise fail during a
 measurement, or change it silently."""
 
-import argparse
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from specjax.configs.unread import MACRO, ConfigError, add_scope
-from specjax.runtime import console
+from specjax.decode_config import PER_PROMPT, check_setting, check_whole
 
-COUNTS = "batch", "texts", "tokens", "new_tokens", "rounds", "samples", "repeats"
+NUMBERS = "gamma", *PER_PROMPT  # settings of `DecodeConfig`
+COUNTS = "batch", "texts", "tokens", "rounds", "samples", "repeats"
 # What numbers of these names must be, as on command lines.
 BOUNDS = {
-    **dict.fromkeys(COUNTS, console.count),
-    **dict.fromkeys(("gamma", "gammas", "K"), console.gamma),
-    "temperature": console.temperature,
-    "seed": console.seed,
+    **{name: partial(check_setting, name) for name in NUMBERS},
+    **dict.fromkeys(COUNTS, partial(check_whole, "count")),
+    **dict.fromkeys(("gammas", "K"), partial(check_setting, "gamma")),
 }
 SEQUENCES = tuple, list, Sequence
 WORDS = {
@@ -58,9 +58,9 @@ def explain_mismatch(gin, field: Field) -> str | None:
     for value in field.value if several else [field.value]:
         if field.parameter in BOUNDS and isinstance(value, int | float):
             try:
-                BOUNDS[field.parameter](repr(value))
-            except argparse.ArgumentTypeError as error:
-                return str(error).removeprefix("must be ").rpartition(";")[0]
+                BOUNDS[field.parameter](value)
+            except ValueError as error:
+                return str(error).partition("must be ")[2].rpartition(";")[0]
     return None
 
 

@@ -66,7 +66,7 @@ def score(
     """Returns the statistics of every generated token of `text`, by one pass of each
     model.
 
-    truncation: top_k, top_p and min_p of both models (`texts.truncation`). A draft
+    truncation: top_k, top_p and min_p of both models (`DecodeConfig`). A draft
     without probabilities is not run: two statistics need p alone."""
     target, draft = pair
     if draft.law is None:
@@ -297,7 +297,8 @@ def run(
 ) -> tuple[Steps, Calls]:
     """Returns the statistics of one run (`write`, `score`), and its calls."""
     text, calls = write(pair, prompts, protocol, kernels)
-    return score(pair, text, protocol.temperature, **texts.truncation(protocol)), calls
+    decode = protocol.decode
+    return score(pair, text, decode.temperature, **decode.truncation()), calls
 
 
 def write(

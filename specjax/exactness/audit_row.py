@@ -47,7 +47,8 @@ def measure_audit(
     log_e, _ = auditing.evidence(steps)
     largest = float(log_e.max())
     name = fault.__name__.replace("_", " ") if fault else ""
-    guarantee = guarantees.combine(protocol.rule, pair[1].name, protocol.policy)
+    rule, policy = protocol.decode.rule, protocol.decode.policy
+    guarantee = guarantees.combine(rule, pair[1].name, policy)
     return {
         **verdict._asdict(),
         "limits": verdict.limits._asdict(),
@@ -69,10 +70,10 @@ def apply_fault(
 ) -> tuple:
     """Returns the draft and the protocol's rule, one of them broken if there is a
     fault."""
-    verifier = verifiers.find(protocol.rule)
+    verifier = verifiers.find(protocol.decode.rule)
     if fault is None:
         return draft, verifier
-    if protocol.gamma < 1:
+    if protocol.decode.gamma < 1:
         raise ValueError("a fault needs drafted tokens: set gamma to at least 1")
     return fault(draft, verifier)
 

@@ -23,8 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, policies, verifiers
+from specjax import decode_config, generate, policies, verifiers
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
 from specjax.drafters import nothing
 from specjax.drafts.source import DraftSource, check_pair
 from specjax.fused import reference
@@ -176,20 +177,16 @@ QUANTILES = {"min": 0.0, "1%": 0.01, "10%": 0.1, "50%": 0.5, "90%": 0.9}
 
 
 class DivergenceSetting(NamedTuple):
-    """The settings of the comparison.
+    """The settings of the comparison, which is at temperature 0.
 
-    gammas: drafted tokens per call, one comparison each. texts: prompts continued, each
-    once. tokens: new tokens of a text, at most. batch: rows decoded together. rule,
-    policy: by their names in `specjax.verifiers` and `specjax.policies`. kernels: the
-    programs that read logits, for the function that chooses them (`specjax.fused`)."""
+    decode: the settings, whose gamma each of `gammas` takes the place of. gammas: at
+    least 1. texts: prompts continued, each once. batch: rows decoded together.
+    """
 
+    decode: DecodeConfig
     gammas: tuple[int, ...]
     texts: int = 16
-    tokens: int = 64
     batch: int = 1
-    rule: str = "token"
-    kernels: str = "auto"
-    policy: str = "none"
 
 
 class GammaReport(NamedTuple):
@@ -221,18 +218,17 @@ def examine(
     setting's rule by the reference. Raises ValueError as `check`."""
     check(pair, prompts, setting)
     target, draft = pair
-    kernels = kernels or reference(verifiers.find(setting.rule))
+    kernels = kernels or reference(verifiers.find(setting.decode.rule))
     # One length for all: a longer buffer rounds differently too.
-    slots = width(prompts) + setting.tokens + max(setting.gammas) + 1
-    sizes, params = (slots, setting.tokens), Params(target.params, draft.params)
+    slots = width(prompts) + setting.decode.new_tokens + max(setting.gammas) + 1
+    tokens, params = setting.decode.new_tokens, Params(target.params, draft.params)
+    sizes = slots, tokens
     read = build_read(target.model, sizes, rows=1)
     # The baseline always runs on the reference, so that a wrong kernel shows.
-    baseline = build_text(
-        Decoder(target.model), sizes, read, starts_in_order(setting.tokens)
-    )
+    baseline = build_text(Decoder(target.model), sizes, read, starts_in_order(tokens))
     whole = jax.jit(partial(one_call_logits, target.model, sizes))
     drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
-    policy = policies.find(setting.policy)
+    policy = policies.find(setting.decode.policy)
     decoders = [
         Decoder(target.model, drafter, kernels.verifier, policy) for drafter in drafters
     ]
@@ -262,12 +258,15 @@ def check(
 ) -> None:
     """Raises ValueError for a pair that cannot decode, or sizes without a meaning."""
     check_pair(*pair, with_alpha=False)
-    verifiers.find(setting.rule)
-    policies.find(setting.policy)
+    decode_config.check(setting.decode)
+    if setting.decode.temperature != 0:
+        raise ValueError(
+            f"temperature must be 0 here; got {setting.decode.temperature}"
+        )
     if not setting.gammas or min(setting.gammas) < 1:
         raise ValueError(f"gammas must be at least 1; got {setting.gammas}")
-    if min(setting.texts, setting.tokens, setting.batch) < 1:
-        raise ValueError(f"texts, tokens and batch must be at least 1; got {setting}")
+    if min(setting.texts, setting.batch) < 1:
+        raise ValueError(f"texts and batch must be at least 1; got {setting}")
     count = min(setting.texts, len(prompts.tokens))
     if count % setting.batch:
         raise ValueError(f"{count} texts do not fill batches of {setting.batch}")
@@ -278,12 +277,10 @@ def requests(
 ) -> Sequence[tuple[Prompt, Request]]:
     """Returns the first prompts in batches of one shape; at T = 0 each has one text."""
     count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
-    key, sampling = root_key(0), make_sampling(batch, 0.0)
+    key, limits = root_key(0), (setting.decode.new_tokens, make_sampling(batch, 0.0))
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
     return [
-        mesh.rows(
-            (prompt, make_request(key, prompt, setting.tokens, sampling, prompts.ends))
-        )
+        mesh.rows((prompt, make_request(key, prompt, *limits, prompts.ends)))
         for prompt in chosen
     ]
 

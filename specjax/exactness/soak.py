@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs, trees, verifiers
+from specjax.decode_config import setting_type
 from specjax.exactness import drafter_draws
 from specjax.exactness.nasty import (
     FEATURES,
@@ -322,7 +323,8 @@ def make_parser() -> console.Parser:
     draws, of_draws = console.number(1, 1e15), "rows over all rules; default 1e7"
     add("--draws", type=draws, default=1e7, help=of_draws)
     add("--rule", choices=verifiers.names(), help="only this rule; default all")
-    add("--seed", type=console.seed, default=0, help="of the inputs; default 0")
+    seed, of_seed = setting_type("seed"), "of the inputs; default 0"
+    add("--seed", type=seed, default=0, help=of_seed)
     first = {"type": console.whole_number(0, 2**31 - 1), "default": 0, "dest": "first"}
     add("--from", **first, metavar="CHUNK", help="continue here; default %(default)s")
     console.add_json(parser)

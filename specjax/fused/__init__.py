@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from specjax import probs, verifiers
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import KERNELS
 from specjax.drafters import rollout
 from specjax.drafts.source import (
     CERTAIN,
@@ -34,9 +35,8 @@ from specjax.fused.same_tokens import Functions
 from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
 
-AUTO, REFERENCE, ONEPASS = "auto", "reference", "onepass"
-PALLAS = "mosaic_gpu", "mosaic_tpu", "triton"
-CHOICES = AUTO, REFERENCE, ONEPASS, *PALLAS
+CHOICES = KERNELS
+AUTO, REFERENCE, ONEPASS, *PALLAS = CHOICES
 CPU = "a CPU, which has no kernels"
 OWN = "specjax.verifiers."
 
@@ -131,8 +131,9 @@ def for_protocol(
     rule: Verifier | None = None,
 ) -> Kernels:
     """Returns the kernels of a pair: `choose` with the sizes of a protocol."""
-    sizes = Sizes(protocol.batch, protocol.gamma, target.vocab, draft.regime)
-    return choose(protocol.kernels, rule or verifiers.find(protocol.rule), sizes)
+    decode = protocol.decode
+    sizes = Sizes(protocol.batch, decode.gamma, target.vocab, draft.regime)
+    return choose(decode.kernels, rule or verifiers.find(decode.rule), sizes)
 
 
 def for_setting(
@@ -143,8 +144,9 @@ def for_setting(
     The sizes are those of the setting's largest gamma. device: see `choose`.
     """
     sizes = Sizes(setting.batch, max(setting.gammas), target.vocab, draft.regime)
-    rule = verifiers.find(setting.rule)
-    return choose(setting.kernels, rule, sizes, device=device)
+    decode = setting.decode
+    rule = verifiers.find(decode.rule)
+    return choose(decode.kernels, rule, sizes, device=device)
 
 
 def line(record: dict) -> str:

@@ -17,11 +17,12 @@ import numpy as np
 from jax import Array
 
 from specjax import finite, generate
+from specjax.decode_config import recorded
 from specjax.drafts.source import record_names
-from specjax.inputs import make_request, make_sampling
+from specjax.inputs import make_request
 from specjax.keys import root_key
 from specjax.measure import costs, scoring, timing
-from specjax.measure.texts import take, truncation
+from specjax.measure.texts import take
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts, questions
 from specjax.prompts.questions import Question
@@ -73,7 +74,7 @@ def decode(
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(prompt))
         is_new = shapes not in programs
         if is_new:
-            slots = prompt.tokens.shape[1] + setting.new_tokens + gamma + 1
+            slots = prompt.tokens.shape[1] + setting.decode.new_tokens + gamma + 1
             here = pair._replace(slots=slots)
             programs[shapes] = [build(here, each) for each in (0, gamma)]
         asked = prompts.questions[index], prompt, request, setting.rounds, is_new
@@ -98,9 +99,9 @@ def asked_for(
     prompt: Prompt, ends: tuple[int, ...], setting: WalltimeSetting, index: int
 ) -> Request:
     """A text up to its end or `new_tokens`, with coins of its own."""
-    key = jax.random.fold_in(root_key(setting.seed), index)[None]
-    sampling = make_sampling(1, setting.temperature, **truncation(setting))
-    return make_request(key, prompt, setting.new_tokens, sampling, ends)
+    key = jax.random.fold_in(root_key(setting.decode.seed), index)[None]
+    sampling = setting.decode.sampling(1)
+    return make_request(key, prompt, setting.decode.new_tokens, sampling, ends)
 
 
 def build(pair: costs.Pair, gamma: int) -> Callable:
@@ -178,9 +179,9 @@ def rows(
         found[group] = {
             **record_names(pair.target, pair.draft),
             "exactness": guarantees.combine(
-                setting.rule, pair.draft.name, setting.policy
+                setting.decode.rule, pair.draft.name, setting.decode.policy
             ),
-            **{k: v for k, v in setting._asdict().items() if k not in drop},
+            **{k: v for k, v in recorded(setting).items() if k not in drop},
             "kernels": pair.kernels.record,
             "by": by,
             "group": group,
@@ -193,7 +194,7 @@ def rows(
             c, v = (ms[f"t_{part}_ms"] / ms["t_target_ms"] for part in PARTS)
             by_calls = found[group]["tokens_per_call"] / (gamma * c + v)
             found[group] |= ms | {"speed_by_calls": by_calls}
-        if setting.temperature == 0:
+        if setting.decode.temperature == 0:
             same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in chosen]
             found[group]["same_greedy_texts"] = sum(same)
         if group != ALL or by is None:

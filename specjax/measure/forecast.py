@@ -61,7 +61,7 @@ def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> 
     programs = gammas * PROGRAMS + BESIDE
     texts = (setting.texts + setting.others) / setting.batch
     # Target calls and drafts apart, by a text's seconds for so many tokens.
-    apart = 2 * timing.SAMPLES * timing.LOOPS / setting.new_tokens
+    apart = 2 * timing.SAMPLES * timing.LOOPS / setting.decode.new_tokens
     return programs * compiled + gammas * setting.rounds * (texts + apart) * once
 
 

@@ -16,6 +16,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import change
 from specjax.drafts.source import DraftSource
 from specjax.measure.texts import Protocol, decode
 from specjax.policies.confidence import WIDTHS
@@ -94,7 +95,7 @@ def run(
 
     def seen(running: np.ndarray, state: State, info: Info) -> None:
         rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
-        sure = state.policy if protocol.policy == RECORDER else info.accept_prob
+        sure = state.policy if protocol.decode.policy == RECORDER else info.accept_prob
         told = info.drafted, info.accepted, info.accept_prob, sure
         calls.append((first + rows, *(x[rows] for x in hosts.read(told))))
 
@@ -129,12 +130,12 @@ def compare(
     kept ("hindsight"), or each token's own probability to be kept ("chances"). kept:
     runs that rows share.
     """
-    kept, most = {} if kept is None else kept, protocol.gamma
-    count = min(len(prompts.tokens), -(-protocol.tokens // protocol.new_tokens))
+    kept, most = {} if kept is None else kept, protocol.decode.gamma
+    count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     how = pair, prompts, count
 
     def of(policy: str) -> Run:
-        asked = protocol._replace(policy=policy)
+        asked = change(protocol, policy=policy)
         key = pair[0].name, pair[1].name, asked
         if key not in kept:
             kept[key] = run(*how, asked, kernels)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import drafts, fused, native, policies, probs, verifiers
+from specjax import decode_config, drafts, fused, native, policies
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import change, recorded
 from specjax.drafts.placement import place_pair
 from specjax.drafts.source import (
     DraftLike,
@@ -26,7 +27,7 @@ from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
 from specjax.measure.lengths import Costs, compare
 from specjax.measure.row import Measurement, own_files
-from specjax.measure.texts import Protocol, Text, speculate, truncation, write
+from specjax.measure.texts import Protocol, Text, speculate, write
 from specjax.policies import POLICIES
 from specjax.pretrained import files_of
 from specjax.prompts import Prompts
@@ -99,8 +100,8 @@ def measure_siblings(
 ) -> dict:
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = text, protocol.temperature, most, protocol.seed
-    found = children.measure(*pair, *how, **truncation(protocol))._asdict()
+    how = text, protocol.decode.temperature, most, protocol.decode.seed
+    found = children.measure(*pair, *how, **protocol.decode.truncation())._asdict()
     found["accept"], found["accept_se"] = found.pop("rate"), found.pop("error")
     shown = {}
     for name, values in found.items():
@@ -218,9 +219,7 @@ def timed(
 
 def decoded(protocol: Protocol, read: Read, target: Pretrained) -> Task:
     """The task of a protocol."""
-    verifiers.find(protocol.rule)
-    policies.find(protocol.policy)
-    probs.check_numbers(temperature=protocol.temperature, **truncation(protocol))
+    decode_config.check(protocol.decode)
     return read(protocol.task, target)
 
 
@@ -231,9 +230,9 @@ def measurement(
     setting: Protocol | bench.WalltimeSetting,
 ) -> Measurement:
     """What a pair's numbers depend on, beside what measures them."""
-    named = setting.rule, setting.policy
+    named = setting.decode.rule, setting.decode.policy
     files = *pair_files(*pair), *task.files, *own_files(*named)
-    return Measurement(run, __name__, files, pair[0].dtype, setting.seed)
+    return Measurement(run, __name__, files, pair[0].dtype, setting.decode.seed)
 
 
 def measure_alpha(
@@ -243,14 +242,14 @@ def measure_alpha(
     pair = placed(pair, protocol)
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    scores, how = None, (text, protocol.temperature)
-    if pair[1].law is not None and protocol.rule in scoring.BY_RATIO:
-        scores = scoring.score(*pair, *how, **truncation(protocol))
+    scores, how = None, (text, protocol.decode.temperature)
+    if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
+        scores = scoring.score(*pair, *how, **protocol.decode.truncation())
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
-    each = scoring.estimates(scores, calls, protocol.gamma)
+    each = scoring.estimates(scores, calls, protocol.decode.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
-    siblings = pair[1].drafter(protocol.gamma, chosen.draw).siblings
-    if protocol.policy != "none" or siblings:  # no chains of gamma tokens
+    siblings = pair[1].drafter(protocol.decode.gamma, chosen.draw).siblings
+    if protocol.decode.policy != "none" or siblings:  # no chains of gamma tokens
         each = {name: x for name, x in each.items() if name not in ONE_GAMMA}
     assert np.all(calls.calls <= calls.tokens), "a target call that gave no token"
     measured = {
@@ -263,12 +262,14 @@ def measure_alpha(
         "target_calls": int(calls.calls.sum()),
         "tokens_per_call": float(calls.tokens.sum() / calls.calls.sum()),
         **names(pair, protocol),
-        "exactness": guarantees.combine(protocol.rule, pair[1].name, protocol.policy),
+        "exactness": guarantees.combine(
+            protocol.decode.rule, pair[1].name, protocol.decode.policy
+        ),
         "kernels": chosen.record,
     }
     if scores is not None:
         measured["alpha_by_text"] = alpha_by_text(scores)
-    if protocol.temperature == 0:
+    if protocol.decode.temperature == 0:
         pairs = map(np.array_equal, text.rows(), calls.texts)
         measured["same_greedy_texts"] = int(sum(pairs))
         measured |= scoring.outside(text, scores)
@@ -290,7 +291,7 @@ def placed(pair: Pair, setting: Protocol | bench.WalltimeSetting) -> Pair:
 
 
 def names(pair: Pair, protocol: Protocol) -> dict:
-    return record_names(*pair) | {"protocol": protocol._asdict()}
+    return record_names(*pair) | {"protocol": recorded(protocol)}
 
 
 def written(
@@ -303,7 +304,7 @@ def written(
     """`texts.write`, or the text of the same that `kept` has; else it is put there."""
     kept = {} if kept is None else kept
     weights = tuple(provenance.digest(path) for path in files_of(target))
-    alone = protocol._replace(gamma=0, rule="token", policy="none")
+    alone = change(protocol, gamma=0, rule="token", policy="none")
     where = native.in_use(), mesh.layout.value
     key = target.name, target.dtype, weights, alone, where
     if not weights or key not in kept:

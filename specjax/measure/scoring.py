@@ -51,7 +51,7 @@ def score(
 ) -> Scores:
     """Scores every generated token of `text` in one pass of each model.
 
-    truncation: top_k, top_p and min_p of both laws (`texts.truncation`).
+    truncation: top_k, top_p and min_p of both laws (`DecodeConfig.truncation`).
     """
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:

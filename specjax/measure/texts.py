@@ -13,9 +13,10 @@ from jax import Array
 
 from specjax import generate, policies, verifiers
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
 from specjax.drafts.source import DraftSource
 from specjax.fused import reference
-from specjax.inputs import bucket, check, make_request, make_sampling, pad
+from specjax.inputs import bucket, check, make_request, pad
 from specjax.keys import root_key
 from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts, make_prompts
@@ -31,33 +32,18 @@ ANSWER, ROWS = 128, 8
 
 class Protocol(NamedTuple):
     """How a task's prompts are decoded. Sequence i continues prompt i, from the first
-    on again where they end. task: what the prompts are called. tokens: how many the
-    target writes at least, in whole batches; at temperature 0 no prompt is continued
-    twice, so that there may be fewer. new_tokens: at most so many in a sequence. gamma,
-    rule, policy: of the speculative run, by their names in `specjax.verifiers` and
-    `specjax.policies`. kernels: what reads logits, for whoever chooses them
-    (`specjax.fused`). top_k, top_p, min_p: which ids either law keeps (Section 2.2),
-    None for all."""
+    on again where they end.
+
+    task: what the prompts are called. decode: the settings; gamma, rule and policy are
+    those of the speculative run. tokens: how many the target writes at least, in whole
+    batches; at temperature 0 no prompt is continued twice, so that there may be fewer.
+    batch: rows decoded together.
+    """
 
     task: str
-    temperature: float
+    decode: DecodeConfig
     tokens: int = 10_000
-    gamma: int = 5
-    seed: int = 0
-    new_tokens: int = 128
     batch: int = 32
-    rule: str = "token"
-    kernels: str = "auto"
-    policy: str = "none"
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-
-
-def truncation(setting: NamedTuple) -> dict[str, float | None]:
-    """top_k, top_p and min_p of a `Protocol` or another setting, as `make_sampling` and
-    `scoring.positions` take them."""
-    return {name: getattr(setting, name) for name in Sampling._fields[1:]}
 
 
 def standardized(setting: Mapping) -> str:
@@ -104,7 +90,8 @@ def write(
     """Text by the target alone, each sequence up to its end or `new_tokens`. kernels:
     what reads logits; None is the reference."""
     verifier = (kernels or reference()).alone
-    slots, count = width(prompts) + protocol.new_tokens + 1, most(prompts, protocol)
+    slots = width(prompts) + protocol.decode.new_tokens + 1
+    count = most(prompts, protocol)
     run = generate.build(Decoder(target.model, verifier=verifier), slots)
     parts, total = [], 0
     for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
@@ -132,10 +119,11 @@ def read(
     def answered(conversations: list[list[int]]) -> list[str]:
         count = len(conversations)
         # Of so many tokens that no conversation is left without its answer.
-        sizes = dict(tokens=count * answer, new_tokens=answer, batch=min(ROWS, count))
+        sizes = dict(tokens=count * answer, batch=min(ROWS, count))
+        greedy = DecodeConfig(new_tokens=answer)
         with console.announce(f"Answering {count} turns by {target.name} alone"):
             asked = make_prompts(conversations, model)
-            text = write(target, asked, Protocol("answers", 0.0, **sizes))
+            text = write(target, asked, Protocol("answers", greedy, **sizes))
         return [model.tokenizer.decode(ids.tolist()) for ids in text.rows()]
 
     return read_prompts(path, model, answered, chosen)
@@ -174,17 +162,17 @@ def decode(
     """As `speculate`, batch by batch, with the prompts of each. seen: told of each step
     (which rows [B] had not ended before it, the state after it, what it measured)."""
     target, draft = pair
-    kernels = kernels or reference(verifiers.find(protocol.rule))
-    spare = protocol.gamma + 1  # so that no limit cuts a call that counts
-    slots = width(prompts) + protocol.new_tokens + 2 * spare
-    drafter = draft.drafter(protocol.gamma, kernels.draw)
-    adapting = policies.find(protocol.policy)
+    kernels = kernels or reference(verifiers.find(protocol.decode.rule))
+    spare = protocol.decode.gamma + 1  # so that no limit cuts a call that counts
+    slots = width(prompts) + protocol.decode.new_tokens + 2 * spare
+    drafter = draft.drafter(protocol.decode.gamma, kernels.draw)
+    adapting = policies.find(protocol.decode.policy)
     decoder = Decoder(target.model, drafter, kernels.verifier, adapting)
     programs = generate.build_programs(decoder, slots)
     params = Params(target.params, draft.params)
     for batch in batches(prompts, protocol, count, stream=1, spare=spare):
         check(decoder, slots, params, *batch)
-        how = {"new_tokens": protocol.new_tokens, "seen": seen}
+        how = {"new_tokens": protocol.decode.new_tokens, "seen": seen}
         yield batch[0], count_calls(programs, params, *batch, **how)
 
 
@@ -258,7 +246,7 @@ def most(prompts: Prompts, protocol: Protocol) -> int:
     """How many sequences there can be."""
     # At temperature 0 a prompt has one text; else each has at least one token.
     count = len(prompts.tokens)
-    return count if protocol.temperature == 0 else protocol.tokens
+    return count if protocol.decode.temperature == 0 else protocol.tokens
 
 
 def width(prompts: Prompts) -> int:
@@ -284,8 +272,8 @@ def batches(
 ) -> Iterator[tuple[Prompt, Request]]:
     """Batches of one shape that hold the first `count` sequences, and then some.
     stream: which coins; sequence i has its own, whatever the batches are."""
-    batch, new = protocol.batch, protocol.new_tokens + spare
-    sampling = make_sampling(batch, protocol.temperature, **truncation(protocol))
+    batch, new = protocol.batch, protocol.decode.new_tokens + spare
+    sampling = protocol.decode.sampling(batch)
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
         prompt, keys = take(prompts, index), keys_of(protocol.seed, stream, index)

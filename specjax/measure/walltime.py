@@ -16,15 +16,16 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import policies, probs, verifiers
+from specjax import decode_config, policies, verifiers
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig, recorded
 from specjax.drafts.source import DraftSource, check_pair, record_names
 from specjax.fused import reference
-from specjax.inputs import make_request, make_sampling
+from specjax.inputs import make_request
 from specjax.keys import root_key
 from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
-from specjax.measure.texts import Text, take, truncation, width
+from specjax.measure.texts import Text, take, width
 from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.prompts import Prompts
 from specjax.runtime import hosts, mesh, progress
@@ -34,45 +35,35 @@ from specjax.verifiers import guarantees
 
 
 class WalltimeSetting(NamedTuple):
-    """texts: how many are measured, in batches of `batch` rows, each in each of
-    `rounds`; a single batch has no error. others: how many other texts a round times,
-    each once, to choose gamma and to predict its speed. gammas: must hold 0, the
-    baseline. ends: whether a text stops at its end, before `new_tokens`. rule: how
-    drafts are verified, by its name in `specjax.verifiers`. policy: how much of gamma
-    is drafted, by its name in `specjax.policies`. kernels: what reads logits, for
-    whoever chooses them (`specjax.fused`). top_k, top_p, min_p: which ids
-    either law keeps (Section 2.2), None for all."""
+    """What a measurement of walltime decodes, and how often.
 
-    temperature: float
+    decode: the settings, whose gamma each of `gammas` takes the place of. batch: rows
+    decoded together. gammas: must hold 0, the baseline. texts: how many are measured,
+    in batches, each in each of `rounds`; a single batch has no error. others: how many
+    other texts a round times, each once, to choose gamma and to predict its speed.
+    ends: whether a text stops at its end, before `decode.new_tokens`.
+    """
+
+    decode: DecodeConfig
     batch: int = 1
     gammas: tuple[int, ...] = tuple(range(11))
-    new_tokens: int = 96
     texts: int = 32
     others: int = 8
     rounds: int = 3
-    seed: int = 0
     ends: bool = False
-    rule: str = "token"
-    kernels: str = "auto"
-    policy: str = "none"
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
 
 
 def check(target: Pretrained, draft: DraftSource, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     check_pair(target, draft, with_alpha=False)
-    verifiers.find(setting.rule)
-    policies.find(setting.policy)
-    probs.check_numbers(temperature=setting.temperature, **truncation(setting))
+    decode_config.check(setting.decode)
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
         raise ValueError(
             f"gammas must ascend from 0, the baseline, to something; got {gammas}"
         )
-    if min(setting.new_tokens, setting.rounds, setting.batch) < 1:
-        raise ValueError("new_tokens, rounds and batch must be at least 1")
+    if min(setting.rounds, setting.batch) < 1:
+        raise ValueError("rounds and batch must be at least 1")
     for name in ("texts", "others"):
         count = getattr(setting, name)
         if count < 1 or count % setting.batch:
@@ -100,10 +91,11 @@ def measure(
     scored = []  # once: every round writes the same texts
 
     def score(text: Text) -> scoring.Scores | None:
-        if draft.law is None or setting.rule not in scoring.BY_RATIO:
+        if draft.law is None or setting.decode.rule not in scoring.BY_RATIO:
             return None
-        chosen = target, draft, text, setting.temperature
-        return scoring.score(*chosen, **truncation(setting))
+        decode = setting.decode
+        chosen = target, draft, text, decode.temperature
+        return scoring.score(*chosen, **decode.truncation())
 
     def row(seconds: dict, outputs: dict) -> dict:
         text = counts.written(outputs, texts)
@@ -119,7 +111,7 @@ def measure(
             it["timed"]["others"]["expected_steps"] = steps or None
         it |= {"prompts": len(prompts.tokens), "chosen_on": len(new) * setting.batch}
         it |= speedup.speedup_from(it)
-        if setting.temperature == 0:
+        if setting.decode.temperature == 0:
             again = counts.written(outputs, texts, it["best_gamma"])
             it |= greedy(text, again, scored[0])
         return it
@@ -138,14 +130,16 @@ def prepare(
     kernels: Kernels | None = None,
 ) -> costs.Pair:
     """The pair with room for the longest text. kernels: as of `measure`."""
-    slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    kernels = kernels or reference(verifiers.find(setting.rule))
-    return costs.Pair(target, draft, slots, kernels, policies.find(setting.policy))
+    slots = width(prompts) + setting.decode.new_tokens + max(setting.gammas) + 1
+    kernels = kernels or reference(verifiers.find(setting.decode.rule))
+    return costs.Pair(
+        target, draft, slots, kernels, policies.find(setting.decode.policy)
+    )
 
 
 def plain(setting: WalltimeSetting) -> bool:
     """Whether it is Algorithm 1 with gamma drafts a call, which can be predicted."""
-    return setting.rule == "token" and setting.policy == "none"
+    return setting.decode.rule == "token" and setting.decode.policy == "none"
 
 
 def describe(
@@ -163,8 +157,10 @@ def describe(
     row = {
         **record_names(target, draft),
         "encodes": target.encodes,
-        "exactness": guarantees.combine(setting.rule, draft.name, setting.policy),
-        **{k: v for k, v in setting._asdict().items() if k != "gammas"},
+        "exactness": guarantees.combine(
+            setting.decode.rule, draft.name, setting.decode.policy
+        ),
+        **{k: v for k, v in recorded(setting).items() if k != "gammas"},
         "kernels": kernels.record,
         "slots": slots,
         "tokens": int(alpha.count),
@@ -191,7 +187,7 @@ def describe(
 def apart_from(prompts: Prompts, setting: WalltimeSetting) -> int:
     """How many batches of the others are new: an argmax text is that of its prompt."""
     count = setting.others // setting.batch * setting.rounds
-    if setting.temperature > 0:
+    if setting.decode.temperature > 0:
         return count
     new = max(0, len(prompts.tokens) - setting.texts)
     return min(count, new // setting.batch)
@@ -225,10 +221,9 @@ def batches(
 ) -> tuple[list[Batch], list[Batch]]:
     """The texts to measure, and the others of every round, one round after the other:
     of prompts that are not measured while there are any."""
-    key = root_key(setting.seed)
+    key = root_key(setting.decode.seed)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    filters, heat = truncation(setting), setting.temperature
-    sampling = make_sampling(setting.batch, heat, **filters)
+    sampling = setting.decode.sampling(setting.batch)
     ends = prompts.ends if setting.ends else ()
     count, new = setting.texts, len(prompts.tokens) - setting.texts
 
@@ -236,7 +231,7 @@ def batches(
         index = np.arange(first, first + setting.batch)
         which = np.where(index < count, index, count + (index - count) % max(new, 1))
         prompt = take(prompts, which if new > 0 else index)
-        limits = setting.new_tokens, sampling, ends
+        limits = setting.decode.new_tokens, sampling, ends
         request = make_request(fold(key, index), prompt, *limits)
         return Batch(*mesh.rows((prompt, request)))
 
@@ -278,7 +273,9 @@ def run(
 
         return program
 
-    label = f"{pair.draft.name}, T = {setting.temperature}, batch {setting.batch}"
+    label = (
+        f"{pair.draft.name}, T = {setting.decode.temperature}, batch {setting.batch}"
+    )
     for gamma in progress.track(setting.gammas, f"{label}: prefill"):
         decode = costs.decode(pair, gamma)
         for index, batch in enumerate(measured):

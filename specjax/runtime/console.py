@@ -25,7 +25,6 @@ STOPPED = 130  # Ctrl-C ended the command
 TERMINATED = 143  # SIGTERM ended it; a scheduler then starts it again
 PREEMPTED = "SPECJAX_PREEMPTED"  # a variable that replaces TERMINATED, such as by 0
 CLOSED = 141  # nothing reads its output any more, as after `| head -1`
-LEAST_TEMPERATURE = 1.18e-38  # some processors take smaller float32 numbers for 0
 
 
 class Parser(argparse.ArgumentParser):
@@ -133,19 +132,6 @@ def checked_text(check: Callable[[str], Any]) -> Callable[[str], str]:
     return flag_type(keep)
 
 
-def temperature(text: str) -> float:
-    """Parses a temperature in the range of `probs.RANGES`."""
-    value = parse_bounded(float, text, 0, 10_000, name="a number")
-    if 0 < value < LEAST_TEMPERATURE:
-        raise argparse.ArgumentTypeError(
-            f"must be 0, which is argmax, or at least {LEAST_TEMPERATURE:g}; got"
-            f" {shorten(text)!r}"
-        )
-    return value
-
-
-seed = whole_number(0, 2**32 - 1)
-gamma = whole_number(0, 1000)  # drafted tokens
 count = whole_number(1, 1_000_000)  # of texts, of tokens of one, of rows of a batch
 
 

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import finite, fused, generate, verifiers
+from specjax import decode_config, finite, fused, generate, verifiers
+from specjax.decode_config import DecodeConfig
 from specjax.drafters import autoregressive
 from specjax.drafts.placement import whole_drafter
-from specjax.inputs import make_request, make_sampling, pad
+from specjax.inputs import make_request, pad
 from specjax.keys import root_key
 from specjax.models import reduced_vocab, whisper
 from specjax.models.constrained import constrained
@@ -39,20 +40,6 @@ WIDTHS = 8, 64  # of prompts: few programs
 LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
 
 
-class Speculation(NamedTuple):
-    """How texts are drafted and verified. seed: of all randomness; a row's coins depend
-    on it and on what the row hears, not on the rows beside it. kernels: as of `fused`.
-    top_k: ids that either law keeps, None for all. reserve: a larger gamma for which
-    there shall be room, so that texts of both end alike where positions do."""
-
-    gamma: int = 4
-    rule: str = "token"
-    seed: int = 0
-    kernels: str = fused.AUTO
-    top_k: int | None = None
-    reserve: int = 0
-
-
 class Spent(NamedTuple):
     """Of one batch. windows: rows of it. calls of the target, tokens written, accepted
     of tested drafts: sums over the rows. seconds: of encoding and decoding, without
@@ -68,9 +55,12 @@ class Spent(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a program is compiled for; hashable. draft: None is no drafter, and none is
-    called at gamma = 0. tokens: without languages and tasks, which do not hash. mesh:
-    what it lies on, None for one device."""
+    """The key of a program: all that it is compiled for. It is hashable.
+
+    draft: None is no drafter, and none is called at gamma = 0. tokens: without
+    languages and tasks, which do not hash. decode: `DecodeConfig.static`. batch: rows.
+    slots: of the buffer. mesh: what it lies on, None for one device.
+    """
 
     target: whisper.Config
     draft: whisper.Config | None
@@ -78,30 +68,24 @@ class Plan(NamedTuple):
     tokens: Tokens
     limits: Limits
     timestamps: bool
-    gamma: int
-    rule: str
-    kernels: str
+    decode: DecodeConfig
     batch: int
     slots: int
     mesh: Layout | None = None
 
 
-def check(pair: Listeners, how: Speculation) -> None:
+def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
     """Raises ValueError, naming the fix, for what could not decode."""
-    if not isinstance(how.gamma, int | np.integer) or how.gamma < 0:
-        raise ValueError(f"gamma must be a whole number, 0 or more; got {how.gamma!r}")
+    decode_config.check(config)
+    if config.policy != "none":
+        raise ValueError("windows are drafted without a policy: leave policy out")
     known = positions(pair)
-    room = known - longest(pair) - max(how.gamma, how.reserve) - 1
+    room = known - longest(pair) - max(config.gamma, reserve) - 1
     if room < 1:
         raise ValueError(
             f"the models know {known} positions: with prompts of {longest(pair)} that"
-            f" leaves no text at gamma = {how.gamma}; draft fewer tokens"
+            f" leaves no text at gamma = {config.gamma}; draft fewer tokens"
         )
-    if how.kernels not in fused.CHOICES:
-        raise ValueError(f"kernels must be one of {fused.CHOICES}; got {how.kernels!r}")
-    if how.top_k is not None and how.top_k < 1:
-        raise ValueError(f"top_k must be 1 or more, or None; got {how.top_k}")
-    verifiers.find(how.rule)
 
 
 def positions(pair: Listeners) -> int:
@@ -116,32 +100,49 @@ def longest(pair: Listeners) -> int:
 
 def build(
     pair: Listeners,
-    how: Speculation,
+    config: DecodeConfig,
+    *,
     timestamps: bool = True,
     on_batch: Callable[[Spent], None] | None = None,
     states: bool = False,
+    reserve: int = 0,
 ) -> Decode:
-    """What decodes windows by a pair. pair: target and draft. how: gamma, rule, seed.
-    timestamps: whether texts are written with times, by the rules of these. on_batch:
-    is called with what each batch took. states: whether what the encoder gave is kept.
-    Returns (features [B, F, M], B prompts, temperatures [B]) -> `Decoded`; it raises
-    FloatingPointError where logits are no law."""
-    check(pair, how)
+    """Returns what decodes windows by a pair.
+
+    Args:
+      pair: target and draft.
+      config: of it temperature, new_tokens and logprobs are not read: a window's
+        temperature is an argument, and its text ends by Whisper's own rules. A row's
+        draws depend on the seed and on what the row hears, not on the rows beside it.
+      timestamps: whether texts are written with times, by the rules of these.
+      on_batch: is called with what each batch took.
+      states: whether what the encoder gave is kept.
+      reserve: a larger gamma for which there shall be room, so that texts of both end
+        alike where positions do.
+
+    Returns:
+      (features [B, F, M], B prompts, temperatures [B]) -> `Decoded`; it raises
+      FloatingPointError where logits are not finite.
+
+    Raises:
+      ValueError: what could not decode, with the fix.
+    """
+    check(pair, config, reserve)
 
     def decode(features: np.ndarray, prompts: list[list[int]], heats) -> Decoded:
         rows, heats = len(prompts), np.asarray(heats, np.float32)
-        keys = row_keys(how.seed, features, prompts, heats)
+        keys = row_keys(config.seed, features, prompts, heats)
         parts = 1 if mesh.layout.value is None else mesh.layout.value.data
         batch = parts << (-(-rows // parts) - 1).bit_length()  # few programs
         index = np.arange(batch) % rows
         widths = (*(w for w in WIDTHS if w < longest(pair)), longest(pair))
         width = next(w for w in widths if w >= max(map(len, prompts)))
-        plan = make_plan(pair, how, timestamps, batch, width)
+        plan = make_plan(pair, config, timestamps=timestamps, batch=batch, width=width)
         prompt = Prompt(*pad([prompts[i] for i in index], width))
-        sampling = make_sampling(batch, 0.0, top_k=how.top_k)
+        sampling = config.sampling(batch)
         sampling = sampling._replace(temperature=jnp.asarray(heats[index]))
         request = make_request(keys[index], prompt, LONGEST, sampling, pair.tokens.end)
-        most = plan.slots - max(plan.gamma, how.reserve) - 1
+        most = plan.slots - max(config.gamma, reserve) - 1
         limit = jnp.minimum(request.limit, most)
         own = jnp.arange(batch) < rows  # what fills the batch up has ended at once
         request = request._replace(limit=jnp.where(own, limit, request.start))
@@ -166,17 +167,25 @@ def row_keys(seed: int, features: np.ndarray, prompts, heats: np.ndarray) -> Arr
 
 
 def make_plan(
-    pair: Listeners, how: Speculation, timestamps: bool, batch: int, width: int
+    pair: Listeners, config: DecodeConfig, *, timestamps: bool, batch: int, width: int
 ) -> Plan:
-    """What is compiled: room for the longest text behind prompts of a width, as far as
-    there are positions."""
-    slots = min(positions(pair), width + LONGEST + how.gamma + 1)
+    """Returns the key of a program that has room for the longest text behind prompts of
+    a width, as far as there are positions."""
+    slots = min(positions(pair), width + LONGEST + config.gamma + 1)
     bare = pair.tokens._replace(tasks=(), languages=(), language=None, task=None)
     draft = None if pair.draft is None else pair.draft.config
-    sides = pair.target.config, draft, pair.shared
-    ruled = bare, pair.limits, timestamps
-    sizes = how.gamma, how.rule, how.kernels, batch, slots
-    return Plan(*sides, *ruled, *sizes, mesh.layout.value)
+    return Plan(
+        target=pair.target.config,
+        draft=draft,
+        shared=pair.shared,
+        tokens=bare,
+        limits=pair.limits,
+        timestamps=timestamps,
+        decode=config.static(),
+        batch=batch,
+        slots=slots,
+        mesh=mesh.layout.value,
+    )
 
 
 @functools.lru_cache(maxsize=32)
@@ -199,16 +208,17 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
 
 def make_decoder(plan: Plan) -> Decoder:
     """The ruled pair of a plan."""
-    sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab)
-    chosen = fused.choose(plan.kernels, verifiers.find(plan.rule), sizes)
+    gamma, rule = plan.decode.gamma, verifiers.find(plan.decode.rule)
+    sizes = fused.Sizes(plan.batch, gamma, plan.target.vocab)
+    chosen = fused.choose(plan.decode.kernels, rule, sizes)
     settings = plan.tokens, plan.limits, plan.target.vocab, plan.timestamps
     ruled = rules.build(*settings)
     target = constrained(whisper.build(plan.target), ruled)
-    if plan.draft is None or plan.gamma == 0:
+    if plan.draft is None or gamma == 0:
         verifier = finite.guard(chosen.alone)
         return Decoder(target, verifier=verifier, logprobs=True)
     draft = constrained(make_draft(plan), ruled)
-    drafter = autoregressive.build(draft, plan.gamma, chosen.draw)
+    drafter = autoregressive.build(draft, gamma, chosen.draw)
     if plan.mesh is not None and plan.mesh.draft == 1:
         drafter = whole_drafter(drafter)
     return Decoder(target, drafter, finite.guard(chosen.verifier), logprobs=True)
@@ -258,7 +268,7 @@ def run(
 ) -> tuple[generate.Output, np.ndarray, tuple[float, float], Array]:
     """Compiles, or finds compiled, then encodes and decodes and times both, and the
     encoder, alone. Returns what the target's encoder gave, too."""
-    drafting = pair.draft is not None and plan.gamma > 0
+    drafting = pair.draft is not None and plan.decode.gamma > 0
     sides = [pair.target, *([pair.draft] if drafting and not pair.shared else [])]
     encoders = [
         encoder(side.config).lower(side.params, sounds).compile() for side in sides

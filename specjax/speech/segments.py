@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specjax import probs
+from specjax.decode_config import check_setting
 from specjax.speech.tokens import STEP, Tokens, is_time
 
 FRAME = 0.01  # seconds
@@ -81,7 +81,7 @@ def check(thresholds: Thresholds) -> None:
     if not temperatures:
         raise ValueError("there are no temperatures: give one or more, such as 0")
     for temperature in temperatures:
-        probs.check_numbers(temperature=temperature)
+        check_setting("temperature", temperature)
     if list(temperatures) != sorted(temperatures):
         raise ValueError(f"temperatures {temperatures} fall: give the lowest first")
 

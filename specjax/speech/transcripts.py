@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specjax import fused
+from specjax.decode_config import DecodeConfig
 from specjax.pretrained import Pretrained
 from specjax.runtime import compilation_cache
 from specjax.speech import audio, decoding, logmel, rules, sequential, voice
@@ -16,7 +17,7 @@ from specjax.speech import clips as cuts
 from specjax.speech import tokens as special
 from specjax.speech import words as aligned
 from specjax.speech.clips import Clip
-from specjax.speech.decoding import Speculation, Spent
+from specjax.speech.decoding import Spent
 from specjax.speech.pair import Listeners, encode_prompt, load_pair, place
 from specjax.speech.segments import Segment, Thresholds
 from specjax.speech.sequential import Options, Progress, Recording
@@ -158,7 +159,8 @@ def transcribe(
         context=positions,
         window=config.frames,
     )
-    how, spent = Speculation(gamma, rule, seed, kernels, top_k), []
+    how = DecodeConfig(gamma, rule=rule, seed=seed, kernels=kernels, top_k=top_k)
+    spent: list[Spent] = []
     clips = None if clips is None else cuts.check(clips)
     ears = voice.detector() if vad else None
     transcripts, good = [Transcript(Path(file)) for file in files], []
@@ -182,7 +184,9 @@ def transcribe(
             good.append(number)
             yield Recording(sound, language, now.parts)
 
-    decode = decoding.build(pair, how, times, spent.append, words)
+    decode = decoding.build(
+        pair, how, timestamps=times, on_batch=spent.append, states=words
+    )
     detect = detector(pair) if None in spoken else None
     if chunked:
         method = partial(overlapping.transcribe, bands=config.bands)

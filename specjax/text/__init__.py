@@ -8,13 +8,14 @@ import jax
 import numpy as np
 
 from specjax import finite, generate
+from specjax.decode_config import DecodeConfig
 from specjax.drafts.source import DraftLike
 from specjax.inputs import check
 from specjax.pretrained import Pretrained
 from specjax.runtime import compilation_cache, foreign_names
 from specjax.runtime import mesh as meshes
 from specjax.text import programs, streaming
-from specjax.text.programs import Asked, Pair, Plan, prepared
+from specjax.text.programs import Pair, Plan, prepared
 from specjax.text.streaming import Piece
 from specjax.types import Params, Prompt, Request, TokenAutomaton
 from specjax.verifiers import guarantees
@@ -129,7 +130,7 @@ def generate_text(
       FloatingPointError: logits are no law, in one line that names the row and the
         step; see `specjax.finite`.
     """
-    asked = Asked(
+    config = DecodeConfig(
         gamma=gamma,
         temperature=temperature,
         top_k=top_k,
@@ -141,12 +142,10 @@ def generate_text(
         seed=seed,
         kernels=kernels,
         logprobs=logprobs,
-        rules=rules,
-        samples=samples,
     )
-    stop = check_stop(stop)
+    stop, beside = check_stop(stop), {"rules": rules, "samples": samples}
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, asked)
+        ready = prepared(target, draft, prompts, config, **beside)
         made = joined(*ready, stop) if stop or logprobs else run(*ready)
     return made if samples is None else by_prompt(made, samples)
 
@@ -161,8 +160,9 @@ def stream_text(
     *,
     samples: int | None = None,
     stop: Sequence[str] | None = (),
+    rules: TokenAutomaton | None = None,
     mesh: str = "",
-    **asked: Any,
+    **settings: Any,
 ) -> Iterator[Piece]:
     """Yields the texts of `generate_text` as they are written, in whole characters.
 
@@ -175,16 +175,16 @@ def stream_text(
       target, draft, prompts, gamma, temperature: as `generate_text`.
       samples: so many texts of each prompt, which `Piece.sample` tells apart.
       stop: strings that each end a text; a piece that may become one is held back.
-      mesh: as `generate_text`.
-      **asked: what else `generate_text` takes.
+      rules, mesh: as `generate_text`.
+      **settings: the other settings of `generate_text`.
 
     Raises:
       ValueError, FloatingPointError: as `generate_text`, the first before any compute.
     """
-    settings = Asked(gamma, temperature, samples=samples)._replace(**asked)
-    stop = check_stop(stop)
+    stop, beside = check_stop(stop), {"rules": rules, "samples": samples}
+    config = DecodeConfig(gamma, temperature, **settings)
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, settings)
+        ready = prepared(target, draft, prompts, config, **beside)
         pieces = streamed(*ready, stop)
     return pieces if samples is None else of_samples(pieces, samples)
 
@@ -252,7 +252,7 @@ def joined(
         guarantee=guaranteed(pair, plan),
         ids=[[x for piece in of_text for x in piece.tokens] for of_text in parts],
         ended=[of_text[-1].ended for of_text in parts],
-        logprobs=sure if plan.logprobs else None,
+        logprobs=sure if plan.decode.logprobs else None,
     )
 
 
@@ -281,7 +281,7 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
 
 def guaranteed(pair: Pair, plan: Plan) -> str:
     draft = None if pair[1] is None else pair[1].name
-    return guarantees.combine(plan.rule, draft, plan.policy)
+    return guarantees.combine(plan.decode.rule, draft, plan.decode.policy)
 
 
 def check_stop(stop: Sequence[str] | None) -> tuple[str, ...]:

@@ -14,20 +14,28 @@ from jax.typing import ArrayLike
 
 from specjax import (
     checkpoints,
+    decode_config,
     drafts,
     finite,
     fused,
     generate,
     policies,
-    probs,
     verifiers,
 )
 from specjax.checkpoints import Config
+from specjax.decode_config import (
+    NAMES,
+    PER_PROMPT,
+    UNLIMITED,
+    DecodeConfig,
+    check_setting,
+    check_whole,
+)
 from specjax.drafts import placement
 from specjax.drafts.models import with_rules
 from specjax.drafts.source import SAMPLED, DraftLike, DraftSource, Recipe, check_pair
 from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_bucket
-from specjax.keys import check_seed, root_key
+from specjax.keys import root_key
 from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, at_place
@@ -46,49 +54,22 @@ from specjax.types import (
 Pair = tuple[Pretrained, DraftSource | None]
 
 
-# What may differ from prompt to prompt, and the value of a prompt that has None.
-PER_PROMPT = {"temperature": None, "new_tokens": None, "seed": None}
-PER_PROMPT |= {"top_k": 2**31 - 1, "top_p": 1.0, "min_p": 0.0}
-MOST_TOKENS, MOST_DRAFTED = 1_000_000, 1000  # as of `console.count` and `gamma`
-
-
-class Asked(NamedTuple):
-    """The settings of `text.generate_text`. Those of `PER_PROMPT` are one value, or a
-    list with one for each prompt."""
-
-    gamma: int
-    temperature: Any
-    top_k: Any = None
-    top_p: Any = None
-    min_p: Any = None
-    rule: str = "token"
-    policy: str = "none"
-    new_tokens: Any = 64
-    seed: Any = 0
-    kernels: str = "auto"
-    logprobs: bool = False
-    rules: TokenAutomaton | None = None
-    samples: int | None = None
-    places: tuple[int, ...] | None = None  # of texts, by which they are drawn
-
-
 class Plan(NamedTuple):
-    """What a program is compiled for. draft: the recipe of the drafter, which equals
-    another of the same sizes; None is no drafter. regime: what its drafts carry. rules:
-    what the target's logits are changed by. logprobs: see `Decoder`. mesh: what it lies
-    on, None for one device."""
+    """The key of a program: all that it is compiled for. It is hashable.
+
+    draft: the recipe of the drafter, which equals another of the same sizes; None is no
+    drafter. decode: `DecodeConfig.static`, without what the program takes as arguments.
+    batch: rows. slots: of the buffer. regime: what the drafts carry. rules: what the
+    target's logits are changed by. mesh: what it lies on, None for one device.
+    """
 
     target: Config
     draft: Recipe | None
-    gamma: int
-    rule: str
-    kernels: str
+    decode: DecodeConfig
     batch: int
     slots: int
-    policy: str = "none"
     regime: str = SAMPLED
     rules: TokenAutomaton | None = None
-    logprobs: bool = False
     mesh: meshes.Layout | None = None
 
 
@@ -96,40 +77,73 @@ def prepared(
     target: str | Pretrained,
     draft: DraftLike | None,
     prompts: Sequence[str | dict[str, Any]],
-    asked: Asked,
+    config: DecodeConfig,
+    *,
+    rules: TokenAutomaton | None = None,
+    samples: int | None = None,
+    places: Sequence[int] | None = None,
 ) -> tuple[Pair, Plan, Prompt, Request]:
-    """What is decoded, and by which program. Raises ValueError for what cannot be."""
-    check_settings(asked)
+    """Reads prompts and weights, and puts together what decodes them.
+
+    Args:
+      target, draft, prompts, rules, samples: as `text.generate_text`.
+      config: its other settings. Those of `PER_PROMPT` are one value, or a list with
+        one for each prompt.
+      places: of the prompts among all that there are, by which texts are drawn; None
+        counts these prompts from 0 on.
+
+    Returns:
+      Both models, the key of their program, and what it decodes.
+
+    Raises:
+      ValueError: what cannot be decoded, in one line.
+    """
+    check_settings(config, rules, samples)
     pair = opened(target, draft)
     if pair[1] is not None:
         check_pair(*pair, with_alpha=False)
-        if asked.rules is not None:
-            pair = pair[0], with_rules(pair[1], asked.rules)
+        if rules is not None:
+            pair = pair[0], with_rules(pair[1], rules)
     read = read_prompts(prompts, pair[0])
-    each = per_prompt(asked, len(read.tokens))
+    each = per_prompt(config, len(read.tokens))
     check_lengths(pair[0], read, each["new_tokens"])
-    meshes.check_rows(len(read.tokens) * (asked.samples or 1))
+    meshes.check_rows(len(read.tokens) * (samples or 1))
     pair, longest = placement.place_pair(*pair), max(each["new_tokens"])
-    prompt, request = batch_of(read, asked, each, room(pair, longest))
-    told = asked._asdict()
+    most = room(pair, longest)
+    prompt, request = batch_of(
+        read, each, most=most, samples=samples or 1, places=places
+    )
     plan = Plan(
         target=pair[0].required_config,
         draft=None if pair[1] is None else pair[1].factory,
+        decode=config.static(),
         batch=len(prompt.tokens),
-        slots=prompt.tokens.shape[1] + longest + asked.gamma + 1,
+        slots=prompt.tokens.shape[1] + longest + config.gamma + 1,
         regime=SAMPLED if pair[1] is None else pair[1].regime,
+        rules=rules,
         mesh=meshes.layout.value,
-        **{name: told[name] for name in Plan._fields if name in told},
     )
     return pair, plan, *meshes.rows((prompt, request))
 
 
 def batch_of(
-    read: Prompts, asked: Asked, each: dict[str, list | None], most: int | None
+    read: Prompts,
+    each: dict[str, list | None],
+    *,
+    most: int | None,
+    samples: int,
+    places: Sequence[int] | None,
 ) -> tuple[Prompt, Request]:
     """Returns the rows to decode: the samples of the first prompt, then of the next.
-    each: as `per_prompt`. most: the widest that prompts may be padded to."""
-    count, samples = len(read.tokens), asked.samples or 1
+
+    Args:
+      read: N prompts.
+      each: settings, as `per_prompt` gives them.
+      most: the widest that prompts may be padded to.
+      samples: rows of each prompt.
+      places: [N], as of `prepared`.
+    """
+    count = len(read.tokens)
     row = np.repeat(np.arange(count), samples)  # the prompt of each
 
     def rows(values: Sequence | None) -> np.ndarray | None:
@@ -139,8 +153,8 @@ def batch_of(
     prompt = pad_to_bucket(make_prompt([read.tokens[i] for i in row], inputs), most)
     settings = {name: rows(each[name]) for name in Sampling._fields}
     sampling = make_sampling(len(row), **settings)
-    places = rows(range(count) if asked.places is None else asked.places)
-    key = keys(rows(each["seed"]), places, np.tile(np.arange(samples), count))
+    at = rows(range(count) if places is None else places)
+    key = keys(rows(each["seed"]), at, np.tile(np.arange(samples), count))
     new_tokens = rows(each["new_tokens"])
     return prompt, make_request(key, prompt, new_tokens, sampling, read.ends)
 
@@ -165,18 +179,18 @@ def decoder(plan: Plan) -> Decoder:
     if plan.rules is not None:
         target = constrained(target, plan.rules)
     if plan.draft is None:
-        return Decoder(target, verifier=verifier, logprobs=plan.logprobs)
-    drafter = plan.draft(gamma=plan.gamma, draw=draw)
-    policy = policies.find(plan.policy)
-    return Decoder(target, drafter, verifier, policy, plan.logprobs)
+        return Decoder(target, verifier=verifier, logprobs=plan.decode.logprobs)
+    drafter = plan.draft(gamma=plan.decode.gamma, draw=draw)
+    policy = policies.find(plan.decode.policy)
+    return Decoder(target, drafter, verifier, policy, plan.decode.logprobs)
 
 
 def verification(plan: Plan) -> tuple[Verifier, Callable]:
-    """The verifier, and how drafts are drawn for it; fused where `plan.kernels` and the
-    device allow it."""
-    verifier = verifiers.find(plan.rule)
-    sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
-    chosen = fused.choose(plan.kernels, verifier, sizes)
+    """The verifier, and how drafts are drawn for it; fused where the plan's `kernels`
+    and the device allow it."""
+    decode = plan.decode
+    sizes = fused.Sizes(plan.batch, decode.gamma, plan.target.vocab, plan.regime)
+    chosen = fused.choose(decode.kernels, verifiers.find(decode.rule), sizes)
     return chosen.verifier, chosen.draw
 
 
@@ -215,7 +229,7 @@ def keys(seeds: ArrayLike, places: ArrayLike, samples: ArrayLike = 0) -> Array:
     return jax.vmap(jax.random.fold_in)(root_key(seeds, samples), np.uint32(places))
 
 
-def per_prompt(asked: Asked, count: int) -> dict[str, list | None]:
+def per_prompt(config: DecodeConfig, count: int) -> dict[str, list | None]:
     """Returns each setting of `PER_PROMPT` as a list with a value for each of `count`
     prompts; None where no prompt has one.
 
@@ -224,8 +238,8 @@ def per_prompt(asked: Asked, count: int) -> dict[str, list | None]:
         and the prompt where there is a list.
     """
     every = {}
-    for name, neutral in PER_PROMPT.items():
-        given = getattr(asked, name)
+    for name in PER_PROMPT:
+        given = getattr(config, name)
         several = isinstance(given, list | tuple) or np.ndim(given) == 1
         values = [*map(plain, given)] if several else [plain(given)]
         if several and len(values) != count:
@@ -235,10 +249,10 @@ def per_prompt(asked: Asked, count: int) -> dict[str, list | None]:
             )
         for i, value in enumerate(values):
             if several:
-                at_place(f"prompt {i}", check_value, name, value)
+                at_place(f"prompt {i}", check_setting, name, value)
             else:
-                check_value(name, value)
-        filled = [neutral if value is None else value for value in values]
+                check_setting(name, value)
+        filled = [UNLIMITED[name] if value is None else value for value in values]
         unset = all(value is None for value in values)
         every[name] = None if unset else filled if several else filled * count
     return every
@@ -248,26 +262,6 @@ def plain(value: Any) -> Any:
     """A number as Python's own."""
     scalar = isinstance(value, np.generic | np.ndarray | Array) and value.ndim == 0
     return value.item() if scalar else value
-
-
-def check_value(name: str, value: Any) -> None:
-    """Raises ValueError for what a setting of `PER_PROMPT` cannot be for one prompt."""
-    if name == "seed":
-        check_seed(value)
-    elif name == "new_tokens":
-        check_whole(name, value, 1)
-    elif value is not None or PER_PROMPT[name] is None:
-        probs.check_number(name, value)
-
-
-def check_whole(name: str, value: Any, least: int, most: int = MOST_TOKENS) -> None:
-    """Raises ValueError for what is no whole number from `least` to `most`."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
-        raise ValueError(
-            f"{name} must be a whole number of at least {least} and at most {most};"
-            f" got {value!r}"
-        )
 
 
 def check_lengths(
@@ -290,24 +284,15 @@ def check_lengths(
         )
 
 
-def check_settings(asked: Asked) -> None:
+def check_settings(
+    config: DecodeConfig, rules: TokenAutomaton | None, samples: int | None
+) -> None:
     """Raises ValueError for settings that could not decode, whatever the prompts."""
-    check_whole("gamma", asked.gamma, 0, MOST_DRAFTED)
-    if asked.samples is not None:
-        check_whole("samples", asked.samples, 1)
-    for name, find in (("rule", verifiers.find), ("policy", policies.find)):
-        value = getattr(asked, name)
-        if not isinstance(value, str):
-            raise ValueError(f"{name} must be a name, a text; got {value!r}")
-        find(value)
-    if asked.kernels not in fused.CHOICES:
-        raise ValueError(
-            f"kernels must be one of {fused.CHOICES}; got {asked.kernels!r}"
-        )
-    if not isinstance(asked.logprobs, bool):
-        raise ValueError(f"logprobs must be True or False; got {asked.logprobs!r}")
-    if not isinstance(asked.rules, TokenAutomaton | None):
+    decode_config.check(config, [name for name in NAMES if name not in PER_PROMPT])
+    if samples is not None:
+        check_whole("samples", samples)
+    if not isinstance(rules, TokenAutomaton | None):
         raise ValueError(
             "rules must be a specjax.types.TokenAutomaton, as models.penalties builds;"
-            f" got {type(asked.rules).__name__}"
+            f" got {type(rules).__name__}"
         )

@@ -18,6 +18,7 @@ import pytest
 
 from specjax import pretrained, text, zoo
 from specjax.cli import blocks, content, decode, environment, workers
+from specjax.decode_config import change
 from specjax.models import gpt
 from specjax.runtime import console, locks
 from tests import conftest
@@ -165,9 +166,8 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
     assert found[7, 0] == [*found[3, 0], *found[3, 3], *found[3, 6]]
     assert len({row["text"] for row in found[7, 0]}) == len(TEXTS)
     assert {(row["tokens"], row["ended"]) for row in found[7, 0]} == {(6, False)}
-    other = decode.decode_lines(
-        asked._replace(seed=1), 0, blocks.read_lines(asked.prompts, block)
-    )
+    lines = blocks.read_lines(asked.prompts, block)
+    other = decode.decode_lines(change(asked, seed=1), 0, lines)
     assert other != found[3, 6]
 
 

@@ -5,8 +5,10 @@ import pytest
 
 from specjax import drafts
 from specjax.cli import by_gamma, measure
+from specjax.decode_config import change
 from specjax.measure import costs, forecast, texts, walltime
 from tests.support import text_folders, tiny
+from tests.support.settings import make
 
 CONFIG = tiny.TARGET._replace(vocab=8192)
 
@@ -21,7 +23,7 @@ def pair(tmp_path_factory):
 def set_by(*words):
     parsed = measure.make_parser().parse_args(["--data", "a.jsonl", *words])
     setting = measure.make_setting(measure.with_defaults(parsed))
-    return setting.gammas, setting.texts, setting.rounds, setting.new_tokens
+    return setting.gammas, setting.texts, setting.rounds, setting.decode.new_tokens
 
 
 def test_a_brief_measurement_is_the_default_and_flags_go_before_either():
@@ -36,7 +38,7 @@ def test_a_brief_measurement_is_the_default_and_flags_go_before_either():
 def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
     target, draft = pair
-    setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
+    setting = make(walltime.WalltimeSetting, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab, config = 20, 3, 8192, CONFIG
     counted = forecast.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
@@ -44,7 +46,7 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
     laws = 3 * 4 * (gamma + 1) * vocab
     assert counted == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
-    setting = setting._replace(gammas=(0, gamma), new_tokens=slots - 4 - gamma)
+    setting = change(setting, gammas=(0, gamma), new_tokens=slots - 4 - gamma)
     prompts = texts.Prompts([[1, 2, 3]])
     told = walltime.prepare(target, draft, prompts, setting), prompts, setting
     for free in (None, int(counted - weights)):
@@ -61,7 +63,7 @@ def test_logits_that_are_no_law_are_told_before_the_timing(pair, at):
     both, params = [*pair], pair[at].params
     ruined = params | {"readout": params["readout"] * np.nan}
     both[at] = both[at]._replace(params=ruined)
-    setting = walltime.WalltimeSetting(0.0, texts=2, new_tokens=4)
+    setting = make(walltime.WalltimeSetting, texts=2, new_tokens=4)
     told = f"row 0, the step that writes token 0 .*: the {('target', 'draft')[at]}'s"
     with pytest.raises(FloatingPointError, match=told):
         read = texts.Prompts([[1, 2, 3], [4, 5]])

@@ -121,11 +121,11 @@ MORE = {
     "TASK = 'poems'": "choose one of code",
     "VERIFIER = 'hope'": "choose one of block",
     "PRODUCTS = 'Thin'": "choose one of thin, xla",
-    "TOP_P = 1.5": r"top_p must be in \(0, 1\]",
+    "TOP_P = 1.5": r"TOP_P must be in \(0, 1\]",
     "GAMMA = 2.5": "GAMMA must be a whole number; got 2.5",
     "TASK = 5": "TASK must be a text in quotes; got 5",
     "READ = 'code'": "READ must be a Callable, by %NAME",
-    "SEED = -1": "SEED must be a whole number, at least 0 and",
+    "SEED = -1": "SEED must be a whole number from 0 to",
 }
 TIMED = {
     "GAMMAS = (0, '1')": r"GAMMAS must be \(VALUE, VALUE\), each a wh",
@@ -171,7 +171,7 @@ def test_filters_of_a_row_reach_what_decodes(tmp_path):
     for text in ALPHA_ROW, SPEED_ROW:
         built = run.build(written(tmp_path, text), ["TOP_K = 3", "TOP_P = 0.5"])
         setting = built.row.measurement.run.args[2]
-        assert (setting.top_k, setting.top_p, setting.min_p) == (3, 0.5, None)
+        assert setting.decode.truncation() == {"top_k": 3, "top_p": 0.5, "min_p": None}
 
 
 def test_a_file_is_utf8_and_does_not_include_itself(tmp_path):

@@ -14,9 +14,9 @@ import scipy.stats
 
 from experiments.exactness import faults
 from specjax import fused, probs
+from specjax.decode_config import change
 from specjax.drafts import retrieval
 from specjax.exactness import audit, audit_row
-from specjax.measure.texts import truncation
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
 from tests.support import bare, mutants
@@ -34,8 +34,8 @@ def decoded(both, protocol=TASK, fault=None, verifier=None):
     kernels = fused.reference(verifier or rule)
     text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
-    filters = truncation(protocol)
-    steps = audit.score(both, text, protocol.temperature, **filters)
+    how = protocol.decode
+    steps = audit.score(both, text, how.temperature, **how.truncation())
     return audit.total(steps), audit.evidence(steps)[0]
 
 
@@ -52,10 +52,10 @@ def test_an_exact_run_passes():
 
 def test_a_filter_keeps_what_it_keeps_and_is_tested_as_such():
     """Of four tokens two: what was drawn of all of them is impossible then."""
-    few = TASK._replace(tokens=4000, top_k=2)
+    few = change(TASK, tokens=4000, top_k=2)
     sums, _ = decoded(pair(), few)
     assert sums.impossible == 0 and audit.judge(sums, LEVEL).p_value > 0.01
-    text, _ = audit.write(pair(), PROMPTS, few._replace(top_k=None))
+    text, _ = audit.write(pair(), PROMPTS, change(few, top_k=None))
     assert audit.total(audit.score(pair(), text, 1.0, top_k=2)).impossible
 
 
@@ -77,7 +77,7 @@ def test_broken_decoders_fail(name, monkeypatch):
 
 
 def test_at_temperature_0_only_impossible_tokens_tell():
-    sums, log_e = decoded(pair(), TASK._replace(temperature=0.0))
+    sums, log_e = decoded(pair(), change(TASK, temperature=0.0))
     report = audit.judge(sums)
     assert report.passed and report.free == 0 and report.p_value == 1
     assert set(report.z.values()) == {None} == set(report.limits.shift.values())

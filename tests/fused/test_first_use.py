@@ -24,9 +24,19 @@ from specjax.prompts import Prompts
 from specjax.types import Kernels
 from specjax.verifiers import lenient, token
 from tests.support import bare, tiny
+from tests.support.settings import make
 
 PROMPTS = Prompts([[1], [2, 3]], ends=())
-PROTOCOL = Protocol("marked", 1.0, 8, gamma=2, new_tokens=4, batch=2, kernels="onepass")
+PROTOCOL = make(
+    Protocol,
+    task="marked",
+    temperature=1.0,
+    tokens=8,
+    gamma=2,
+    new_tokens=4,
+    batch=2,
+    kernels="onepass",
+)
 TEXT = Text(*np.ones((3, 2, 1), int))
 RECORD = {"asked": "auto", "verify": "marked", "draw": "marked", "why": "a test"}
 SPECULATIVE = {"draw", "verifier"}
@@ -79,12 +89,30 @@ PAIR = (
     bare.target("tables", WORLD.target, WORLD.target_weights),
     bare.draft("tables", WORLD.target, WORLD.draft_weights),
 )
-TIMED = WalltimeSetting(1.0, 2, (0, 2), texts=2, kernels="onepass")
-LOOK = DivergenceSetting((2,), batch=2, kernels="onepass")
+TIMED = make(
+    WalltimeSetting,
+    temperature=1.0,
+    new_tokens=96,
+    batch=2,
+    gammas=(0, 2),
+    texts=2,
+    kernels="onepass",
+)
+LOOK = make(DivergenceSetting, gammas=(2,), batch=2, kernels="onepass")
 # Whose verifier is of its own, with the coins of a published alpha.
 SMALL = row.t5.Config(8, 4, 4, 1, 1, 1, 4, pieces=8)
-COINS = row.PaperSizeSetting(
-    1.0, 0.5, 2, 2, (2,), 4, 1, 1, copied=64, kernels="onepass"
+COINS = make(
+    row.PaperSizeSetting,
+    temperature=1.0,
+    alpha=0.5,
+    gamma=2,
+    input_tokens=2,
+    gammas=(2,),
+    new_tokens=4,
+    texts=1,
+    others=1,
+    copied=64,
+    kernels="onepass",
 )
 RUNS = {
     "alpha": (partial(pairs.measure_alpha, PAIR, PROMPTS, PROTOCOL), ALL),

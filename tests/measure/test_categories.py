@@ -12,6 +12,7 @@ from specjax.measure import categories, jsonl, pairs, rows, specdec
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts.questions import Question, Selection
 from tests.support import text_folders
+from tests.support.settings import make
 
 LINES = [
     {"question_id": 2, "category": "writing", "turns": ["def add(", "class"]},
@@ -92,7 +93,7 @@ def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     chosen = partial(pairs.questions, chosen=Selection(task="rag"))
     both = pretrained.load(str(target)), "copying"
-    setting = WalltimeSetting(0.0, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
+    setting = make(WalltimeSetting, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
     row = pairs.by_question(*both, setting, str(data), chosen).run()
     assert row["questions"] == [1] and row["group"] == "all" and row["turns"]
     named = ["--target", str(target), "--data", str(data), "--out", str(out)]

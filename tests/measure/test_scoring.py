@@ -9,6 +9,7 @@ from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
 from tests.support import bare, tiny, tiny_pair
 from tests.support.drafted import whole
+from tests.support.settings import make
 
 # What is repeated in a text, and alpha at the rest of it.
 
@@ -117,7 +118,7 @@ def test_every_length_costs_what_its_counts_say():
     draft = bare.draft("draft", world.draft, world.draft_weights)
     pair, prompts = (target, draft), Prompts([[1], [1, 2], [3], [0]])
     sizes = dict(tokens=36, gamma=3, new_tokens=12, batch=4)
-    protocol = Protocol("tiny", 1.0, **sizes)
+    protocol = make(Protocol, task="tiny", temperature=1.0, **sizes)
     adapting, kept = ("renewal:c=0.1,slope=0.05",), {}
     how = pair, prompts, protocol, COSTS, (1, 2), adapting
     told = lengths.compare(*how, kept=kept)

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from specjax import fused, keys, verifiers
+from specjax.decode_config import change
 from specjax.measure import costs, timing, walltime
 from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, TARGET
 from specjax.prompts import Prompts
 from specjax.step import score
 from specjax.theory import closed_forms, speedup
 from tests.support import tiny_pair
+from tests.support.settings import make
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +23,15 @@ PAIR = tiny_pair.pair()
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]])
 NEW = 32  # tokens of a text, enough to be timed
 # Four others: of six prompts one batch is new at T = 0.
-SETTING = walltime.WalltimeSetting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)
+SETTING = make(
+    walltime.WalltimeSetting,
+    new_tokens=NEW,
+    batch=2,
+    gammas=(0, 1, 3),
+    texts=4,
+    others=2,
+    rounds=2,
+)
 DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a token does
 
 
@@ -52,7 +62,7 @@ def by_the_clock(programs, rounds, label, warm, after=None):
 def rows(request):
     """The row of one round, and the whole one."""
     temperature, top_k = request.param
-    setting, kept = SETTING._replace(temperature=temperature, top_k=top_k), []
+    setting, kept = change(SETTING, temperature=temperature, top_k=top_k), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", by_the_clock)
         whole = walltime.measure(*PAIR, PROMPTS, setting, so_far=kept.append)
@@ -149,7 +159,7 @@ def test_what_is_looped_is_a_target_call_and_a_draft():
     rule = verifiers.find("gumbel")
     assert costs.Pair(*PAIR, 44, fused.reference(rule)).decoder(3).verifier is rule
     both, drafter = costs.Pair(*PAIR, 44), PAIR[1].drafter(3)
-    (batch, *_), _ = walltime.batches(PROMPTS, SETTING._replace(temperature=1.0))
+    (batch, *_), _ = walltime.batches(PROMPTS, change(SETTING, temperature=1.0))
     request, state = batch.request, costs.begin(both, 3, *batch)
     law = costs.target_calls(both, 3, loops=2)(request, state)
     tokens, num, drawn = costs.drafts(both, 3, loops=2)(request, state)
@@ -181,11 +191,11 @@ def test_at_temperature_0_calls_are_predicted_to_the_last(row):
 
 
 def test_settings_that_mean_nothing_are_refused():
-    for change, message in (
+    for changed, message in (
         ({"gammas": (0, 3, 1)}, "gammas must ascend from 0"),
         ({"others": 0}, "others must fill batches of 2; got 0"),
         ({"rounds": 0}, "must be at least 1"),
         ({"top_k": 0}, "top_k must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            walltime.measure(*PAIR, PROMPTS, SETTING._replace(**change))
+            walltime.measure(*PAIR, PROMPTS, change(SETTING, **changed))

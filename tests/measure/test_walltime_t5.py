@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specjax import generate
+from specjax.decode_config import change
 from specjax.drafts import retrieval
 from specjax.drafts.source import check_pair
 from specjax.measure import counts, timing, walltime
@@ -15,13 +16,22 @@ from specjax.prompts import Prompts
 from specjax.types import Params
 from tests.measure.test_walltime import by_the_clock
 from tests.support import bare, tiny_t5
+from tests.support.settings import make
 
 pytestmark = pytest.mark.slow
 
 INPUTS = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20, 1], [4, 1], [12, 25, 6, 8, 1]]
 PROMPTS = Prompts([[t5.PAD]] * 4, INPUTS, (t5.END,))
 NEW = 24
-SETTING = walltime.WalltimeSetting(0.0, 2, (0, 3), NEW, texts=4, others=2, rounds=2)
+SETTING = make(
+    walltime.WalltimeSetting,
+    new_tokens=NEW,
+    batch=2,
+    gammas=(0, 3),
+    texts=4,
+    others=2,
+    rounds=2,
+)
 SETTING = SETTING._replace(ends=True)
 
 
@@ -62,7 +72,7 @@ def clock(programs, rounds, label, warm, after=None):
 def measured(target, draft, **changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", clock)
-        return walltime.measure(target, draft, PROMPTS, SETTING._replace(**changes))
+        return walltime.measure(target, draft, PROMPTS, change(SETTING, **changes))
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import pytest
 
 from specjax import checkpoints
 from specjax.checkpoints import reduced_vocab
+from specjax.decode_config import DecodeConfig
 from specjax.exactness import draws
 from specjax.inputs import make_prompt
 from specjax.models import whisper
 from specjax.models.reduced_vocab import UNSAID, Reduction
 from specjax.speech import decoding, rules
-from specjax.speech.decoding import Speculation
 from specjax.speech.pair import load_pair
 from specjax.types import Features, Params
 from tests.support import speech_folders, tiny_llama
@@ -24,7 +24,9 @@ def test_it_hears_and_reads_as_its_target_and_says_some_ids(names, dtype):
     own, target = pair.draft.params, pair.target.params
     assert pair.shared and own["model"]["encoder"] is target["encoder"]
     assert own["model"]["decoder"]["embedding"] is target["decoder"]["embedding"]
-    plan = decoding.make_plan(pair, Speculation(gamma=2), True, 1, 8)
+    plan = decoding.make_plan(
+        pair, DecodeConfig(gamma=2), timestamps=True, batch=1, width=8
+    )
     assert hash(plan) and plan.draft.vocab == SAID.size
     model = decoding.make_draft(plan)
     frames = Features(jnp.ones((1, TARGET.frames, TARGET.bands)))
@@ -89,7 +91,9 @@ def test_no_key_serves_two_draws_of_a_transcript(names):
     prompt, key = draws.make_requests(2, FIRST)
     frames = jnp.ones((key.size, TARGET.frames, TARGET.bands))
     prompt = prompt._replace(inputs=Features(frames))
-    plan = decoding.make_plan(pair, Speculation(gamma=2), True, key.size, 8)
+    plan = decoding.make_plan(
+        pair, DecodeConfig(gamma=2), timestamps=True, batch=key.size, width=8
+    )
     params = Params(pair.target.params, pair.draft.params)
     found = draws.record_step(decoding.make_decoder(plan), params, prompt, key)
     assert draws.problems(found) == [] and found.drawn

@@ -11,9 +11,19 @@ from specjax.exactness import audit
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
 from tests.support import bare, tiny
+from tests.support.settings import make
 
 PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, ())
-TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
+TASK = make(
+    Protocol,
+    task="tiny",
+    temperature=1.0,
+    tokens=24_000,
+    gamma=2,
+    seed=5,
+    new_tokens=80,
+    batch=300,
+)
 
 
 @functools.cache

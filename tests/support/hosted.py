@@ -11,6 +11,7 @@ from specjax.drafts.placement import place_pair
 from specjax.measure.texts import Protocol, speculate
 from specjax.prompts import Prompts
 from specjax.runtime import hosts, mesh
+from tests.support.settings import make
 
 STARTS = [[1, 5], [1, 9, 7], [1], [1, 300, 4, 2]]
 
@@ -19,7 +20,7 @@ def main(distributed: str, layout: str) -> None:
     with hosts.join(distributed or None), mesh.using(layout):
         target, draft = drafts.pair(pretrained.load("code_small"), "bigram")
         sizes = dict(gamma=3, new_tokens=8, batch=4)
-        protocol = Protocol("starts", 1.0, **sizes)
+        protocol = make(Protocol, task="starts", temperature=1.0, **sizes)
         calls = speculate(place_pair(target, draft), Prompts(STARTS), 4, protocol)
         found = [row.tolist() for row in calls.texts], calls.accepted.tolist()
         if hosts.is_first():

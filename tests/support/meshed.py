@@ -24,6 +24,7 @@ from pallas_kernels import fuse, parts
 from pallas_kernels.plan import Tiles
 from specjax import fused, generate, probs
 from specjax.checkpoints import Pretrained, build
+from specjax.decode_config import DecodeConfig
 from specjax.drafters import tree
 from specjax.drafts.models import model_source
 from specjax.drafts.placement import place_pair
@@ -60,7 +61,7 @@ LLAMA = tiny_llama.LLAMA._replace(
 T5 = tiny_t5.SMALL._replace(vocab=2000, mlp_dim=64, num_heads=8, pieces=1990)
 PARENT = -1, -1, 0, 0, 1  # of trees
 KERNEL = "triton", Tiles(256, 2), True
-SPOKEN = decoding.Speculation(gamma=2)
+SPOKEN = DecodeConfig(gamma=2)
 TAUGHT = gpt.Config(16, 8, 16, 1, 2)
 CODE = gpt.Config(8192, 16, 32, 1, 2)
 PROMPTS = ["def add(", "class Stack:\n    ", "import", "for i in"]

@@ -38,12 +38,13 @@ from specjax.types import Params, Verdict, Verifier
 from specjax.verifiers import token
 from tests.exactness.test_other_engines import EPS, GAP, by_calls
 from tests.support import bare, tiny
+from tests.support.settings import make
 
 pytestmark = pytest.mark.slow
 
 GAMMA, NEW = 3, 16
 PROMPTS = Prompts([[i, 3 * i % 4] for i in range(4)], None, ())
-TABLES = DivergenceSetting((GAMMA,), texts=4, tokens=NEW, batch=4)
+TABLES = make(DivergenceSetting, gammas=(GAMMA,), texts=4, new_tokens=NEW, batch=4)
 SLOTS = 2 + NEW + GAMMA + 1
 
 
@@ -67,7 +68,7 @@ def parted() -> Report:
     many = one.copy()
     many[2, 4] += EPS
     both = by_calls(one, many)
-    setting = DivergenceSetting((GAMMA,), texts=8, tokens=NEW, batch=4)
+    setting = make(DivergenceSetting, gammas=(GAMMA,), texts=8, new_tokens=NEW, batch=4)
     return divergence.examine(
         (both, both), Prompts([[i] for i in range(8)], None, ()), setting
     )

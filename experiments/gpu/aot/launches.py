@@ -19,6 +19,7 @@ from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
 from specjax import drafts, fused, generate, probs, verifiers
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig, recorded
 from specjax.drafts.models import model_source
 from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.inputs import make_prompt, make_request, make_sampling
@@ -39,18 +40,22 @@ from specjax.types import Params, Prompt, Request, State
 LAYER = re.compile(r"/layers_\d+/")
 
 
-class LaunchSetting(NamedTuple):
-    """device: one of `compilers.DEVICES`. slots: of the caches. input_tokens: what an
-    encoder reads. temperature: of every row; it changes no program. rule: what
-    verifies; of one that is not `token` whole steps alone are counted."""
+RECORDED = "gamma", "temperature", "rule"  # of the settings
 
-    gamma: int = 5
+
+class LaunchSetting(NamedTuple):
+    """What a row compiles.
+
+    decode: the settings; of a rule that is not `token` whole steps alone are counted.
+    slots: of the caches. input_tokens: what an encoder reads. device: one of
+    `compilers.DEVICES`.
+    """
+
+    decode: DecodeConfig = DecodeConfig(gamma=5, temperature=1.0)
     batch: int = 1
     slots: int = 128
     input_tokens: int = 64
-    temperature: float = 1.0
     device: str = "h200"
-    rule: str = "token"
 
 
 class Given(NamedTuple):
@@ -80,9 +85,10 @@ def build(
     shapes = jax.eval_shape(lambda: draft.params)
     both = as_shapes(target), draft._replace(params=shapes)
     check_vocabularies(target, draft)
-    if setting.gamma < 2:
+    if setting.decode.gamma < 2:
         raise ValueError(
-            f"gamma must be at least 2, for a second drafted token; got {setting.gamma}"
+            "gamma must be at least 2, for a second drafted token; got"
+            f" {setting.decode.gamma}"
         )
     device = compilers.TARGETS / f"{setting.device}.txtpb"
     files = *pair_files(*both), device
@@ -127,10 +133,10 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
     installs it, where no compiler is.
     """
     compilers.check(setting.device)
-    if setting.rule != "token":
+    if setting.decode.rule != "token":
         step = stepping(given(target, draft, setting, "reference"), setting)
         counted = {"spec_step": total(step, setting), "temp_bytes": step.temp_bytes}
-        return {**setting._asdict(), **counted, **hosted(step, setting)}
+        return {**recorded(setting, RECORDED), **counted, **hosted(step, setting)}
     both = [given(target, draft, setting, it) for it in ("reference", "auto")]
     first, verify, step = (
         [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
@@ -141,7 +147,7 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
     leaves = {name: jax.tree.leaves(it.params) for name, it in pair.items()}
     programs = *first, *verify, *step, scored, before
     return {
-        **setting._asdict(),
+        **recorded(setting, RECORDED),
         "draft_step": hlo.iteration(loop),
         "draft_first": len(first[0].program.kernels),
         "draft_per_layer": per_layer(loop.body, sizes["draft"]),
@@ -172,13 +178,12 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
 def given(
     target: Pretrained, draft: DraftSource, setting: LaunchSetting, asked: str
 ) -> Given:
-    sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
-    rule = verifiers.find(setting.rule)
+    sizes = fused.Sizes(setting.batch, setting.decode.gamma, target.vocab)
+    rule = verifiers.find(setting.decode.rule)
     chosen = fused.choose(asked, rule, sizes, device=DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
-    return begun(
-        pair, setting.gamma, setting.batch, setting.input_tokens, setting.temperature
-    )
+    sizes = setting.decode.gamma, setting.batch, setting.input_tokens
+    return begun(pair, *sizes, setting.decode.temperature)
 
 
 def begun(
@@ -216,7 +221,8 @@ def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
     first."""
 
     def run(cache, params, request, state):
-        state = with_full_budget(state._replace(draft_cache=cache), setting.gamma)
+        gamma = setting.decode.gamma
+        state = with_full_budget(state._replace(draft_cache=cache), gamma)
         return inputs.decoder.drafter.draft(request.key, params, request, state)
 
     cache, rest = inputs.state.draft_cache, inputs.state._replace(draft_cache=None)
@@ -230,7 +236,7 @@ def scoring(inputs: Given, setting: LaunchSetting) -> Compiled:
         return score(inputs.decoder.target, params, request, state, tokens)
 
     cache, rest = inputs.state.target_cache, inputs.state._replace(target_cache=None)
-    tokens = jax.ShapeDtypeStruct((setting.batch, setting.gamma), jnp.int32)
+    tokens = jax.ShapeDtypeStruct((setting.batch, setting.decode.gamma), jnp.int32)
     arguments = cache, inputs.params.target, inputs.request, rest, tokens
     return compilers.compile(run, arguments, setting.device, donate=(0,))
 
@@ -250,7 +256,7 @@ def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
 
     def run(tokens, totals, law, draft, request, state):
         state = state._replace(tokens=tokens)
-        at = request.key, state.length, setting.gamma, decoder.target.vocab
+        at = request.key, state.length, setting.decode.gamma, decoder.target.vocab
         verdict = decoder.verifier.verify(law, draft, decoder.verifier.noise(*at))
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)
@@ -288,14 +294,14 @@ def drafted(compiled: Compiled) -> hlo.Loop:
 def total(compiled: Compiled, setting: LaunchSetting) -> int:
     """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
     that over drafted tokens does."""
-    return sum(1 for _ in hlo.repeated(compiled.program, setting.gamma - 1))
+    return sum(1 for _ in hlo.repeated(compiled.program, setting.decode.gamma - 1))
 
 
 def hosted(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
     """What the host does for a step: how often it waits for the device, once of it to
     ask whether all texts have ended; CUDA graphs that it launches, kernels that lie in
     them, and those that it launches one by one."""
-    unknown = setting.gamma - 1  # as of `total`
+    unknown = setting.decode.gamma - 1  # as of `total`
     told = graphs.launched(step.thunks, step.program, unknown)
     told += graphs.Launched(waits=1)
     return {f"host_{name}": count for name, count in told._asdict().items()}

@@ -18,9 +18,10 @@ import numpy as np
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.kernels.timing import copy_speed, read_speed
 from experiments.gpu.paper_size import stand_ins
-from specjax import fused
+from specjax import decode_config, fused
+from specjax.decode_config import DecodeConfig, recorded
 from specjax.drafts.models import model_source
-from specjax.inputs import make_request, make_sampling
+from specjax.inputs import make_request
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.row import Measurement
@@ -41,31 +42,30 @@ NO_GRAPHS = {"xla_gpu_graph_min_graph_size": 1_000_000}
 WARM_AGAIN = 2  # runs once everything is compiled, see `timing.interleaved`
 
 
+# Of the settings, as records have them.
+RECORDED = "temperature", "gamma", "new_tokens", "seed", "kernels"
+
+
 class PaperSizeSetting(NamedTuple):
     """What a row chooses.
 
-    alpha: published, at which coins are drawn; gamma: published, one of `gammas`.
-    input_tokens: what the encoder reads. Each text has `new_tokens`; `texts` of them
-    are predicted and measured, `others` give the rest of a step. loops: calls in a
-    program that times one call. copied, read: bytes of the arrays whose copy and whose
-    read, each in a loop, give the speeds of the memory. kernels: what reads logits, see
-    `specjax.fused`.
+    decode: the settings; their gamma, published, is one of `gammas`. alpha: published,
+    at which acceptance is simulated. input_tokens: what the encoder reads. `texts` are
+    predicted and measured, `others` give the rest of a step. loops: calls in a program
+    that times one call. copied, read: bytes of the arrays whose copy and whose read,
+    each in a loop, give the speeds of the memory.
     """
 
-    temperature: float
+    decode: DecodeConfig
     alpha: float
-    gamma: int
     input_tokens: int
     gammas: tuple[int, ...] = (1, 3, 5, 7, 10)
-    new_tokens: int = 64
     texts: int = 16
     others: int = 4
     rounds: int = 3
     loops: int = 64
     copied: int = 2**30
     read: int = 8 * 10**9
-    seed: int = 0
-    kernels: str = "auto"
 
 
 class Text(NamedTuple):
@@ -96,15 +96,16 @@ def build(
     gammas = list(setting.gammas)
     if sorted(set(gammas)) != gammas or not gammas or gammas[0] < 1:
         raise ValueError(f"gammas must ascend from at least 1; got {setting.gammas}")
-    if setting.gamma not in gammas:
+    if setting.decode.gamma not in gammas:
         raise ValueError(
-            f"gamma = {setting.gamma} must be among gammas = {setting.gammas}"
+            f"gamma = {setting.decode.gamma} must be among gammas = {setting.gammas}"
         )
-    for name in ("input_tokens", "new_tokens", "texts", "others", "rounds", "loops"):
+    decode_config.check(setting.decode)
+    for name in ("input_tokens", "texts", "others", "rounds", "loops"):
         if getattr(setting, name) < 1:
             raise ValueError(f"{name} must be at least 1")
     run = partial(measure, target, draft, setting)
-    return Measurement(run, __name__, (), target.dtype, setting.seed)
+    return Measurement(run, __name__, (), target.dtype, setting.decode.seed)
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
@@ -127,7 +128,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         kernels,
     )
     call, drafted, before = parts_of_a_step(pair, setting, others[0])
-    decoders = {g: costs.decode(pair, g) for g in (0, setting.gamma)}
+    decoders = {g: costs.decode(pair, g) for g in (0, setting.decode.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)
     columns = by_gamma(setting, call, drafted, rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
@@ -140,21 +141,21 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     floor |= {"read_floor_ms": 1e3 * read / reading, "token_ms": rest[0].step()}
     return {
         **LABELS,
-        **setting._asdict(),
+        **recorded(setting, RECORDED),
         "kernels": kernels.record,
         "target": target._asdict(),
         "draft": draft._asdict(),
         "target_parameters": t5.num_params(target),
         "draft_parameters": t5.num_params(draft),
-        "tokens": setting.texts * setting.new_tokens,
+        "tokens": setting.texts * setting.decode.new_tokens,
         "target_ms": call[0],
         **floor,
         "floor_share": floor["floor_ms"] / floor["token_ms"],
-        "prefill_ms": [rest[gamma].prefill for gamma in (0, setting.gamma)],
+        "prefill_ms": [rest[gamma].prefill for gamma in (0, setting.decode.gamma)],
         **before,
         "by_gamma": columns,
         "decoded": [decoded(setting, gamma, whole) for gamma in sorted(decoders)],
-        **chosen("", setting, setting.gamma, columns, whole),
+        **chosen("", setting, setting.decode.gamma, columns, whole),
         **chosen("best_", setting, best, columns, whole),
     }
 
@@ -162,26 +163,27 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
 def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
     """What reads the logits of both sides, and verifies by coins."""
     sizes = fused.Sizes(1, max(setting.gammas), target.vocab)
-    chosen = fused.choose(setting.kernels, token.verifier, sizes)
+    chosen = fused.choose(setting.decode.kernels, token.verifier, sizes)
     drawn = stand_ins.drawn(setting.alpha, chosen.verifier)
     return chosen._replace(verifier=drawn)
 
 
 def slots(setting: PaperSizeSetting) -> int:
     """One length for every gamma: the start token, the text, the longest draft."""
-    return 1 + setting.new_tokens + max(setting.gammas) + 1
+    return 1 + setting.decode.new_tokens + max(setting.gammas) + 1
 
 
 def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
     """Random input, a key of its own, no end before `new_tokens`."""
-    key = jax.random.fold_in(root_key(setting.seed), index)
+    key = jax.random.fold_in(root_key(setting.decode.seed), index)
     first, last = t5.END + 1, config.pieces or config.vocab
     shape = 1, setting.input_tokens
     tokens = jax.random.randint(jax.random.fold_in(key, 0), shape, first, last)
     start = jnp.full((1, 1), t5.PAD, jnp.int32), jnp.ones(1, jnp.int32)
     prompt = Prompt(*start, (tokens, jnp.full(1, setting.input_tokens, jnp.int32)))
-    sampling = make_sampling(1, setting.temperature)
-    request = make_request(key[None], prompt, setting.new_tokens, sampling)
+    decode = setting.decode
+    limits = decode.new_tokens, decode.sampling(1)
+    request = make_request(key[None], prompt, *limits)
     return Text(prompt, request)
 
 
@@ -207,9 +209,11 @@ def by_gamma(
     the same at the others; the prediction counts the steps of `new_tokens` whose
     acceptances are independent (`specjax.theory.predict`), and the prefill.
     """
-    gammas, single, timed = setting.gammas, call[0], rest[setting.gamma]
-    overhead = timed.step() - drafted[setting.gamma] - call[setting.gamma]
-    calls = predict.expected_calls(np.full(setting.new_tokens, setting.alpha), gammas)
+    gammas, single, timed = setting.gammas, call[0], rest[setting.decode.gamma]
+    overhead = timed.step() - drafted[setting.decode.gamma] - call[setting.decode.gamma]
+    calls = predict.expected_calls(
+        np.full(setting.decode.new_tokens, setting.alpha), gammas
+    )
     alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
     c = [drafted[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
 
@@ -217,7 +221,7 @@ def by_gamma(
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
-        tokens = setting.new_tokens
+        tokens = setting.decode.new_tokens
         return predict.speedup(tokens, steps, gamma, cost=cost, baseline=alone)
 
     each = zip(gammas, c, strict=True)
@@ -237,7 +241,7 @@ def by_gamma(
 
 def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:
     """What whole texts gave with one gamma, and the calls that coins should give."""
-    count, coins = setting.texts, np.full(setting.new_tokens, setting.alpha)
+    count, coins = setting.texts, np.full(setting.decode.new_tokens, setting.alpha)
     law = predict.calls_law(coins, gamma)
     mean, square = (law @ np.arange(law.size) ** power for power in (1.0, 2.0))
     spread = max(0.0, square - mean**2)  # 0, but for rounding, without coins
@@ -249,7 +253,7 @@ def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> d
         "calls": calls,
         "expected_calls": float(count * mean),
         "expected_calls_sd": float((count * spread) ** 0.5),
-        "tokens_per_call": count * setting.new_tokens / calls,
+        "tokens_per_call": count * setting.decode.new_tokens / calls,
     }
 
 

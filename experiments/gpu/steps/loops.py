@@ -28,7 +28,7 @@ def measure(it: pair.Given) -> dict:
     host a step; launches of the program and those in CUDA graphs; and a checksum of all
     texts, by which two rows can be told to have made the same."""
     setting, (prompt, request) = it.setting, it.texts[0]
-    gamma = setting.gamma
+    gamma = setting.decode.gamma
     decode = costs.decode(it.pair, gamma)
     whole = pair.compiled(decode, prompt, request).func
     run = partial(whole, *decode.args)
@@ -60,7 +60,7 @@ def launched(it: pair.Given, program: jax.stages.Compiled) -> dict:
         thunks = graphs.read(compilers.thunk_list(it.folder, "jit_loop"))
         inside = [within for _, within in graphs.everything(thunks)]
         loops = graphs.loops_inside(thunks)
-        syncs = waits(hlo.read(program.as_text()), loops, it.setting.gamma)
+        syncs = waits(hlo.read(program.as_text()), loops, it.setting.decode.gamma)
     except Exception as error:  # of a dump or a text that another XLA writes
         unknown = f"not known: {' '.join(str(error).split())[:200]}"
         return {"syncs": unknown, "captured": unknown}

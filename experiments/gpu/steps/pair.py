@@ -1,6 +1,5 @@
 """A pair with random weights, ready to draft and to decode, in a process of its own."""
 
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.gpu.paper_size import row, stand_ins
-from experiments.gpu.steps.row import StepSetting
+from experiments.gpu.steps.row import StepSetting, from_json
 from specjax.drafts.models import model_source
 from specjax.drafts.source import DraftSource, Recipe
 from specjax.measure import costs
-from specjax.models import t5
 from specjax.types import Drafter, State
 
 
@@ -33,17 +31,12 @@ def given(arguments: list[str] | None = None) -> Given:
     """Returns what the command line asks for: configurations and setting as JSON, and
     the folder of dumps. Weights are made."""
     asked, folder = sys.argv[1:] if arguments is None else arguments
-    configs, setting = json.loads(asked)[:2], StepSetting(**json.loads(asked)[2])
-    target, draft = (t5.Config(**config) for config in configs)
+    target, draft, setting = from_json(asked)
     sized = row.PaperSizeSetting(
-        temperature=setting.temperature,
+        setting.decode,
         alpha=setting.alpha,
-        gamma=setting.gamma,
         input_tokens=setting.input_tokens,
-        gammas=(setting.gamma,),
-        new_tokens=setting.new_tokens,
-        kernels=setting.kernels,
-        seed=setting.seed,
+        gammas=(setting.decode.gamma,),
     )
     source = model_source(stand_ins.pretrained("draft", draft, seed=1))
     pair = costs.Pair(

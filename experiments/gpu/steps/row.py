@@ -4,6 +4,7 @@ Flags are read when a process first uses JAX, and what crashes ends a process: s
 row runs in one, and a crash is what the row records; `--again` measures it anew.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -19,6 +20,8 @@ import jax
 from experiments.gpu.aot import compilers
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.steps import log
+from specjax import decode_config
+from specjax.decode_config import DecodeConfig, recorded
 from specjax.measure.row import Measurement
 from specjax.models import t5
 
@@ -34,32 +37,45 @@ LENGTH = 400  # characters of an error that are kept
 WRONG = re.compile(r"^\S*(Error|Exception)\b|^[EF]\d{4} |Unknown flag|Check failed")
 
 
+# Of the settings, as records have them.
+RECORDED = "gamma", "temperature", "new_tokens", "kernels", "seed"
+
+
 class StepSetting(NamedTuple):
     """What a row chooses.
 
-    part: one of PARTS, what is measured. flags: XLA_FLAGS of the process. trips: of the
-    draft's loop, "known" as the program is compiled, or told by the "device" after each
-    token. logged: a source file of XLA whose messages (VLOG 3) are counted, or "";
-    writing them takes time. alpha: of the coins that accept. input_tokens: of the
-    encoder. texts of `new_tokens` are decoded. loops: drafts in a program that times
-    one. seconds: that the process may take.
+    part: one of PARTS, what is measured. decode: the settings of the texts. flags:
+    XLA_FLAGS of the process. trips: of the draft's loop, "known" as the program is
+    compiled, or told by the "device" after each token. logged: a source file of XLA
+    whose messages (VLOG 3) are counted, or ""; writing them takes time. alpha: at which
+    acceptance is simulated. input_tokens: of the encoder. texts: how many are decoded.
+    loops: drafts in a program that times one. seconds: that the process may take.
     """
 
     part: str = "steps"
+    decode: DecodeConfig = DecodeConfig(gamma=7)
     flags: str = ""
     trips: str = "known"
     logged: str = ""
-    gamma: int = 7
     alpha: float = 0.75
-    temperature: float = 0.0
     input_tokens: int = 64
-    new_tokens: int = 64
     texts: int = 4
     loops: int = 32
     rounds: int = 5
     seconds: int = 120
-    kernels: str = "auto"
-    seed: int = 0
+
+
+def to_json(target: t5.Config, draft: t5.Config, setting: StepSetting) -> str:
+    """Returns what the process of a row is to measure, as `from_json` reads it."""
+    fields = setting._asdict() | {"decode": dataclasses.asdict(setting.decode)}
+    return json.dumps([target._asdict(), draft._asdict(), fields])
+
+
+def from_json(text: str) -> tuple[t5.Config, t5.Config, StepSetting]:
+    """Returns target, draft and setting of `to_json`."""
+    target, draft, fields = json.loads(text)
+    setting = StepSetting(**fields | {"decode": DecodeConfig(**fields["decode"])})
+    return t5.Config(**target), t5.Config(**draft), setting
 
 
 def build(target: t5.Config, draft: t5.Config, setting: StepSetting) -> Measurement:
@@ -69,21 +85,27 @@ def build(target: t5.Config, draft: t5.Config, setting: StepSetting) -> Measurem
     for name, known in (("part", tuple(PARTS)), ("trips", TRIPS)):
         if getattr(setting, name) not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}")
-    if setting.gamma < 2:
-        raise ValueError(f"gamma must be at least 2, for a loop; got {setting.gamma}")
+    if setting.decode.gamma < 2:
+        raise ValueError(
+            f"gamma must be at least 2, for a loop; got {setting.decode.gamma}"
+        )
     if not 0 <= setting.alpha <= 1:
         raise ValueError(f"alpha must be in [0, 1]; got {setting.alpha}")
-    for name in ("input_tokens", "new_tokens", "texts", "loops", "rounds", "seconds"):
+    decode_config.check(setting.decode)
+    for name in ("input_tokens", "texts", "loops", "rounds", "seconds"):
         if getattr(setting, name) < 1:
             raise ValueError(f"{name} must be at least 1")
     run = partial(measure, target, draft, setting)
-    return Measurement(run, __name__, (), draft.dtype, setting.seed)
+    return Measurement(run, __name__, (), draft.dtype, setting.decode.seed)
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: StepSetting) -> dict:
     """Returns what the process measured, or its error in words, so that the rows after
     it go on."""
-    record = setting._asdict() | {"draft": draft._asdict(), "target": target._asdict()}
+    record = recorded(setting, RECORDED) | {
+        "draft": draft._asdict(),
+        "target": target._asdict(),
+    }
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = run(target, draft, setting, Path(folder))
@@ -101,7 +123,7 @@ def run(
 
     Raises RuntimeError, with its last words, if it fails or takes too long.
     """
-    asked = json.dumps([target._asdict(), draft._asdict(), setting._asdict()])
+    asked = to_json(target, draft, setting)
     command = [sys.executable, "-m", PARTS[setting.part], asked, str(folder)]
     errors = folder / "stderr"
     try:

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
 def measure(it: pair.Given) -> dict:
     """Returns microseconds of a token with and without graphs, of its kernels, and what
     is left between them with graphs; and the list of kernels."""
-    gamma, loops = it.setting.gamma, it.setting.loops
+    gamma, loops = it.setting.decode.gamma, it.setting.loops
     ways = {"graphs": None, "launches": NO_GRAPHS}
     programs = {
         (way, count): pair.drafts(it, count, loops, options)

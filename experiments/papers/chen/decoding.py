@@ -13,7 +13,6 @@ from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, in_turns
 from experiments.tasks import Task
 from specjax import generate
-from specjax.inputs import make_sampling
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, count_calls
@@ -30,11 +29,14 @@ def batch_of(
     task: Task, setting: ChenSetting, index: np.ndarray, stream: int, spare: int = 0
 ) -> tuple[Prompt, Request]:
     """The texts of these places, from the first prompt on again where they end."""
-    key = jax.random.fold_in(root_key(setting.seed), stream)
-    # A filter that keeps everything would sort every row for nothing.
-    nucleus = {"top_p": setting.top_p} if setting.top_p < 1 else {}
-    sampling = make_sampling(index.size, setting.temperature, **nucleus)
-    return batched(task.prompts, index, key, setting.new_tokens + spare, sampling)
+    key = jax.random.fold_in(root_key(setting.decode.seed), stream)
+    decode = setting.decode
+    if decode.top_p == 1:  # a filter that keeps everything would sort every row
+        decode = decode.replace(top_p=None)
+    sampling = decode.sampling(index.size)
+    return batched(
+        task.prompts, index, key, setting.decode.new_tokens + spare, sampling
+    )
 
 
 def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:
@@ -62,7 +64,7 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
     for index in progress.track(indices(setting, count), "speculation"):
         spare = setting.K + 1
         batch = batch_of(task, setting, index, SPECULATIVE, spare)
-        new = setting.new_tokens
+        new = setting.decode.new_tokens
         decoded.append(count_calls(programs, params, *batch, new_tokens=new))
     *totals, texts = zip(*decoded, strict=True)
     flat = [text for batch in texts for text in batch]

@@ -30,10 +30,14 @@ from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
 from specjax import drafts
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import recorded
 from specjax.drafts.source import DraftLike, check_pair, pair_files
 from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
 from specjax.verifiers import guarantees
+
+# Of the settings, as records have them.
+RECORDED = "temperature", "top_p", "new_tokens", "seed", "kernels"
 
 
 def row(
@@ -56,7 +60,7 @@ def row(
     pair = paired(target, draft, task, setting)
     run = partial(measure, pair, task, setting)
     files = *pair_files(target, draft), *task.files
-    return Measurement(run, __name__, files, target.dtype, setting.seed)
+    return Measurement(run, __name__, files, target.dtype, setting.decode.seed)
 
 
 def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
@@ -67,7 +71,8 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
     values = {
         "target": pair.target.name,
         "draft": pair.draft.name,
-        **setting._asdict(),
+        **recorded(setting, RECORDED),
+        "K": setting.K,
         "prompts": len(task.prompts.tokens),
         "texts": count,
         "guarantee": guarantees.combine("token", pair.draft.name),
@@ -77,7 +82,7 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
     if setting.timed:
         values |= call_times(pair, task, setting, values["r"])
         values |= walltimes(pair, task, setting, count)
-    if setting.temperature == 0:
+    if setting.decode.temperature == 0:
         values |= greedy(task, alone, calls.texts)
     texts = {"alone": alone, "speculative": calls.texts}
     for way, ids in texts.items():

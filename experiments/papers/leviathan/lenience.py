@@ -10,11 +10,12 @@ from functools import partial
 from experiments import tasks
 from specjax import drafts, fused
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import recorded
 from specjax.drafts.source import DraftLike, DraftSource, check_pair
 from specjax.measure import lenience as bench
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
-from specjax.measure.texts import Protocol, Text, speculate, truncation
+from specjax.measure.texts import Protocol, Text, speculate
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
 
@@ -59,8 +60,8 @@ def measure(
     chosen = fused.for_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
     text = pairs.written(target, prompts, protocol, chosen, kept)
-    filters = truncation(protocol)
-    scores = bench.score(players, text, protocol.temperature, levels, **filters)
+    filters = protocol.decode.truncation()
+    scores = bench.score(players, text, protocol.decode.temperature, levels, **filters)
     both, values = {"alpha": bench.alphas(scores), "tv": bench.drift(scores)}, {}
     for at, level in enumerate(levels):
         for name, estimates in both.items():
@@ -82,7 +83,7 @@ def measure(
         "draft_regime": draft.regime,
         "exactness": "lenient: at most p / l",
         "residual": "target_minus_draft",
-        "protocol": protocol._asdict(),
+        "protocol": recorded(protocol),
         "kernels": chosen.record,
     }
 
@@ -100,8 +101,8 @@ def ran(
     prompts, number = tasks.distinct(protocol.task), len(text.start)
     calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)
-    how = written, protocol.temperature, [level]
-    scores = bench.score(players, *how, **truncation(protocol))
+    how = written, protocol.decode.temperature, [level]
+    scores = bench.score(players, *how, **protocol.decode.truncation())
     tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
     return {
         "lenience": level,

@@ -82,14 +82,14 @@ def build(
     programs that are counted. alpha: of Eq. 1, which then gives the tokens per call
     too; None measures both. Raises ValueError for a pair that does not decode together
     or has no alpha, or a gamma or batch below 1."""
-    setting = OperationsSetting(protocol.gamma, batch, slots)
+    setting = OperationsSetting(protocol.decode.gamma, batch, slots)
     target, draft = drafts.pair(target, draft)
     check(target, draft, setting)
     if alpha is None:
         check_pair(target, draft)
     inputs = (*pair_files(target, draft), *tasks.read(protocol.task).files)
     run = partial(measure, target, draft, protocol, setting, alpha)
-    arithmetic = target.dtype, protocol.seed
+    arithmetic = target.dtype, protocol.decode.seed
     return Measurement(run, __name__, inputs, *arithmetic)
 
 
@@ -139,14 +139,16 @@ def measure(
 def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
     """alpha as Table 3 measures it, the tokens per call of the same run, calls counted
     uncut, and those of Eq. 1 at that alpha."""
-    prompts, most = tasks.distinct(protocol.task), protocol.gamma + 1
+    prompts, most = tasks.distinct(protocol.task), protocol.decode.gamma + 1
     measured = pairs.measure_alpha((target, draft), prompts, protocol)
     r = measured["estimates"]["chen_r"]
     alpha = min(measured["alpha"], 1.0)  # a float32 sum
     return measured | {
         "tokens_per_call": most * r["value"],
         "tokens_per_call_se": None if r["se"] is None else most * r["se"],
-        "tokens_per_call_eq1": closed_forms.expected_tokens(alpha, protocol.gamma),
+        "tokens_per_call_eq1": closed_forms.expected_tokens(
+            alpha, protocol.decode.gamma
+        ),
     }
 
 

@@ -24,6 +24,7 @@ from experiments.papers.wagner.methods import (
 )
 from specjax import drafts
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
 from specjax.drafts.source import DraftLike, DraftSource, check_pair, pair_files
 from specjax.fused import Sizes
 from specjax.measure import texts as decoding
@@ -189,7 +190,8 @@ def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
 def written(pair: Pair, sample, top_k: int | None) -> Text:
     """Texts that the target writes alone, with a filter or without."""
     target, _ = filtered(pair, top_k)
-    protocol = Protocol("", 1.0, SCORED, 0, sample.seed, sample.new_tokens, 40)
+    warm = DecodeConfig(temperature=1.0, seed=sample.seed, new_tokens=sample.new_tokens)
+    protocol = Protocol("", warm, tokens=SCORED, batch=40)
     return decoding.write(target, sample.prompts, protocol)
 
 

@@ -12,9 +12,11 @@ from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Tokens
 from experiments.report import tables
 from specjax import zoo
+from specjax.decode_config import change
 from specjax.fused import reference
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
+from tests.support.settings import make
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 LETTERS = "Ab ,1\nc."
@@ -29,7 +31,7 @@ SIZES = SMALL | {"tokens": 3000}
 
 @functools.cache
 def ran(temperature: float):
-    protocol = Protocol("tiny", temperature, **SIZES)
+    protocol = make(Protocol, task="tiny", temperature=temperature, **SIZES)
     return tested_drafts.run(pair(), PROMPTS, protocol, reference())
 
 
@@ -112,7 +114,7 @@ def test_means_and_intervals_by_hand():
 
 def test_a_row_adds_up(monkeypatch):
     monkeypatch.setattr(tested_drafts, "run", lambda *arguments: ran(1.0))
-    protocol = Protocol("tiny", 1.0, **SIZES)
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     reading = "english", SimpleNamespace(decode=decode)
     row = measure.measure(pair(), PROMPTS, protocol, reading)
     text, every = ran(1.0)
@@ -153,11 +155,11 @@ def test_numbers_fall_into_bins():
     assert labels == ["0", "1 to 7", "8 to 63", None, "64 on"]
 
 
-WARM = Protocol("tiny", 1.0, **SMALL)
+WARM = make(Protocol, task="tiny", temperature=1.0, **SMALL)
 REFUSED = [
     ("latin", WARM, "no language 'latin': choose one of english, german"),
-    ("english", WARM._replace(rule="block"), "set the rule to token"),
-    ("english", WARM._replace(gamma=0), "gamma to at least 1; got token and 0"),
+    ("english", change(WARM, rule="block"), "set the rule to token"),
+    ("english", change(WARM, gamma=0), "gamma to at least 1; got token and 0"),
     ("english", WARM, "target has no tokenizer: name a model that has one"),
 ]
 

@@ -17,10 +17,12 @@ from experiments.records import records
 from experiments.tasks import chats, dialogues, texts
 from specjax import checkpoints, configs, pretrained, zoo
 from specjax.configs import RowFile
+from specjax.decode_config import change
 from specjax.generate import Counts
 from specjax.models import llama
 from specjax.theory import closed_forms
 from tests.support import tiny_llama
+from tests.support.settings import make
 
 CONFIG = llama.Config(zoo.CODE_VOCAB, 8, 12, 1, 2, 1, 4)
 PROBLEM = {"prompt": "def add(a, b):\n", "entry_point": "add"}
@@ -36,7 +38,19 @@ TABLES = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper
 TABLES += ("table2_data", "table3_data", "kinds_data", "table3_paper")
 CHAT = "TARGET_NAME = 'smollm2'"  # in files of rows by a chat model
 MODEL = re.compile(r"^(\S+/sides\.model\.name) = ", re.M)
-CHEN = ChenSetting("", "rouge", 2, 0.8, 0.9, 2, 4, 4, 2, 1)
+CHEN = make(
+    ChenSetting,
+    task="",
+    metric="rouge",
+    gamma=2,
+    temperature=0.8,
+    top_p=0.9,
+    samples=2,
+    new_tokens=4,
+    batch=4,
+    timed=2,
+    rounds=1,
+)
 WAGNER = rows.WagnerSetting(
     "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
 )
@@ -192,8 +206,8 @@ def test_a_row_after_wagner_counts_what_its_texts_kept(
 
 OF_CHEN = [
     ({"metric": "bleu"}, "choose one of pass1, rouge"),
-    ({"K": 0}, "at least 1"),
-    ({"top_p": 0.0}, r"top_p in \(0, 1\]"),
+    ({"gamma": 0}, "at least 1"),
+    ({"top_p": 0.0}, r"top_p must be in \(0, 1\]"),
     ({"task": "nowhere.jsonl"}, "no file nowhere"),
 ]
 OF_WAGNER = [
@@ -204,11 +218,11 @@ OF_WAGNER = [
 
 def test_what_cannot_be_measured_is_refused(folder, model):
     file = str(folder / "xsum.jsonl")
-    for change, message in OF_CHEN:
-        setting = CHEN._replace(**{"task": file, **change})
+    for changed, message in OF_CHEN:
+        setting = change(CHEN, **{"task": file, **changed})
         with pytest.raises(ValueError, match=message):
             chen.row(model, model, setting, texts.summaries)
-    for change, kind, message in OF_WAGNER:
-        setting = WAGNER._replace(**{"task": file, **change})
+    for changed, kind, message in OF_WAGNER:
+        setting = WAGNER._replace(**{"task": file, **changed})
         with pytest.raises(ValueError, match=message):
             decoders.row(model, model, setting, texts.summaries, kind)

@@ -23,6 +23,7 @@ from specjax.theory import closed_forms
 from specjax.types import Draft, Sampling
 from specjax.verifiers import gumbel, lenient, sigmoid, token
 from tests.support.audit_samples import pair
+from tests.support.settings import make
 
 PROMPTS = Prompts([[1], [1, 2], [3], [0], [2], [0, 1], [3, 2], [2, 2]])
 SIZES = dict(tokens=96, gamma=3, new_tokens=12, batch=4)
@@ -65,7 +66,7 @@ def test_a_head_learns_chances_and_rules_stop_after_what_they_saw():
 
 
 def test_rules_are_ordered_by_what_they_know():
-    protocol = Protocol("tiny", 1.0, **SIZES)
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     kept = {}
     how = pair(), PROMPTS, protocol, kept
     told = stopping.measure(*how, c=0.1, slope=0.05)
@@ -79,7 +80,7 @@ def test_rules_are_ordered_by_what_they_know():
 
 
 def test_a_race_is_dearer_than_algorithm_1():
-    protocol = Protocol("tiny", 1.0, **SIZES)
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     told = invariance.measure(pair(), PROMPTS, protocol, {}, decoded=True)
     assert told["match"] < told["race"] < told["beta"]
     low = told["beta"] / (2 - told["beta"])
@@ -92,7 +93,7 @@ def test_a_race_is_dearer_than_algorithm_1():
 @pytest.mark.parametrize("fault", ["none", "residual_is_p"])
 def test_a_fault_is_seen_and_an_exact_run_is_not(fault):
     sizes = SIZES | {"tokens": 1500, "batch": 32}
-    protocol = Protocol("tiny", 1.0, **sizes)
+    protocol = make(Protocol, task="tiny", temperature=1.0, **sizes)
     told = monitor.measure(pair(), PROMPTS, protocol, {}, fault=fault)
     assert told["verdict"][0].startswith("survives: of all orders an alarm ends")
     assert (told["delay"] is None) == (fault == "none")

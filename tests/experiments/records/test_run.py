@@ -133,7 +133,7 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
         built = configs.build(records.row(table, name, bindings))
         _, prompts, setting = built.row.measurement.run.args
         assert [it.id for it in prompts.questions] == [[*tasks].index(name[:-3])]
-        assert setting.temperature == float(name[-1]) and setting.ends
+        assert setting.decode.temperature == float(name[-1]) and setting.ends
     for name, row in records.rows("model_free_speed").items():
         if row.path.stem != "smollm2":
             assert configs.build(row).name == name
@@ -197,7 +197,7 @@ def test_what_is_ones_own_is_an_input_of_a_row(macro, source, tmp_path, monkeypa
     path = written(tmp_path, f"{ALPHA_ROW}{macro} = '{own.stem}:mine'\n")
     measurement = run.build(path).row.measurement
     protocol = measurement.run.args[2]
-    assert f"{own.stem}:mine" in (protocol.rule, protocol.policy)
+    assert f"{own.stem}:mine" in (protocol.decode.rule, protocol.decode.policy)
     assert own in measurement.inputs
 
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specjax.decode_config import DecodeConfig
 from specjax.speech import decoding
-from specjax.speech.decoding import Speculation, Spent
+from specjax.speech.decoding import Spent
 from specjax.speech.pair import Listeners
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Options, Recording, transcribe
@@ -27,15 +28,19 @@ class Outcome(NamedTuple):
 def hear(
     pair: Listeners,
     frames: Sequence[np.ndarray],
-    how: Speculation,
-    temperature: float,
+    config: DecodeConfig,
+    *,
     language: str,
     batch: int,
+    reserve: int,
 ) -> Outcome:
-    """Transcribes recordings, `batch` of them at once."""
+    """Transcribes recordings, `batch` of them at once, at the temperature of `config`.
+    reserve: as of `decoding.build`."""
     spent: list[Spent] = []
-    decode = decoding.build(pair, how, False, spent.append)
-    once = Thresholds(None, None, None, (temperature,))
+    decode = decoding.build(
+        pair, config, timestamps=False, on_batch=spent.append, reserve=reserve
+    )
+    once = Thresholds(None, None, None, (config.temperature,))
     sizes = decoding.positions(pair), pair.target.config.frames
     spoken = language if pair.tokens.languages else None
     options = Options(spoken, "transcribe", False, (), False, once, *sizes)

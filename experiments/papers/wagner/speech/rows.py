@@ -16,13 +16,13 @@ from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
 from specjax import drafts
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
 from specjax.drafts.models import model_source
 from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
 from specjax.runtime import progress
 from specjax.speech import decoding, transcripts
-from specjax.speech.decoding import Speculation
 from specjax.speech.pair import Listeners, load_pair
 
 ALONE = 0  # gamma of decoding without a draft
@@ -83,7 +83,7 @@ def built(
     if not all(counts) or min(*map(min, counts), setting.rounds) < 1:
         raise ValueError("gammas, batches, batch, timed and rounds must be at least 1")
     for gamma in setting.gammas:
-        decoding.check(pair, Speculation(gamma))
+        decoding.check(pair, DecodeConfig(gamma))
     spoken = read(setting.folder, setting.split, setting.share, setting.seed)
     compared = methods.of_errors(setting.scales, setting.sigmoids)
     rules = {method.rule for method in compared if method.rule}
@@ -126,10 +126,22 @@ def heard(
     batch: int | None = None,
 ) -> Outcome:
     """Texts have the same room at every gamma."""
-    at = gamma, method.rule or "token", setting.seed, setting.kernels
-    how = Speculation(*at, method.top_k, reserve=max(setting.gammas))
-    language, batch = setting.language, batch or setting.batch
-    return hearing.hear(pair, frames, how, method.temperature, language, batch)
+    config = DecodeConfig(
+        gamma,
+        temperature=method.temperature,
+        top_k=method.top_k,
+        rule=method.rule or "token",
+        seed=setting.seed,
+        kernels=setting.kernels,
+    )
+    return hearing.hear(
+        pair,
+        frames,
+        config,
+        language=setting.language,
+        batch=batch or setting.batch,
+        reserve=max(setting.gammas),
+    )
 
 
 def counted(outcome: Outcome, name: str) -> dict:

@@ -20,6 +20,7 @@ from experiments.gpu.plans import forms
 from experiments.gpu.plans.forms import CHIPS, Plan
 from experiments.records import records
 from specjax import configs, drafts, fused, pretrained, probs
+from specjax.decode_config import change
 from specjax.drafts.models import model_source
 from specjax.measure import costs, walltime
 from specjax.models import gpt, llama, t5
@@ -27,6 +28,7 @@ from specjax.prompts import Prompts
 from specjax.runtime import mesh
 from specjax.runtime.mesh import Layout
 from specjax.step import build_step
+from tests.support.settings import make
 
 MISSING = {platform: compilers.missing(platform) for platform in compilers.WHEELS}
 needs_cuda, needs_tpu = (
@@ -200,7 +202,7 @@ def test_what_cannot_be_compiled_or_counted_is_refused():
     with pytest.raises(ValueError, match="one tokenizer"):
         launches.build(SMALL_T5, GPT, SETTING)
     with pytest.raises(ValueError, match="gamma must be at least 2"):
-        launches.build(GPT, GPT, SETTING._replace(gamma=1))
+        launches.build(GPT, GPT, change(SETTING, gamma=1))
 
 
 def test_every_line_has_its_program():
@@ -343,7 +345,9 @@ def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
     """A step as a row of walltime times it, by the kernels that are chosen for a
     device: a bundled pair, and a setting's own defaults."""
     both = drafts.pair(pretrained.load("code_target"), "code_small")
-    setting = walltime.WalltimeSetting(1.0, kernels=asked)
+    setting = make(
+        walltime.WalltimeSetting, temperature=1.0, new_tokens=96, kernels=asked
+    )
     pair = costs.Pair(
         *both, 128, fused.for_setting(*both, setting, device=compilers.DEVICES[device])
     )
@@ -422,7 +426,7 @@ def test_a_target_call_launches_no_more_than_it_did():
     assert launches.per_layer(compiled.program, layers) <= A_LAYER
     assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES
     assert not hlo.large_moves(compiled.program, XXL.dim * SETTING.slots * 2)
-    assert compiled.temp_bytes < 4 * (SETTING.gamma + 1) * XXL.vocab * 4
+    assert compiled.temp_bytes < 4 * (SETTING.decode.gamma + 1) * XXL.vocab * 4
 
 
 @needs_cuda
@@ -433,7 +437,7 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     verify, step = launches.verifying(given, SETTING), launches.stepping(given, SETTING)
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.hosted(step, SETTING)
-    assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.gamma + 1
+    assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.decode.gamma + 1
     assert told["host_inside"] + told["host_alone"] == launches.total(step, SETTING)
 
 

@@ -16,6 +16,7 @@ from experiments.gpu.paper_size import stand_ins
 from experiments.records import records
 from experiments.records.table import rows_of
 from specjax import configs, fused, probs
+from specjax.decode_config import change
 from specjax.inputs import check_shapes, make_sampling
 from specjax.measure import costs, jsonl
 from specjax.models import gpt, llama, t5
@@ -23,11 +24,26 @@ from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Verdict, Verifier
 from specjax.verifiers import token
 from tests.support import bare, tiny
+from tests.support.settings import make
 
 ROWS = records.rows("chip")
 TINY = t5.Config(64, 16, 32, 1, 2, 2, 8, pieces=60)
 HALF = TINY._replace(dtype="bfloat16")
-SETTING = chip.PaperSizeSetting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024, 64)
+SETTING = make(
+    chip.PaperSizeSetting,
+    temperature=1.0,
+    alpha=0.7,
+    gamma=3,
+    input_tokens=4,
+    gammas=(1, 3),
+    new_tokens=16,
+    texts=2,
+    others=2,
+    rounds=2,
+    loops=2,
+    copied=1024,
+    read=64,
+)
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
@@ -72,7 +88,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
     config = TINY._replace(vocab=4, pieces=None)
     texts = (chip.text(config, SETTING, i) for i in range(count))
     calls = [int(run_text(*text).counts.calls[0]) for text in texts]
-    law = predict.calls_law(np.full(SETTING.new_tokens, ALPHA), 3)
+    law = predict.calls_law(np.full(SETTING.decode.new_tokens, ALPHA), 3)
     whole = chip.Timed(np.ones(count), np.array(calls), 0.0)
     record = chip.decoded(SETTING._replace(texts=count), 3, {3: whole})
     expected, deviation = record["expected_calls"], record["expected_calls_sd"]
@@ -90,7 +106,8 @@ def test_every_published_row_is_there():
         target, draft, setting = configs.build(file).row.measurement.run.args
         assert (target.dim, target.decoder_layers) == (4096, 24)
         assert draft.dim == {"small": 512, "base": 768, "large": 1024}[row["draft"][3:]]
-        chosen = setting.alpha, setting.gamma, setting.temperature, setting.new_tokens
+        how = setting.decode
+        chosen = setting.alpha, how.gamma, how.temperature, how.new_tokens
         assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
     lines = catalogue.named("chip").lines
@@ -141,7 +158,7 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
 def test_the_parts_of_a_step_by_hand():
     """A target call takes 2 ms on one token and 3 on four, a draft 0.2 ms, the rest of
     a step 0.4 ms, of one without drafts 0.5 ms; prefill 5 and 6 ms."""
-    setting = SETTING._replace(alpha=0.0, gammas=(1, 3), new_tokens=10)
+    setting = change(SETTING, alpha=0.0, gammas=(1, 3), new_tokens=10)
     alone = chip.Timed(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
     steps = np.array([4, 6])
     drafts = chip.Timed(6 + 4.0 * steps, steps, 6.0)
@@ -161,7 +178,7 @@ def test_the_parts_of_a_step_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changed", "message"),
     [
         ({"alpha": 1.2}, "alpha must be in"),
         ({"gamma": 2}, "gamma = 2 must be among"),
@@ -170,9 +187,9 @@ def test_the_parts_of_a_step_by_hand():
         ({"texts": 0}, "texts must be at least 1"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(change, message):
+def test_settings_that_mean_nothing_are_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        chip.build(TINY, TINY, SETTING._replace(**change))
+        chip.build(TINY, TINY, change(SETTING, **changed))
     with pytest.raises(ValueError, match="name a pair with one tokenizer"):
         chip.build(TINY, TINY._replace(vocab=63), SETTING)
 
@@ -187,8 +204,8 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
         for name, value in config._asdict().items()
         if name not in ("gated", "tied")
     ]
-    small += ["TEXTS = 3", "OTHERS = 2", "ROUNDS = 3", "LOOPS = 2"]
-    own = {"gammas": (1, 3), "new_tokens": 32, "copied": 2**20, "input_tokens": 4}
+    small += ["NEW_TOKENS = 32", "TEXTS = 3", "OTHERS = 2", "ROUNDS = 3", "LOOPS = 2"]
+    own = {"gammas": (1, 3), "copied": 2**20, "input_tokens": 4}
     own["read"] = 2**20
     small += [f"chip.PaperSizeSetting.{name} = {value}" for name, value in own.items()]
     run.measure([records.row("chip", "ende_large_t1", small)], tmp_path)

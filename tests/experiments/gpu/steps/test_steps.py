@@ -1,16 +1,16 @@
 """Steps under flags: what is asked of a process, and what is read from it."""
 
-import json
-
 import pytest
 
 from experiments.gpu.aot import graphs, hlo
 from experiments.gpu.steps import log, loops, pair, row, token
+from specjax.decode_config import change
 from specjax.models import t5
+from tests.support.settings import make
 
 TINY = t5.Config(64, 16, 32, 1, 1, 2, 8, pieces=60)
-SETTING = row.StepSetting(
-    texts=1, rounds=1, loops=2, new_tokens=4, input_tokens=4, gamma=3
+SETTING = make(
+    row.StepSetting, texts=1, rounds=1, loops=2, new_tokens=4, input_tokens=4, gamma=3
 )
 RUN = row.subprocess.run
 
@@ -51,7 +51,7 @@ def test_a_process_gets_its_flags_beside_those_that_there_are(monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changed", "message"),
     [
         ({"part": "whole"}, "part must be one of steps, token"),
         ({"trips": "some"}, "trips must be one of known, device"),
@@ -60,9 +60,9 @@ def test_a_process_gets_its_flags_beside_those_that_there_are(monkeypatch, tmp_p
         ({"texts": 0}, "texts must be at least 1"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(change, message):
+def test_settings_that_mean_nothing_are_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        row.build(TINY, TINY, SETTING._replace(**change))
+        row.build(TINY, TINY, change(SETTING, **changed))
 
 
 def nested(outer: int | None, inner: int | None) -> hlo.Sequence:
@@ -112,8 +112,8 @@ def test_messages_are_counted_without_their_numbers():
 @pytest.mark.slow
 @pytest.mark.parametrize("trips", row.TRIPS)
 def test_both_ways_to_end_a_draft_make_the_same_texts(trips, tmp_path):
-    setting = SETTING._replace(trips=trips, texts=2, new_tokens=8)
-    asked = json.dumps([TINY._asdict(), TINY._asdict(), setting._asdict()])
+    setting = change(SETTING, trips=trips, texts=2, new_tokens=8)
+    asked = row.to_json(TINY, TINY, setting)
     found = loops.measure(pair.given([asked, str(tmp_path)]))
     known = loops.measure(pair.given([asked.replace(trips, "known"), str(tmp_path)]))
     assert found["checksum"] == known["checksum"] and found["calls"] == known["calls"]

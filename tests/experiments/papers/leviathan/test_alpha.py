@@ -8,6 +8,7 @@ import pytest
 from experiments import tasks
 from specjax import probs, zoo
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import change
 from specjax.drafters import ngram
 from specjax.drafts import counts
 from specjax.drafts.source import DraftSource
@@ -17,11 +18,12 @@ from specjax.measure import texts as decoding
 from specjax.measure.texts import Protocol
 from specjax.types import Prompt, Sampling, State
 from tests.support import bare, tiny
+from tests.support.settings import make
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 VOCAB = tiny.TARGET.vocab
-GREEDY = Protocol("tiny", 0.0, **SMALL)
-WARM = GREEDY._replace(temperature=1.0)
+GREEDY = make(Protocol, task="tiny", temperature=0.0, **SMALL)
+WARM = change(GREEDY, temperature=1.0)
 
 
 def chains() -> tuple[Pretrained, DraftSource]:
@@ -34,7 +36,9 @@ def chains() -> tuple[Pretrained, DraftSource]:
 
 def test_beta_is_what_one_computes_by_hand():
     """At temperatures 0 and 1 in `kinds`."""
-    text = decoding.write(pair()[0], PROMPTS, Protocol("", 0.7, **SMALL, top_k=4))
+    text = decoding.write(
+        pair()[0], PROMPTS, make(Protocol, task="", temperature=0.7, **SMALL, top_k=4)
+    )
     scores = scoring.score(*pair(), text, 0.7, top_k=4)
     p, q = (law(logits(side, text), 0.7, 4) for side in pair())
     each, tokens = np.arange(len(p)), text.tokens[generated(text)]
@@ -57,7 +61,7 @@ def test_what_a_row_reports():
     assert len(each["beta"]) == 4 and sum(each["tokens"]) == row["tokens"]
     assert sum(each["beta"]) / sum(each["tokens"]) == pytest.approx(row["alpha"])
     # A policy drafts less, and has no estimate that needs one gamma.
-    adaptive = GREEDY._replace(policy="adaptive:start=1")
+    adaptive = change(GREEDY, policy="adaptive:start=1")
     row = pairs.measure_alpha(chains(), PROMPTS, adaptive)
     assert set(row["estimates"]) == {"rao_blackwell", "counts"}
     assert row["same_greedy_texts"] == 4 and row["target_calls"] > calls
@@ -65,7 +69,7 @@ def test_what_a_row_reports():
 
 def test_alpha_is_that_of_the_rule():
     """Of one that keeps other shares than min(1, p / q), what it kept."""
-    row = pairs.measure_alpha(chains(), PROMPTS, WARM._replace(rule="match"))
+    row = pairs.measure_alpha(chains(), PROMPTS, change(WARM, rule="match"))
     assert [*row["estimates"]] == ["counts"] and "alpha_by_text" not in row
     assert row["alpha"] == row["estimates"]["counts"]["value"]
     text = decoding.write(chains()[0], PROMPTS, WARM)
@@ -130,7 +134,15 @@ def test_uncut_calls_give_an_unbiased_alpha():
     chain = tiny.markov(vocab)
     both = bare.target("x", chain, p_table), bare.draft("x", chain, q_table)
     prompts = tasks.distinct("unconditional")
-    protocol = Protocol("", 1.0, tokens=4000, gamma=3, new_tokens=20, batch=512)
+    protocol = make(
+        Protocol,
+        task="",
+        temperature=1.0,
+        tokens=4000,
+        gamma=3,
+        new_tokens=20,
+        batch=512,
+    )
     row = pairs.measure_alpha(both, prompts, protocol)
     truth = np.minimum(p, q).sum()
     assert row["alpha"] == pytest.approx(truth, abs=1e-5)
@@ -141,12 +153,12 @@ def test_uncut_calls_give_an_unbiased_alpha():
 
 def test_coins_do_not_depend_on_the_batch_and_argmax_texts_are_written_once():
     few, many = (
-        decoding.write(chains()[0], PROMPTS, WARM._replace(batch=batch))
+        decoding.write(chains()[0], PROMPTS, change(WARM, batch=batch))
         for batch in (2, 4)
     )
     for row, wanted in zip(few.rows(), many.rows(), strict=False):
         np.testing.assert_array_equal(row, wanted)
-    long = GREEDY._replace(tokens=10_000, batch=3)
+    long = change(GREEDY, tokens=10_000, batch=3)
     assert len(decoding.write(chains()[0], PROMPTS, long).start) == 4
 
 
@@ -156,7 +168,7 @@ def test_rows_of_one_run_share_a_text(tmp_path, monkeypatch):
     named, kept = chains()[0]._replace(files=(weights,)), {}
     monkeypatch.setattr(pairs, "write", lambda *arguments: object())
     first = pairs.written(named, PROMPTS, WARM, kept=kept)
-    other = WARM._replace(gamma=5, rule="block", policy="adaptive")
+    other = change(WARM, gamma=5, rule="block", policy="adaptive")
     assert pairs.written(named, PROMPTS, other, kept=kept) is first
     weights.write_text("2")
     assert pairs.written(named, PROMPTS, WARM, kept=kept) is not first

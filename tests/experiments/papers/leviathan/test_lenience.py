@@ -14,6 +14,7 @@ from specjax.drafts import retrieval
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
 from specjax.measure.texts import Protocol
+from tests.support.settings import make
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,11 @@ def prompts(monkeypatch):
 
 @functools.cache
 def written(temperature: float) -> texts.Text:
-    return texts.write(pair()[0], PROMPTS, Protocol("tiny", temperature, **SMALL))
+    return texts.write(
+        pair()[0],
+        PROMPTS,
+        make(Protocol, task="tiny", temperature=temperature, **SMALL),
+    )
 
 
 def test_what_is_implied_at_the_ends_and_what_is_refused():
@@ -70,7 +75,7 @@ def test_scores_are_what_one_computes_by_hand(temperature):
 
 @functools.cache
 def measured(temperature: float) -> dict:
-    protocol = Protocol("tiny", temperature, **SMALL)
+    protocol = make(Protocol, task="tiny", temperature=temperature, **SMALL)
     levels, gamma = (LEVELS, None) if temperature else (COLD, 8)
     return lenience.measure(pair(), protocol, levels, 0.015, gamma)
 
@@ -100,7 +105,7 @@ def test_what_a_row_reports(temperature):
 
 @pytest.mark.parametrize("levels", [(0.5,), (1.0, 0.5, 0.5), (), (1.0, 0.0)])
 def test_wrong_levels_are_refused(levels):
-    protocol = Protocol("tiny", 1.0, **SMALL)
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SMALL)
     with pytest.raises(ValueError, match=r"fall from 1|in \(0, 1\]"):
         lenience.build(*pair(), protocol, levels, 0.015, None)
     with pytest.raises(ValueError, match="no law at every position"):
@@ -112,5 +117,5 @@ def test_rows_are_of_the_papers_levels_and_c():
         built = configs.build(row)
         _, protocol, levels, c, gamma = built.row.measurement.run.args
         assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
-        hot = protocol.temperature == 1
+        hot = protocol.decode.temperature == 1
         assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])

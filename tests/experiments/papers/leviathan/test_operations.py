@@ -6,6 +6,7 @@ import pytest
 from experiments import tasks
 from experiments.papers.leviathan import operations
 from experiments.papers.leviathan.operations import Cost, Costs, OperationsSetting
+from specjax.decode_config import change
 from specjax.drafters import ngram
 from specjax.drafts import counts, retrieval
 from specjax.drafts.models import model_source
@@ -16,6 +17,7 @@ from specjax.models import gpt
 from specjax.native import product
 from specjax.theory import closed_forms
 from tests.support import bare, tiny
+from tests.support.settings import make
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +26,9 @@ TARGET = gpt.Config(vocab=320, dim=96, mlp_dim=384, num_layers=2, num_heads=2)
 DRAFT = TARGET._replace(num_layers=1)
 GAMMA, SLOTS = 4, 24
 SETTING = OperationsSetting(GAMMA, batch=1, slots=SLOTS)
-PROTOCOL = Protocol("tiny", 1.0, gamma=GAMMA, new_tokens=12, batch=4)
+PROTOCOL = make(
+    Protocol, task="tiny", temperature=1.0, gamma=GAMMA, new_tokens=12, batch=4
+)
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +138,7 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
     told = Calls(calls, accepted, tested, tokens, [])
     monkeypatch.setattr(operations.pairs, "speculate", lambda *arguments: told)
-    row = operations.decode(
-        pair[0], model_source(pair[0]), PROTOCOL._replace(tokens=40)
-    )
+    row = operations.decode(pair[0], model_source(pair[0]), change(PROTOCOL, tokens=40))
     assert row["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
     assert row["tokens_per_call_se"] > 0
     assert row["alpha"] == pytest.approx(1, abs=1e-5)
@@ -147,7 +149,7 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
 
 REFUSED = [
     (dict(batch=0), "batch must be at least 1"),
-    (dict(protocol=PROTOCOL._replace(gamma=0)), "gamma and batch"),
+    (dict(protocol=change(PROTOCOL, gamma=0)), "gamma and batch"),
     (dict(slots=GAMMA + 1), "slots must be at least gamma"),
     (dict(draft=counts.random(8)), "one tokenizer"),
     (dict(target=counts.random(8)), "only drafts"),

@@ -25,6 +25,7 @@ from specjax.prompts import Prompts
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import token
 from tests.support import bare, tiny
+from tests.support.settings import make
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,9 @@ def pair() -> tuple:
 
 @functools.cache
 def text() -> decoding.Text:
-    protocol = Protocol("", 1.0, 30, 0, 0, 12, 4)
+    protocol = make(
+        Protocol, task="", temperature=1.0, tokens=30, gamma=0, new_tokens=12, batch=4
+    )
     return decoding.write(pair()[0], Prompts([[1], [2, 3]], ends=()), protocol)
 
 
