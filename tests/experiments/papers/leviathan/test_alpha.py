@@ -73,7 +73,7 @@ def test_alpha_is_that_of_the_rule():
     assert [*row["estimates"]] == ["counts"] and "alpha_by_text" not in row
     assert row["alpha"] == row["estimates"]["counts"]["value"]
     text = decoding.write(chains()[0], PROMPTS, WARM)
-    scores = scoring.score(*chains(), text, WARM.temperature)
+    scores = scoring.score(*chains(), text, WARM.decode.temperature)
     assert 0 < row["alpha"] < scores.beta.mean() - 0.05  # sum p q, not sum min(p, q)
 
 
