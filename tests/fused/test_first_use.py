@@ -174,4 +174,5 @@ ROWS += ("microscope/code_float32",)
 def test_the_macro_reaches_every_row_that_decodes(name):
     file = records.row(*name.split("/"), ["KERNELS = 'onepass'"])
     arguments = configs.build(file).row.measurement.run.args
-    assert [x.kernels for x in arguments if hasattr(x, "kernels")] == ["onepass"]
+    settings = [getattr(each, "decode", each) for each in arguments]
+    assert [x.kernels for x in settings if hasattr(x, "kernels")] == ["onepass"]

@@ -192,7 +192,7 @@ def test_keys_of_seeds_places_and_samples_are_all_others():
 
 
 BAD = [
-    ({"gamma": 2.5}, "gamma must be a whole number of at least 0"),
+    ({"gamma": 2.5}, "gamma must be a whole number, at least 0 and"),
     ({"gamma": True}, "gamma must be a whole number"),
     ({"gamma": "4"}, "gamma must be a whole number .*; got '4'"),
     ({"new_tokens": 10**9}, "new_tokens must be a whole .* and at most 1000000"),
