@@ -276,7 +276,7 @@ def batches(
     sampling = protocol.decode.sampling(batch)
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
-        prompt, keys = take(prompts, index), keys_of(protocol.seed, stream, index)
+        prompt, keys = take(prompts, index), keys_of(protocol.decode.seed, stream, index)
         request = make_request(keys, prompt, new, sampling, prompts.ends)
         yield mesh.rows((prompt, request))
 
