@@ -276,7 +276,8 @@ def batches(
     sampling = protocol.decode.sampling(batch)
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
-        prompt, keys = take(prompts, index), keys_of(protocol.decode.seed, stream, index)
+        keys = keys_of(protocol.decode.seed, stream, index)
+        prompt = take(prompts, index)
         request = make_request(keys, prompt, new, sampling, prompts.ends)
         yield mesh.rows((prompt, request))
 

@@ -68,9 +68,7 @@ NAMED = "code_target", "code_small", "t5_large", "t5_base", "t5_small"
 SIDES = {
     **{name: partial(pretrained.load, name) for name in NAMED},
     "code_small_int8": lambda: pretrained.load("code_small", "int8"),
-    "code_first_layer": lambda: models.models.early_exit(
-        pretrained.load("code_small"), 1
-    ),
+    "code_first_layer": lambda: models.early_exit(pretrained.load("code_small"), 1),
     "bigram": lambda: counts.ngram(2),
     "unigram": lambda: counts.ngram(1),
     "t5_bigram": lambda: counts.ngram(2, "t5_bigram"),
