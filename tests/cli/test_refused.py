@@ -27,11 +27,11 @@ from tests.support import text_folders
 DECODING = (audit, demo, measure, microscope)
 HUGE = str(2**70)
 SEED, COUNT, GAMMA = "4294967295", "at least 1 and at most 1000000", "at most 1000"
-WARM = "at least 0 and at most 10000"
+WARM = "temperature must be 0, which is argmax, or from 1.18e-38 to 10000; got"
 
 # Flags that are refused before weights are read: command, flags, what is printed.
 TYPED = [
-    (measure, "--temperature -1", f"--temperature: must be a number, {WARM}; got '-1'"),
+    (measure, "--temperature -1", f"--temperature: {WARM} -1.0"),
     (measure, "--temperature nan", WARM),
     (measure, "--texts 0", f"--texts: must be a whole number, {COUNT}; got '0'"),
     (measure, "--tokens 1e10", COUNT),
@@ -60,7 +60,7 @@ TYPED = [
     (audit, "--tokens 1e10", "at most 1000000000"),
     (audit, "--level nan", "above 0 and below 1"),
     (audit, "--gamma 100000000", GAMMA),
-    (demo, "--K -1", f"--K/--gamma: must be a whole number, at least 0 and {GAMMA}"),
+    (demo, "--K -1", f"--K/--gamma: gamma must be a whole number, at least 0 and {GAMMA}"),
     (demo, "--temperature inf", WARM),
     (demo, "--n_tokens_to_generate 0", COUNT),
     (demo, "--gammas 4", "--gammas"),

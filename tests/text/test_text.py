@@ -194,7 +194,7 @@ def test_keys_of_seeds_places_and_samples_are_all_others():
 BAD = [
     ({"gamma": 2.5}, "gamma must be a whole number, at least 0 and"),
     ({"gamma": True}, "gamma must be a whole number"),
-    ({"gamma": "4"}, "gamma must be a whole number .*; got '4'"),
+    ({"gamma": "4"}, "gamma must be a whole number, .*; got '4'"),
     ({"new_tokens": 10**9}, "new_tokens must be a whole .* and at most 1000000"),
     ({"gamma": 1001}, "gamma must be .* at most 1000; got 1001"),
     ({"new_tokens": [4, 0]}, "prompt 1: new_tokens must be a whole number, at"),
