@@ -60,7 +60,11 @@ TYPED = [
     (audit, "--tokens 1e10", "at most 1000000000"),
     (audit, "--level nan", "above 0 and below 1"),
     (audit, "--gamma 100000000", GAMMA),
-    (demo, "--K -1", f"--K/--gamma: gamma must be a whole number, at least 0 and {GAMMA}"),
+    (
+        demo,
+        "--K -1",
+        f"--K/--gamma: gamma must be a whole number, at least 0 and {GAMMA}",
+    ),
     (demo, "--temperature inf", WARM),
     (demo, "--n_tokens_to_generate 0", COUNT),
     (demo, "--gammas 4", "--gammas"),
