@@ -38,14 +38,14 @@ CHAT = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
 weights = functools.partial(tiny_llama.weights, seed=1)
 
 
-def written(folder, config, *more, **how):
-    return gguf_files.write(folder / "a.gguf", config, weights(config), *more, **how)
+def write_model(folder, config, **how):
+    return gguf_files.write(folder / "a.gguf", config, weights(config), **how)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_is_read_as_it_was(tmp_path, name):
     config = FAMILIES[name]
-    read, params = checkpoints.load(written(tmp_path, config)), weights(config)
+    read, params = checkpoints.load(write_model(tmp_path, config)), weights(config)
     assert read.config == config._replace(eps=read.config.eps)
     assert np.isclose(read.config.eps, config.eps)
     assert (read.start, read.ends) == (1, (2, 3))
@@ -57,7 +57,7 @@ def test_a_family_is_read_as_it_was(tmp_path, name):
 def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
     config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
     kind = gguf.GGMLQuantizationType.Q8_0
-    read = checkpoints.load(written(tmp_path, config, quantized=kind))
+    read = checkpoints.load(write_model(tmp_path, config, quantized=kind))
     assert read.stored == "Q8_0 9, F32 3"
     embedding = np.asarray(weights(config)["embedding"])
     wanted = gguf.quants.dequantize(gguf.quants.quantize(embedding, kind), kind)
@@ -71,14 +71,14 @@ def test_a_type_is_read_whatever_the_rank(tmp_path):
     wanted = weights(config)
     kinds = gguf.GGMLQuantizationType
     for kind, atol in ((kinds.BF16, 2e-2), (kinds.F16, 1e-3), (kinds.F64, 0)):
-        path = written(tmp_path, config, quantized=kind, vectors=True)
+        path = write_model(tmp_path, config, quantized=kind, vectors=True)
         read = checkpoints.load(path)
         assert read.stored == f"{kind.name} 12"
         jax.tree.map(
             lambda a, b, atol=atol: np.testing.assert_allclose(a, b, atol=atol),
             *(read.params, wanted),
         )
-    path = written(tmp_path, config, quantized=kinds.I16, vectors=True)
+    path = write_model(tmp_path, config, quantized=kinds.I16, vectors=True)
     with pytest.raises(ValueError, match=r"is stored as I16, which .*: convert"):
         checkpoints.load(path)
 
@@ -86,7 +86,7 @@ def test_a_type_is_read_whatever_the_rank(tmp_path):
 def test_a_quantised_vector_is_multiplied_out(tmp_path):
     config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
     kind = gguf.GGMLQuantizationType.Q8_0
-    read = checkpoints.load(written(tmp_path, config, quantized=kind, vectors=True))
+    read = checkpoints.load(write_model(tmp_path, config, quantized=kind, vectors=True))
     scale = np.asarray(weights(config)["norm"]["scale"])
     wanted = gguf.quants.dequantize(gguf.quants.quantize(scale, kind), kind)
     np.testing.assert_array_equal(read.params["norm"]["scale"], wanted)
@@ -102,7 +102,7 @@ def test_a_quantised_vector_is_multiplied_out(tmp_path):
     ],
 )
 def test_a_header_of_another_kind_is_refused(tmp_path, at, number, named):
-    path = written(tmp_path, FAMILIES["llama"])
+    path = write_model(tmp_path, FAMILIES["llama"])
     data = bytearray(path.read_bytes())
     data[at : at + len(number)] = number
     path.write_bytes(data)
@@ -114,7 +114,7 @@ def test_a_header_of_another_kind_is_refused(tmp_path, at, number, named):
 def test_the_header_is_that_of_the_library(tmp_path):
     keys = byte_pairs("gpt-2") | {"ggml.scores": [0.5, -1.5], "ggml.flags": [True]}
     more = {"some.empty": [], "some.text": "漢\n", "some.small": 3}
-    path = written(tmp_path, FAMILIES["llama"], more, tokenizer=keys)
+    path = write_model(tmp_path, FAMILIES["llama"], more=more, tokenizer=keys)
     held, theirs = gguf_file.open_file(path), gguf.GGUFReader(path)
     fields = {x: of.contents() for x, of in theirs.fields.items()}
     assert held.fields == {x: y for x, y in fields.items() if x[:5] != "GGUF."}
@@ -149,7 +149,7 @@ def test_the_header_is_that_of_the_library(tmp_path):
     ],
 )
 def test_metadata_that_may_change_the_model_are_refused_by_name(tmp_path, more, named):
-    path = written(tmp_path, FAMILIES["llama"], more)
+    path = write_model(tmp_path, FAMILIES["llama"], more=more)
     with pytest.raises(ValueError, match=named) as refused:
         checkpoints.load(path)
     assert "\n" not in str(refused.value)
@@ -160,15 +160,15 @@ def test_keys_of_other_tools_are_let_pass(tmp_path):
     foreign |= {"llama.tensor_data_layout": "Meta AI original pth"}
     foreign |= {"llama.attention.sliding_window": 4}  # which llama.cpp reads elsewhere
     foreign |= {"llama.attention.head_count_kv": [2, 2]}
-    read = checkpoints.load(written(tmp_path, FAMILIES["llama"], foreign))
-    plain = checkpoints.load(written(tmp_path, FAMILIES["llama"]))
+    read = checkpoints.load(write_model(tmp_path, FAMILIES["llama"], more=foreign))
+    plain = checkpoints.load(write_model(tmp_path, FAMILIES["llama"]))
     assert (read.config, read.ends) == (plain.config, plain.ends)
 
 
 def test_a_file_is_known_by_what_it_begins_with(tmp_path):
     keys = byte_pairs("gpt-2")
     config = FAMILIES["llama"]._replace(vocab=len(keys["ggml.tokens"]))
-    path = written(tmp_path, config, tokenizer=keys)
+    path = write_model(tmp_path, config, tokenizer=keys)
     for name in ("A.GGUF", "sha256-0a1b", "model.bin"):
         other = path.with_name(name)
         other.write_bytes(path.read_bytes())
@@ -178,13 +178,13 @@ def test_a_file_is_known_by_what_it_begins_with(tmp_path):
 
 def test_frequencies_that_are_not_llama_3s_are_refused(tmp_path):
     odd = Rotation(500000.0, stretch=Stretch(8.0, 1.0, 4.0, 4096))
-    path = written(tmp_path, FAMILIES["llama 3"]._replace(rotation=odd))
+    path = write_model(tmp_path, FAMILIES["llama 3"]._replace(rotation=odd))
     with pytest.raises(ValueError, match="not Llama 3's"):
         checkpoints.load(path)
 
 
 def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
-    path = written(tmp_path, FAMILIES["llama"])
+    path = write_model(tmp_path, FAMILIES["llama"])
     whole = path.read_bytes()
     for kept in (0, 3, 100, len(whole) // 2, len(whole) - 40):
         path.write_bytes(whole[:kept])
@@ -195,7 +195,7 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
 
 def tokenizer_of(tmp_path, keys):
     config = FAMILIES["llama"]._replace(vocab=len(keys["ggml.tokens"]))
-    return specjax.load(written(tmp_path, config, tokenizer=keys)).tokenizer
+    return specjax.load(write_model(tmp_path, config, tokenizer=keys)).tokenizer
 
 
 def test_pieces_are_merged_as_sentencepiece_merges_them(tmp_path):
@@ -266,7 +266,7 @@ def test_tokens_that_end_a_text_are_known_by_their_names(tmp_path):
     ids = {f"tokenizer.ggml.{x}_token_id": i for x, i in pairs.items()}
     ids |= {"tokenizer.ggml.bos_token_id": first, "tokenizer.ggml.eos_token_id": last}
     config = FAMILIES["llama"]._replace(vocab=count + 4)
-    read = specjax.load(written(tmp_path, config, ids, tokenizer=keys))
+    read = specjax.load(write_model(tmp_path, config, more=ids, tokenizer=keys))
     # "</s>" is a name of an end too.
     assert (read.start, read.ends) == (first, (last, part, 1, turn))
     word = read.tokenizer.encode("4")[1:]
@@ -283,7 +283,9 @@ def test_a_start_that_is_a_word_is_still_a_word(tmp_path):
     """Without its key llama.cpp starts with token 11, whatever that is."""
     config = FAMILIES["llama"]._replace(vocab=len(byte_pairs("gpt-2")["ggml.tokens"]))
     more = {"tokenizer.ggml.bos_token_id": None}
-    read = specjax.load(written(tmp_path, config, more, tokenizer=byte_pairs("gpt-2")))
+    read = specjax.load(
+        write_model(tmp_path, config, more=more, tokenizer=byte_pairs("gpt-2"))
+    )
     word = read.tokenizer.token(11)
     assert read.start == 11 and read.tokenizer.encode(word) == [11]
     assert read.tokenizer.decode([11]) == word

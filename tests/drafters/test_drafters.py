@@ -137,7 +137,7 @@ def test_what_is_copied_has_a_law_that_is_sure_of_it():
     text = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6]]  # the second matches one token
     params = Params(model.target_weights, model.draft_weights)
     decoder = Decoder(model.target, drafter)
-    draft = along(decoder, params, make_prompt(text), 0)[0].draft
+    draft = along(decoder, params, make_prompt(text), steps=0)[0].draft
     assert draft.tokens[0].tolist() == [7, 8, 5] and draft.num.tolist() == [3, 3]
     laws = np.asarray(probs.dense(draft.law))
     np.testing.assert_array_equal(laws[0], np.eye(29)[[7, 8, 5]])

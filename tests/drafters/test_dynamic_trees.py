@@ -28,7 +28,7 @@ LOGITS = whole(WORLD.draft)
 def drafted(drafter) -> Drafted:
     """A draft after as many tokens as a step may commit."""
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
-    return anew(decoder, PARAMS, PROMPT, WRITTEN)[1]
+    return anew(decoder, PARAMS, PROMPT, written=WRITTEN)[1]
 
 
 def rows_of(now: Drafted):
@@ -137,7 +137,7 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
 def test_a_copy_lies_beside_the_chain_where_there_is_one():
     drafter = forked.build(WORLD.draft, 5, 2, longest=2)
     decoder = Decoder(WORLD.target, drafter, recursive_replaced.verifier)
-    draft = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, 0)[0].draft
+    draft = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, steps=0)[0].draft
     assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
     assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
     q = np.asarray(probs.dense(draft.law)).sum(-1)

@@ -37,7 +37,7 @@ def drafts(make, world, rule=None) -> list[Drafted]:
     """After none to four steps."""
     rule = rule or (recursive.verifier if make is branching else CASE.verifier)
     decoder = CASE._replace(drafter=make).decoder(world, 4, rule)
-    return along(decoder, CASE.params(world), PROMPT, 4)
+    return along(decoder, CASE.params(world), PROMPT, steps=4)
 
 
 SHORT = tiny.transformers()

@@ -34,7 +34,7 @@ def drafts() -> list[Drafted]:
     world, drafter = tiny.transformers(), lookahead.build(GAMMA, SIZE, pool=16)
     decoder = Decoder(world.target, drafter, match.verifier)
     params = Params(world.target_weights)
-    return along(decoder, params, PROMPT, 5, make_sampling(2, 0.0))
+    return along(decoder, params, PROMPT, steps=5, sampling=make_sampling(2, 0.0))
 
 
 def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():

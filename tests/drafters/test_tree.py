@@ -35,7 +35,9 @@ def drafts(siblings: str) -> list[Drafted]:
     drafter = tree.build(world.draft, PARENT, siblings=siblings)
     rule = recursive.build(with_replacement=siblings == "with")
     decoder = Decoder(world.target, drafter, rule)
-    return anew(decoder, BY_NAME["tree"].params(world), PROMPT, WRITTEN, HEAT)
+    return anew(
+        decoder, BY_NAME["tree"].params(world), PROMPT, written=WRITTEN, sampling=HEAT
+    )
 
 
 @pytest.mark.parametrize("later", [0, 1])

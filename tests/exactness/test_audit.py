@@ -82,7 +82,7 @@ def test_at_temperature_0_only_impossible_tokens_tell():
     assert report.passed and report.free == 0 and report.p_value == 1
     assert set(report.z.values()) == {None} == set(report.limits.shift.values())
     assert report.limits.leak is None and abs(log_e).max() < 1e-9
-    text = sampled(pair()[0], 4, 20, seed=0)  # drawn at temperature 1
+    text = sampled(pair()[0], 4, new=20, seed=0)  # drawn at temperature 1
     wrong = audit.score(pair(), text, 0.0)
     report = audit.judge(audit.total(wrong))
     assert not report.passed and report.p_value == 0 and report.impossible > 10
@@ -94,7 +94,10 @@ def test_at_temperature_0_only_impossible_tokens_tell():
 def test_z_is_normal_for_the_exact_sampler():
     exact, leaky = (
         np.array([list(audit.judge(audit.total(steps)).z.values()) for steps in runs])
-        for runs in (groups(20, 40, 1, 120), groups(20, 40, 1, 120, 0.3))
+        for runs in (
+            groups(20, 40, seed=1, count=120),
+            groups(20, 40, seed=1, count=120, leak=0.3),
+        )
     )
     assert exact.shape == (120, len(audit.NAMES))
     normal = functools.partial(scipy.stats.kstest, cdf="norm")
@@ -103,14 +106,17 @@ def test_z_is_normal_for_the_exact_sampler():
 
 
 def test_e_has_mean_1_and_seldom_alarms():
-    runs = [audit.evidence(steps)[0] for steps in groups(5, 40, 2, 600)]
+    runs = [audit.evidence(steps)[0] for steps in groups(5, 40, seed=2, count=600)]
     last = np.exp([log_e[-1] for log_e in runs])
     assert last.mean() < 1 + 4 * last.std() / math.sqrt(last.size)
     assert last.mean() > 0.8  # its tail is long: most runs end below 1
     for level in (0.1, 0.3, 0.5):
         alarms = [audit.alarm(log_e, level) is not None for log_e in runs]
         assert 0 < np.mean(alarms) < level
-    leaky = [audit.evidence(steps)[0][-1] for steps in groups(20, 40, 1, 120, 0.3)]
+    leaky = [
+        audit.evidence(steps)[0][-1]
+        for steps in groups(20, 40, seed=1, count=120, leak=0.3)
+    ]
     assert np.median(leaky) > math.log(1e4)
 
 
@@ -142,12 +148,14 @@ def test_every_alternative_is_a_law():
 def test_the_limits_are_the_power_that_runs_have(learnt, power):
     """A leak of the size that is said to be seen so often is seen so often."""
     size, new, count = 25, 40, 200
-    exact = map(audit.total, groups(size, new, 3, count, 0.0, learnt))
+    exact = map(
+        audit.total, groups(size, new, seed=3, count=count, leak=0.0, learnt=learnt)
+    )
     whole = functools.reduce(audit.add, exact)
     mean = audit.Sums(*(np.asarray(leaf) / count for leaf in whole))
     leak = audit.limits(mean, LEVEL, power).leak
     assert 0.01 < leak < 0.2
-    runs = groups(size, new, 4, count, leak, learnt)
+    runs = groups(size, new, seed=4, count=count, leak=leak, learnt=learnt)
     failed = [not audit.judge(audit.total(steps), LEVEL).passed for steps in runs]
     assert np.mean(failed) == pytest.approx(power, abs=0.1)
     # The same limit is wrong for runs of another length.
@@ -173,7 +181,7 @@ def test_an_impossible_token_fails_at_once():
     hopeless = np.array(pair()[0].params)
     hopeless[:, 3] = -np.inf
     target = bare.target("target", pair()[0].model, jnp.asarray(hopeless))
-    text = sampled(target, 50, 40, seed=6)
+    text = sampled(target, 50, new=40, seed=6)
     steps = audit.score((target, pair()[1]), text, 1.0)
     assert audit.judge(audit.total(steps)).passed
     text.tokens[30, 20] = 3
@@ -185,7 +193,7 @@ def test_an_impossible_token_fails_at_once():
 
 
 def test_an_e_value_goes_on_where_it_was():
-    steps = groups(20, 40, 1, 120)[0]
+    steps = groups(20, 40, seed=1, count=120)[0]
     (whole, end), wealth, parts = audit.evidence(steps), None, []
     for part in (slice(300), slice(300, None)):
         some = audit.Steps(*(leaf[part] for leaf in steps))
@@ -196,7 +204,7 @@ def test_an_e_value_goes_on_where_it_was():
 
 
 def test_a_draft_without_a_law_leaves_two_statistics_and_one_may_miss_ids():
-    target, text = pair()[0], sampled(pair()[0], 100, 40, seed=7)
+    target, text = pair()[0], sampled(pair()[0], 100, new=40, seed=7)
     gone = np.array(pair()[1].params)
     gone[:, 0] = -np.inf  # the ratio is 0 where q is, and its logarithm is cut
     misses = bare.draft("draft", target.model, jnp.asarray(gone))

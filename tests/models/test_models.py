@@ -223,7 +223,7 @@ BEGUN = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3, 2]]
 def test_greedy_texts_are_the_argmax_of_a_full_recomputation(case, name):
     world, drafter = case.world(), DRAFTERS[name]
     prompt = make_prompt(BEGUN)._replace(inputs=case.inputs())
-    output = greedy(drafter.decoder(world, 3), drafter.params(world), prompt, 20)
+    output = greedy(drafter.decoder(world, 3), drafter.params(world), prompt, new=20)
     run = jax.jit(functools.partial(case.whole, case.config))
     logits = run(world.target_weights, output.tokens, case.inputs())
     tiny.check_greedy(output, prompt.length, logits, least=6)

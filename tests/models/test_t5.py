@@ -110,7 +110,9 @@ def test_what_stands_in_an_input_is_copied_from_there():
 
     def written(inputs):
         about = prompt._replace(inputs=inputs)
-        output = greedy(Decoder(MODEL, copying.build(3)), Params(params), about, new)
+        output = greedy(
+            Decoder(MODEL, copying.build(3)), Params(params), about, new=new
+        )
         rows = zip(output.tokens, output.length, strict=True)
         return [row[:end].tolist() for row, end in rows], output.counts
 

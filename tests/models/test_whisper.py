@@ -31,8 +31,8 @@ def test_states_that_are_shared_are_those_that_either_side_would_hear():
         for weights in (WORLD.target_weights, WORLD.draft_weights)
     ]
     pair = Decoder(WORLD.target, autoregressive.build(WORLD.draft, 3))
-    drafted = greedy(pair, Params(*ruined), PROMPT._replace(inputs=heard), 12)
-    alone = greedy(Decoder(WORLD.target), Params(WORLD.target_weights), PROMPT, 12)
+    drafted = greedy(pair, Params(*ruined), PROMPT._replace(inputs=heard), new=12)
+    alone = greedy(Decoder(WORLD.target), Params(WORLD.target_weights), PROMPT, new=12)
     np.testing.assert_array_equal(drafted.tokens, alone.tokens)
     other = encode(ruined[0], PROMPT.inputs).states  # the check would notice
     assert np.abs(other - heard.states).max() > 0.1

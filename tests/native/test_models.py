@@ -76,7 +76,7 @@ def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
     target, weights = sized("gpt", "int8")
     prompt, params = make_prompt([[1, 2, 3]]), Params(weights, wrong_at_times(weights))
     alone, drafted = (
-        greedy(Decoder(target, drafter), params, prompt, 40)
+        greedy(Decoder(target, drafter), params, prompt, new=40)
         for drafter in (nothing.drafter, autoregressive.build(target, 4))
     )
     np.testing.assert_array_equal(alone.tokens, drafted.tokens)

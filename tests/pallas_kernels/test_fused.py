@@ -34,7 +34,9 @@ def named(backend) -> str:
 
 
 def fused_by(backend, rule: FusedRule = laws.EXACT, tiles: Tiles | None = SMALL):
-    return kernel_cases.fused(backend, rule, None if "tpu" in backend.name else tiles)
+    return kernel_cases.fused(
+        backend, rule, tiles=None if "tpu" in backend.name else tiles
+    )
 
 
 SCALED = FusedRule(0.3, scaled=True)
@@ -74,7 +76,7 @@ SIZED += [(FAST[1 + i % 2], *sizes) for i, sizes in enumerate(SIZES)]
 @pytest.mark.parametrize(("backend", "sizes", "dtype"), SIZED)
 def test_at_any_size(backend, sizes, dtype):
     """Odd and prime vocabularies, tiles that do not divide, gamma to 20, B to 64."""
-    case = random_case(2, sizes, dtype)
+    case = random_case(2, sizes, dtype=dtype)
     tiles = Tiles(1024, 4, apart=sizes[0] > 1) if sizes[2] >= 1024 else SMALL
     check_same(verdicts(fused_by(backend, tiles=tiles))(case), expected(case))
 

@@ -44,7 +44,7 @@ def law_of(player) -> np.ndarray:
 
 
 def sampled(
-    player, count: int, new: int, seed: int, leak: float = 0.0, draft=None
+    player, count: int, *, new: int, seed: int, leak: float = 0.0, draft=None
 ) -> Text:
     """Returns texts [N, 1 + new]: 0, then tokens of the chain; a share `leak` of them
     are the draft's."""
@@ -59,10 +59,10 @@ def sampled(
 
 
 @functools.cache
-def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
+def groups(size: int, new: int, *, seed: int, count: int, leak=0.0, learnt=False):
     """Returns a list of the steps of `count` runs, each of `size` sequences."""
     target, draft = pair(learnt)
-    text = sampled(target, size * count, new, seed, leak, draft)
+    text = sampled(target, size * count, new=new, seed=seed, leak=leak, draft=draft)
     steps = audit.score((target, draft), text, 1.0)
     parts = (np.split(leaf, count) for leaf in steps)
     return [audit.Steps(*part) for part in zip(*parts, strict=True)]

@@ -37,6 +37,7 @@ def along(
     decoder: Decoder,
     params: Params,
     prompt: Prompt,
+    *,
     steps: int,
     sampling: Sampling | None = None,
 ) -> list[Drafted]:
@@ -69,6 +70,7 @@ def anew(
     decoder: Decoder,
     params: Params,
     prompt: Prompt,
+    *,
     written: Sequence[int],
     sampling: Sampling | None = None,
 ) -> list[Drafted]:

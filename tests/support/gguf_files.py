@@ -22,6 +22,7 @@ def write(
     path: Path,
     config: llama.Config,
     params: Any,
+    *,
     more: dict[str, Any] | None = None,
     quantized: gguf.GGMLQuantizationType | None = None,
     tokenizer: dict[str, Any] | None = None,
@@ -70,7 +71,7 @@ def write(
     for ours, source in names_llama.names(config, {}).sources.items():
         values = np.asarray(flat[ours], np.float32)
         values = values.T if source.transpose else values
-        values = _as_stored(source.name, values, config, kind)
+        values = _as_stored(source.name, values, config=config, kind=kind)
         plain = quantized is None or (values.ndim < 2 and not vectors)
         stored = values if plain else _quantized(values, quantized)
         writer.add_tensor(
@@ -101,7 +102,7 @@ def _add(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
         adders[type(value)](name, value)
 
 
-def _as_stored(name: str, values, config: llama.Config, kind: str) -> np.ndarray:
+def _as_stored(name: str, values, *, config: llama.Config, kind: str) -> np.ndarray:
     heads = {"q_proj": config.num_heads, "k_proj": config.key_heads}
     part = name.split(".")[-2]
     if kind == "llama" and part in heads:

@@ -71,7 +71,11 @@ def reference(rule: FusedRule = EXACT) -> Callable:
 
 
 def fused(
-    backend: Backend, rule: FusedRule = EXACT, tiles: Tiles | None = None, verify=None
+    backend: Backend,
+    rule: FusedRule = EXACT,
+    *,
+    tiles: Tiles | None = None,
+    verify=None,
 ) -> Fused:
     """Returns a fused `verify`; small tiles make many blocks of a small vocabulary."""
     options = Options(backend.name, rule, tiles, backend.interpret)
@@ -93,6 +97,7 @@ class Case(NamedTuple):
 def random_case(
     seed: int,
     sizes: tuple[int, int, int],
+    *,
     dtype=jnp.float32,
     top_k: tuple[int, ...] = (),
     top_p: tuple[float, ...] = (),

@@ -306,15 +306,15 @@ def trained(one: str, other: str) -> list:
         recipe = loop.Recipe(5, 2, 4, 6, warmup=2, evaluate_every=2)
         recipe = recipe._replace(optimizer=optimizer)
         with tempfile.TemporaryDirectory() as folder:
-            of_one = train(Path(folder), recipe, one, texts)
+            of_one = train(Path(folder), recipe, one, texts=texts)
             goes_on = Path(folder if optimizer == "adafactor" else f"{folder}/new")
             if optimizer == "adafactor":
                 (goes_on / "plateau.msgpack").replace(goes_on / "checkpoint.msgpack")
-            found.append([of_one, train(goes_on, recipe, other, texts)])
+            found.append([of_one, train(goes_on, recipe, other, texts=texts)])
     return found
 
 
-def train(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
+def train(folder: Path, recipe: loop.Recipe, text: str, *, texts) -> dict:
     params = pipeline.run(folder, [Stage("", TAUGHT, recipe, "text", "", text)], texts)
     lines = (folder / "curve.jsonl").read_text().splitlines()
     with mesh.using(text):

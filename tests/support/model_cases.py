@@ -113,7 +113,7 @@ def compiled(model: Model) -> Callable:
     return run
 
 
-def greedy(decoder: Decoder, params: Params, prompt: Prompt, new: int) -> Output:
+def greedy(decoder: Decoder, params: Params, prompt: Prompt, *, new: int) -> Output:
     """Returns texts of `new` tokens by the largest logits, with at most 7 drafted at
     once."""
     rows, width = prompt.tokens.shape

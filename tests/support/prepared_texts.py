@@ -12,7 +12,7 @@ LETTERS = range(5, 9)
 ABOUT = examples.About("wmt_ende", "train", "none", END, "", None, False, None, [])
 
 
-def write(path: Path, inputs, targets=None, texts=None, **about) -> str:
+def write(path: Path, inputs, *, targets=None, texts=None, **about) -> str:
     """Writes a prepared file of pairs, whose targets are copies of their inputs by
     default."""
     empty = [""] * len(inputs)

@@ -43,7 +43,7 @@ def nested(flat):
     return unflatten_dict(flat, sep="/")
 
 
-def zarr(folder, name, array, chunks=None, **kvstore):
+def zarr(folder, name, array, *, chunks=None, **kvstore):
     """Writes one array as T5X does and returns what T5X leaves in its tree."""
     metadata = {"chunks": list(chunks or array.shape), "shape": list(array.shape)}
     metadata["compressor"] = {"id": "gzip", "level": 1}
@@ -65,7 +65,9 @@ def native(folder, flat, chunks=None):
     target = {}
     for name, array in flat.items():
         place = f"target.{name.replace('/', '.')}"
-        target[name] = zarr(folder, place, array, chunks if name == LARGE else None)
+        target[name] = zarr(
+            folder, place, array, chunks=chunks if name == LARGE else None
+        )
     write_tree(folder / "checkpoint", nested(target))
     return folder
 
@@ -80,7 +82,7 @@ def inline(folder, flat):
     return folder
 
 
-def orbax(folder, flat, ocdbt=True, root="target"):
+def orbax(folder, flat, *, ocdbt=True, root="target"):
     """Writes a step of a CheckpointManager with T5X's options."""
     options = ocp.CheckpointManagerOptions(
         step_prefix="checkpoint", enable_async_checkpointing=False

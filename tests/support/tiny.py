@@ -30,7 +30,7 @@ def bound(most: int = 200) -> Iterator[None]:
     raise AssertionError(f"a loop has not ended after {most} turns")
 
 
-def check_greedy(output: Output, starts, logits, least: int) -> None:
+def check_greedy(output: Output, starts, logits, *, least: int) -> None:
     """Checks that rows wrote the argmax of logits [B, L, V] of their whole texts, with
     at least so many different ids: no row only repeats."""
     best = np.argmax(logits, axis=-1)

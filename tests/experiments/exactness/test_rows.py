@@ -176,17 +176,17 @@ def test_bad_arguments_are_named(change, message):
 
 def test_what_cannot_be_judged_is_named():
     with pytest.raises(ValueError, match="level and"):
-        audit.judge(audit.total(groups(5, 40, 2, 600)[0]), 0)
+        audit.judge(audit.total(groups(5, 40, seed=2, count=600)[0]), 0)
     with pytest.raises(ValueError, match="no tokens"):
         audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5))))
     lost = bare.target("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="lost or draft gives probabilities"):
-        audit.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
+        audit.score((lost, pair()[1]), sampled(pair()[0], 2, new=5, seed=0), 1.0)
 
 
 def test_the_command_says_what_cannot_be_seen(capsys):
     """A text that was drawn, against argmax; what else it says is asked of families."""
-    text = sampled(pair()[0], 4, 20, 0)
+    text = sampled(pair()[0], 4, new=20, seed=0)
     steps = audit.score(pair(), text, 0.0)
     verdict = audit.judge(audit.total(steps))
     command.report(verdict, audit.evidence(steps)[0], audit.LEVEL)

@@ -82,7 +82,9 @@ def test_every_row_builds(table):
 def stand_ins(tmp_path_factory) -> tuple[str, str]:
     """Files to read after a row: bundled weights for those not here; and data too."""
     folder = tmp_path_factory.mktemp("pair")
-    task = prepared_texts.write(folder / "task.npz", [[5, 6, 1]] * 4, [[7, 1]] * 4)
+    task = prepared_texts.write(
+        folder / "task.npz", [[5, 6, 1]] * 4, targets=[[7, 1]] * 4
+    )
     lines = [
         "from __gin__ import dynamic_registration",
         "from specjax.measure import sides",

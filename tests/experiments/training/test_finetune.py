@@ -204,7 +204,7 @@ def test_batches_of_shorter_texts_have_more_rows(untrained, tmp_path):
 def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, capsys):
     texts = copies(20)
     texts[3], texts[7] = copies(2, 16)
-    task = write(tmp_path / "long.npz", texts, [ids[:8] for ids in texts])
+    task = write(tmp_path / "long.npz", texts, targets=[ids[:8] for ids in texts])
     message = r"2 of 20 inputs are longer than 16 tokens.* example 4: .*--inputs-length"
     with pytest.raises(ValueError, match=message):
         finetune.load(chosen(task), untrained)
