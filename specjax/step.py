@@ -19,12 +19,12 @@ from specjax.types import (
     Draft,
     Drafter,
     Info,
-    Kept,
     Model,
     Params,
     Policy,
     Request,
     State,
+    TargetCall,
     Verdict,
     Verifier,
 )
@@ -97,7 +97,7 @@ def build_step(
             start = state.length - 1
             last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
             block = jnp.concatenate([last, draft.tokens], axis=1)
-            seen = Kept(block, law, draft.num, verdict.num_accepted)
+            seen = TargetCall(block, law, draft.num, verdict.num_accepted)
             draft_cache = drafter.observe(params.draft, draft_cache, seen)
 
         tokens, length = commit(request, state, verdict)

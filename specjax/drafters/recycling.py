@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from specjax import trees
-from specjax.types import Draft, Drafter, Kept, Prompt, Request, State
+from specjax.types import Draft, Drafter, Prompt, Request, State, TargetCall
 
 NONE = -1  # no successor was seen
 
@@ -64,11 +64,11 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
         shape = jnp.broadcast_to(jnp.array(above, jnp.int32), tokens.shape)
         return Draft(tokens, num.astype(jnp.int32), None, shape), table
 
-    def observe(params, table: Array, kept: Kept) -> Array:
+    def observe(params, table: Array, call: TargetCall) -> Array:
         del params
-        likely = jax.lax.top_k(kept.law.logits, most)[1].astype(jnp.int32)
-        live = jnp.arange(kept.tokens.shape[1]) <= kept.num[:, None]
-        return update_table(table, kept.tokens, likely, live)
+        likely = jax.lax.top_k(call.law.logits, most)[1].astype(jnp.int32)
+        live = jnp.arange(call.tokens.shape[1]) <= call.num[:, None]
+        return update_table(table, call.tokens, likely, live)
 
     limits = dict(vocab=vocab, observe=observe)
     if parent is not None:
