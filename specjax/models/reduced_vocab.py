@@ -15,10 +15,10 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.models import families, llama, whisper
+from specjax.models import families
+from specjax.models.families import Config
 from specjax.types import Branches, Features, Model, Prompt, Reduced
 
-Config = llama.Config | whisper.Config
 UNSAID = -1e9  # a logit: where rules leave nothing that a draft says, it says another
 
 
