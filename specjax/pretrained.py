@@ -158,7 +158,7 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
         first, second = target.tokenizer, draft.tokenizer
     except ValueError:
         return False
-    known, unlike = tokenizers.compared(first, second)
+    known, unlike = tokenizers.compare(first, second)
     if len(unlike) <= RENAMED * known:
         return True
     named = [reprlib.repr(side.token(unlike[0])) for side in (first, second)]

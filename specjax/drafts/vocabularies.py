@@ -17,7 +17,7 @@ from specjax.drafts.source import (
     certain_source,
     recipe,
 )
-from specjax.tokenizers.respelled import Respelled
+from specjax.tokenizers.retokenize import Retokenizer
 from specjax.types import Drafter, Model
 
 
@@ -90,8 +90,8 @@ def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
     if head and reads.encode("a")[:1] == [target.start]:
         same, head = same | {target.start: draft.start}, ()
     return intersection.spelling(
-        list(map(reads.spelled, range(target.vocab))),
-        list(map(writes.spelled, range(draft.vocab))),
+        list(map(reads.token_bytes, range(target.vocab))),
+        list(map(writes.token_bytes, range(draft.vocab))),
         same=same,
         names=list(map(reads.token, range(target.vocab))),
         head=head,
@@ -129,7 +129,7 @@ def by_strings(target: Pretrained, draft: Pretrained) -> DraftSource:
         config=draft.config,
         vocab=vocab,
         stretch=spelled.stretch,
-        respelled=Respelled(target.tokenizer, draft.tokenizer, vocab),
+        respelled=Retokenizer(target.tokenizer, draft.tokenizer, vocab),
     )
     return source._replace(vocab=vocab, files=pretrained.files_of(draft))
 

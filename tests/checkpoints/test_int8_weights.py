@@ -119,7 +119,7 @@ def test_parameters_in_eight_bits_are_written_as_others(saved, tmp_path):
     for bits in 8, 16:
         again = [tmp_path / f"{bits}_{number}.safetensors" for number in range(2)]
         for file, checkpoint in zip(again, (loaded, floats), strict=True):
-            zoo.save(file, checkpoint.config, checkpoint.params, bits)
+            zoo.save(file, checkpoint.config, checkpoint.params, bits=bits)
         first, second = map(load_file, again)
         jax.tree.map(np.testing.assert_array_equal, first, second)
 
