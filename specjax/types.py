@@ -58,7 +58,8 @@ class Reduced(NamedTuple):
     place: Array
 
 
-Logits = Array | Table | Reduced  # dense [..., V], or rows of a table, or of some ids
+# An Array [..., V], a `Table` or a `Reduced`; `probs` tells them apart.
+Logits = Any
 
 
 class Law(NamedTuple):
