@@ -55,4 +55,5 @@ def load(path: Path, dtype: str) -> Reduction:
 def save(path: Path, draft: Reduction) -> None:
     """Writes what `load` reads, matrices in eight bits."""
     d2t = draft.ids - np.arange(draft.ids.size)
-    zoo.save(path, draft.config, draft.params, 8, {D2T: d2t.astype(np.int32)})
+    more = {D2T: d2t.astype(np.int32)}
+    zoo.save(path, draft.config, draft.params, bits=8, more=more)
