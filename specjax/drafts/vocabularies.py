@@ -5,6 +5,7 @@ One tokenizer with a padded vocabulary; another tokenizer, by the tokens that bo
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from specjax import checkpoints, pretrained
 from specjax.checkpoints import Config, Pretrained
@@ -85,7 +86,7 @@ def _within_room(
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
     """Returns how a draft of another tokenizer reads the ids of a target."""
     reads, writes = target.tokenizer, draft.tokenizer
-    same = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
+    same: Any = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
     head = () if draft.start is None else (draft.start,)
     if head and reads.encode("a")[:1] == [target.start]:
         same, head = same | {target.start: draft.start}, ()
