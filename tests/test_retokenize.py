@@ -24,7 +24,7 @@ def coder(*pieces: bytes) -> Tokenizer:
     names = [None, *pieces]
     read = dict(vocab=len(names), start=None, ends=(0,), file=Path())
     unused = dict.fromkeys(("decode", "piece", "converse", "token"))
-    return Tokenizer(encode=encode, spelled=names.__getitem__, **read, **unused)
+    return Tokenizer(encode=encode, token_bytes=names.__getitem__, **read, **unused)
 
 
 A, B, AB, E, C, LAST = range(1, 7)
