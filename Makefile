@@ -8,7 +8,7 @@
 # make test-parity  all that transformers has too, against it (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
-# make lint         ruff: check and format
+# make lint         ruff: check and format; mypy: the types of specjax
 # make wheel-test   builds the wheel and runs it in an environment of its own
 # make docs         these pages and the API reference, into docs/_build/index.html
 # make notebooks    runs the notebooks and stores what they say; NOTEBOOKS='NAME ...'
@@ -105,6 +105,7 @@ test-aot:
 lint: $(TEST)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 docs: $(TEST)
 	$(INSTALL) --editable '.[test,docs]'
@@ -185,5 +186,5 @@ clean:
 	rm -f results/*.html results/*.csv results/*.tex
 	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info results/quick site
 	rm -rf results/lesson
-	rm -rf .jax_cache .pytest_cache .ruff_cache
+	rm -rf .jax_cache .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,8 @@ prompt of T tokens in one call needs T^2 of them, in portions of P only P T. Axe
 rows, T tokens in one call, P tokens of a portion, D features.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -14,7 +16,9 @@ from specjax.types import Branches, Model, Prompt
 TOKENS = 512  # the default number of tokens of a portion
 
 
-def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
+def prefill(
+    model: Model, params: Any, prompt: Prompt, cache: Any, tokens: int = TOKENS
+) -> Any:
     """Returns the cache after a right-padded prompt, read in portions of `tokens`.
 
     What a pad writes is stale: it is overwritten before it is read. A cache that stores
@@ -27,7 +31,9 @@ def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
         return cache
     tokens = min(tokens, model.portion or tokens)
 
-    def apply(params, part: Array, at: Array, cache, branches=None):
+    def apply(
+        params: Any, part: Array, at: Array, cache: Any, branches: Any = None
+    ) -> tuple[Array, Any]:
         features, after = model.apply(params, part, at, cache)
 
         def keep_finished(new: Array, old: Array) -> Array:
@@ -67,8 +73,12 @@ def read_in_portions(model: Model, tokens: int = TOKENS) -> Model:
         raise ValueError(f"portions of {tokens} tokens: take 1 or more")
 
     def apply(
-        params, text: Array, start: Array, cache, branches: Branches | None = None
-    ):
+        params: Any,
+        text: Array,
+        start: Array,
+        cache: Any,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Any]:
         count = text.shape[1]
         if count <= tokens or cache is None:
             tree = () if branches is None else (branches,)
@@ -79,7 +89,7 @@ def read_in_portions(model: Model, tokens: int = TOKENS) -> Model:
             )
         parts, rest = divide(text, tokens)
 
-        def read(carry, part):  # part: [B, P]
+        def read(carry: Any, part: Array) -> tuple[Any, Array]:  # part: [B, P]
             cache, at = carry
             features, cache = model.apply(params, part, at, cache)
             return (cache, at + tokens), features

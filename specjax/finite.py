@@ -9,6 +9,7 @@ vocabulary.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,9 @@ def guard(verifier: Verifier) -> Verifier:
     chosen.
     """
 
-    def verify(target, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
+    def verify(
+        target: Any, draft: Draft, noise: Any, keep_residual: bool = False
+    ) -> Verdict:
         verdict = verifier.verify(target, draft, noise, keep_residual)
         top = target.top if verifier.law is None else largest(target.logits)
         slots = jnp.arange(top.shape[1])
@@ -59,8 +62,8 @@ def guard(verifier: Verifier) -> Verifier:
 
 def guard_kernels(kernels: Kernels) -> Kernels:
     """Returns `kernels` with both verifiers guarded: of steps and of the baseline."""
-    both = {name: guard(getattr(kernels, name)) for name in ("verifier", "alone")}
-    return kernels._replace(**both)
+    verifier, alone = guard(kernels.verifier), guard(kernels.alone)
+    return kernels._replace(verifier=verifier, alone=alone)
 
 
 def largest(logits: Array) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.stages import Wrapped
 
 from specjax import chunks, finite
 from specjax.inputs import check
@@ -87,9 +88,11 @@ def build_loop(
 def build_rest(decoder: Decoder) -> Callable[[Params, Request, State], Output]:
     """Returns the steps of `build_loop` after `prefill`, until every row has ended."""
 
-    def add(total: tuple[Array, Array | None], info: Info):
+    def add(
+        total: tuple[Array, Array | None], info: Info
+    ) -> tuple[Array, Array | None]:
         counts, logprob = total
-        if decoder.logprobs:
+        if logprob is not None and info.logprob is not None:
             logprob += info.logprob.sum(-1)
         return counts + count(info), logprob
 
@@ -122,11 +125,13 @@ def build_fold(
     """
     step = build_step(*decoder)
 
-    def fold(params: Params, request: Request, state: State, total: Any):
-        def running(carry):
+    def fold(
+        params: Params, request: Request, state: State, total: Any
+    ) -> tuple[State, Any]:
+        def running(carry: tuple[State, Any]) -> Array:
             return ~jnp.all(has_ended(request, carry[0]))
 
-        def body(carry):
+        def body(carry: tuple[State, Any]) -> tuple[State, Any]:
             state, total = carry
             state, info = step(params, request, state)
             return state, add(total, info)
@@ -144,8 +149,8 @@ class Programs(NamedTuple):
       state that it is given: copy what is read later.
     """
 
-    prefill: Callable[[Params, Prompt], State]
-    step: Callable[[Params, Request, State], tuple[State, Info]]
+    prefill: Any
+    step: Any
 
 
 def build_programs(decoder: Decoder, slots: int) -> Programs:
@@ -156,14 +161,12 @@ def build_programs(decoder: Decoder, slots: int) -> Programs:
     return Programs(jit_prefill(decoder, slots), jit_step(decoder))
 
 
-def jit_prefill(decoder: Decoder, slots: int) -> Callable[[Params, Prompt], State]:
+def jit_prefill(decoder: Decoder, slots: int) -> Wrapped:
     """Returns `prefill` of a decoder and a buffer of `slots`, jitted."""
     return jax.jit(lambda params, prompt: prefill(decoder, params, prompt, slots))
 
 
-def jit_step(
-    decoder: Decoder, **options: Any
-) -> Callable[[Params, Request, State], tuple[State, Info]]:
+def jit_step(decoder: Decoder, **options: Any) -> Wrapped:
     """Returns the step of a decoder, jitted; it takes over the state's buffers.
 
     Args:
@@ -223,10 +226,13 @@ def build_stream(
     guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     programs = build_programs(guarded, slots)
 
-    def stream(params: Params, prompt: Prompt, request: Request):
+    def stream(
+        params: Params, prompt: Prompt, request: Request
+    ) -> Iterator[tuple[State, Info]]:
         check(decoder, slots, params, prompt, request)
 
-        def unfinished(state: State) -> tuple[State, Request] | None:
+        def unfinished(state: State | None) -> tuple[State, Request] | None:
+            assert state is not None
             return (
                 None if bool(jnp.all(has_ended(request, state))) else (state, request)
             )

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -169,7 +170,7 @@ def check(
     probs.check(request.sampling, prompt.tokens.shape[0])
 
 
-def check_shapes(side: str, weights, shapes) -> None:
+def check_shapes(side: str, weights: Any, shapes: Any) -> None:
     """Raises ValueError unless all parameters are there, in the shapes of the model."""
     if shapes is None:
         return

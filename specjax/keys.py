@@ -10,6 +10,7 @@ depends on nothing after it.
 
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ def root_key(seed: ArrayLike, sample: ArrayLike = 0) -> Array:
     return jax.random.wrap_key_data(xp.stack(halves, axis=-1), impl=SAFE)
 
 
-def check_seed(seed: int) -> int:
+def check_seed(seed: Any) -> int:
     """Returns the seed as an int. Raises ValueError if it is not a valid seed."""
     try:
         whole = operator.index(seed)
@@ -148,7 +149,7 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
     return draw_gumbel(purpose(iteration(request_key, position), GUMBEL), vocab)
 
 
-def gumbels(key: Array, slots: Array, vocab: int) -> Array:
+def gumbels(key: Array, slots: Array | np.ndarray, vocab: int) -> Array:
     """Draws float32 Gumbel variables of the slots [N], from keys [B]: [B, N, V]."""
     return draw_gumbel(_slots(key, slots), vocab)
 
@@ -170,7 +171,7 @@ def _slot(key: Array, slot: Array | int) -> Array:
     return _fold(key, jnp.full(key.shape, slot))
 
 
-def _slots(key: Array, slots: Array) -> Array:
+def _slots(key: Array, slots: Array | np.ndarray) -> Array:
     """Returns the keys [B, N] of the slots [N].
 
     Not `_slot` of each with axes moved: JAX's check that no key is used twice takes a

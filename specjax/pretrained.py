@@ -2,6 +2,7 @@
 
 import reprlib
 from pathlib import Path
+from typing import Any
 
 from specjax import checkpoints, tokenizers, zoo
 from specjax.checkpoints import Pretrained, huggingface
@@ -101,21 +102,21 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     if cache is None:
         return model
     check_cache(cache)
-    fields: dict[str, object] = {"cache": cache}
+    config: Any = model.required_config
+    fields: dict[str, Any] = {"cache": cache}
     if cache.startswith(WINDOW):
-        layers = getattr(model.config, families.of(model.config).layers)
-        every = tuple(range(layers))
+        every = tuple(range(getattr(config, families.of(config).layers)))
         fields = {"window": int(cache.removeprefix(WINDOW)), "local": every}
-    if not fields.keys() <= {*model.required_config._fields}:
+    if not fields.keys() <= {*config._fields}:
         able = (x for x in families.FAMILIES if fields.keys() <= {*x.config._fields})
         needs = " or ".join(family.called for family in able)
         raise ValueError(
             f"{model.name} is a {model.family}, which has no such cache: leave out"
             f" cache={cache!r}, or name {needs}"
         )
-    config = model.config._replace(**fields)
-    made = dict(config=config, model=checkpoints.build(config))
-    return model._replace(name=f"{model.name}, {cache} cache", **made)
+    config = config._replace(**fields)
+    name = f"{model.name}, {cache} cache"
+    return model._replace(name=name, config=config, model=checkpoints.build(config))
 
 
 def check_cache(cache: str | None) -> None:
@@ -158,7 +159,7 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
         first, second = target.tokenizer, draft.tokenizer
     except ValueError:
         return False
-    known, unlike = tokenizers.compared(first, second)
+    known, unlike = tokenizers.compare(first, second)
     if len(unlike) <= RENAMED * known:
         return True
     named = [reprlib.repr(side.token(unlike[0])) for side in (first, second)]
@@ -200,4 +201,4 @@ def beside(model: Pretrained) -> Path | None:
         for file in filter(None, map(tokenizers.beside, folders)):
             return file
     bundled = first.suffix == ".safetensors"
-    return zoo.tokenizer_file(model.config.vocab) if bundled else None
+    return zoo.tokenizer_file(model.vocab) if bundled else None

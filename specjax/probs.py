@@ -7,6 +7,7 @@ T tokens, V vocabulary, M places of a table row, K ids of a reduced vocabulary.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +69,7 @@ def _top_by_two_reductions(z: Array) -> tuple[Array, Array]:
 def _top_by_one_reduction(z: Array) -> tuple[Array, Array]:
     """Returns the same by one reduction, which on a GPU is half as many kernels."""
 
-    def larger(pair, other):
+    def larger(pair: Any, other: Any) -> tuple[Array, Array]:
         (value, at), (rival, place) = pair, other
         first = (value > rival) | ((value == rival) & (at < place))
         return jnp.where(first, value, rival), jnp.where(first, at, place)
@@ -119,6 +120,7 @@ def _dense_logits(law: Law) -> Array:
     """Returns the logits as dense rows [..., V], or [..., K] of reduced ones."""
     match law.logits:
         case Table():
+            assert law.row is not None  # as of tables
             return _to_float(table_rows(law.logits, law.row))
         case Reduced():
             return _to_float(law.logits.logits)
@@ -129,8 +131,8 @@ def expand_logits(logits: Array | Reduced, none: float = -jnp.inf) -> Array:
     """Returns the logits of all ids [..., V]; `none` for ids without one."""
     if not isinstance(logits, Reduced):
         return logits
-    filled = {"mode": "fill", "fill_value": none}
-    return jnp.take(logits.logits, logits.place, axis=-1, **filled)
+    z, place = logits.logits, logits.place
+    return jnp.take(z, place, axis=-1, mode="fill", fill_value=none)
 
 
 def vocab_size(logits: Array | Reduced) -> int:
@@ -145,11 +147,13 @@ def at(law: Law, ids: Array) -> Array:
     """
     match law.logits:
         case Table():
+            assert law.row is not None  # as of tables
             z = _table_at(law.logits, law.row, ids)
         case Reduced(logits, _, place):
-            fill = {"mode": "fill", "fill_value": -jnp.inf}
             at_place = place[ids][..., None]
-            z = jnp.take_along_axis(logits, at_place, axis=-1, **fill)[..., 0]
+            z = jnp.take_along_axis(
+                logits, at_place, axis=-1, mode="fill", fill_value=-jnp.inf
+            )[..., 0]
         case logits:
             z = jnp.take_along_axis(logits, ids[..., None], axis=-1)[..., 0]
     z = _to_float(z)
@@ -228,7 +232,7 @@ def mask_certain(law: Law, certain: Array) -> Law:
     return law._replace(tau=none.astype(law.tau.dtype))
 
 
-def _map_rows(law: Law, function) -> Law:
+def _map_rows(law: Law, function: Any) -> Law:
     """Applies a function to every leaf that has a row of its own."""
     return with_shared(jax.tree.map(function, per_row(law)), law.logits)
 

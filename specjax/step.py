@@ -5,7 +5,7 @@ gamma, L buffer, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,14 @@ from specjax.types import (
     Draft,
     Drafter,
     Info,
-    Kept,
+    Law,
     Model,
     Params,
     Policy,
+    ReadLaw,
     Request,
     State,
+    TargetCall,
     Verdict,
     Verifier,
 )
@@ -91,13 +93,14 @@ def build_step(
         verdict = verifier.verify(law, draft, noise)
         contracts.check_verdict(verdict, batch, gamma)
         if draft.parent is not None:  # moves the kept path to consecutive slots
+            assert target.keep is not None  # see `trees.check_parts`
             path = trees.kept_nodes(verdict, drafter.depth or gamma)
             target_cache = target.keep(target_cache, state.length, path)
         if drafter.observe is not None:
             start = state.length - 1
             last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
             block = jnp.concatenate([last, draft.tokens], axis=1)
-            seen = Kept(block, law, draft.num, verdict.num_accepted)
+            seen = TargetCall(block, law, draft.num, verdict.num_accepted)
             draft_cache = drafter.observe(params.draft, draft_cache, seen)
 
         tokens, length = commit(request, state, verdict)
@@ -157,14 +160,14 @@ def widths_below(gamma: int, widths: tuple[int, ...]) -> tuple[int, ...]:
 
 def score(
     target: Model,
-    params,
+    params: Any,
     request: Request,
     state: State,
     drafted: Array,
     *,
-    read: Callable = probs.standardize,
+    read: ReadLaw = probs.standardize,
     parent: Array | None = None,
-):
+) -> tuple[Law, Any]:
     """Returns the target's law [B, G + 1] after the last committed and drafted tokens.
 
     read: (logits, Sampling) -> Law. parent: for drafts that are trees, as in `Draft`.
@@ -181,14 +184,14 @@ def score(
 
 def score_as_needed(
     target: Model,
-    params,
+    params: Any,
     request: Request,
     state: State,
     draft: Draft,
     *,
-    read: Callable,
+    read: ReadLaw,
     widths: tuple[int, ...] = (),
-):
+) -> tuple[Law, Any]:
     """Returns `score` of as many drafted tokens as the batch's longest draft needs.
 
     The call has the smallest of `widths` that is enough; they ascend and are below
@@ -206,8 +209,8 @@ def score_as_needed(
             parent=draft.parent,
         )
 
-    def call_of_width(width: int) -> Callable:
-        def call(drafted: Array):
+    def call_of_width(width: int) -> Callable[[Array], tuple[Law, Any]]:
+        def call(drafted: Array) -> tuple[Law, Any]:
             law, cache = score(
                 target, params, request, state, drafted[:, :width], read=read
             )
@@ -277,6 +280,7 @@ def measure(
     depth = num  # the levels of the kept path, and one more where the draft went on
     drafted, chance = draft.tokens, verdict.accept_prob
     if draft.parent is not None:
+        assert verdict.path is not None  # as of trees
         at = trees.last_node(verdict.path, n)
         depth = n + ~trees.is_leaf(draft, at)
         order = trees.order_by_path(verdict)

@@ -41,7 +41,7 @@ def branches(parent: Array) -> Branches:
     return Branches(sees.sum(-1) - 1, sees > 0)
 
 
-def depths(parent: Sequence[int]) -> np.ndarray:
+def depths(parent: Sequence[int] | np.ndarray) -> np.ndarray:
     """Returns the number of tokens on the path to each node, itself included: [G]."""
     depth: list[int] = []
     for above in parent:
@@ -87,6 +87,7 @@ def kept_nodes(verdict: Verdict, depth: int) -> Array:
 
     Entries beyond the accepted nodes are their own index, as `Model.keep` requires.
     """
+    assert verdict.path is not None  # as of trees
     path = verdict.path[:, :depth]
     index = jnp.arange(path.shape[1], dtype=path.dtype)
     return jnp.where(index < verdict.num_accepted[:, None], path, index)
@@ -94,6 +95,7 @@ def kept_nodes(verdict: Verdict, depth: int) -> Array:
 
 def order_by_path(verdict: Verdict) -> Array:
     """Returns the accepted nodes in their order, then all others: [B, G]."""
+    assert verdict.path is not None  # as of trees
     path, size = verdict.path, verdict.path.shape[1]
     index = jnp.arange(size)
     on = index < verdict.num_accepted[:, None]

@@ -9,7 +9,7 @@ to 80 times as long. Axes: R rows, V vocabulary, K = min(NEAR, V).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,8 +69,9 @@ def last_kept(
       and the id is at most tie.
     """
     lead, vocab = logits.shape[:-1], logits.shape[-1]
-    top, scale, top_k, top_p, min_p = (
-        x if x is None else x.reshape(-1) for x in (top, scale, top_k, top_p, min_p)
+    top, scale = top.reshape(-1), scale.reshape(-1)
+    top_k, top_p, min_p = (
+        x if x is None else x.reshape(-1) for x in (top_k, top_p, min_p)
     )
     row = Row(logits.reshape(-1, vocab), top, scale)
     end = End(jnp.full_like(top, -jnp.inf), jnp.full(top.shape, vocab, jnp.int32))
@@ -218,7 +219,7 @@ def _order_key(logits: Array) -> Array:
     return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
 
 
-def _logit(key: Array, dtype) -> Array:
+def _logit(key: Array, dtype: Any) -> Array:
     """Returns the float from which `_order_key` made an integer."""
     bits = jnp.where(key < 0, key ^ jnp.iinfo(key.dtype).max, key)
     return jax.lax.bitcast_convert_type(bits, dtype)

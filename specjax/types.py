@@ -1,14 +1,17 @@
-"""What crosses the borders between models, drafters, verifiers and the step.
+"""The types that models, drafters, verifiers, policies and the step exchange.
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens, as in
-Leviathan et al. (2023), https://arxiv.org/abs/2211.17192. Contracts are signatures,
-state is a pytree, keys and params are explicit.
+Leviathan et al. (2023), https://arxiv.org/abs/2211.17192. Contracts are signatures:
+each function that a `Model`, `Drafter`, `Verifier`, `Policy` or `TokenAutomaton` holds
+has a type with its arguments and its result, whose names are free. State is a pytree,
+keys and params are explicit.
 Axes: B rows, T tokens in one call, G = gamma, V vocabulary, L buffer, R table rows.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from jax import Array
 
 # Tokens are drawn by inverse CDF in two steps: a block of this many ids, then an id in
@@ -17,7 +20,8 @@ BLOCK = 256
 
 
 class Sampling(NamedTuple):
-    """How each row turns logits into a law (Section 2.2). None is statically off.
+    """The settings by which each row turns logits into a law (Section 2.2). None is
+    statically off.
 
     temperature: [B] float32, 0 is argmax. top_k: [B] int32, at least 1.
     top_p: [B] float32 in (0, 1]. min_p: [B] float32 in [0, 1].
@@ -30,7 +34,7 @@ class Sampling(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Logits of R contexts that differ from a common row in M places each.
+    """The logits of R contexts that differ from a common row in M places each.
 
     Row r is `offset[r] + base`, but `logits[r, m]` at id `ids[r, m]`; an unused place
     has an id of V or more. base [V], offset [R], ids [R, M] int32, logits [R, M].
@@ -43,7 +47,7 @@ class Table(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """Logits of some of the ids, and none of the others (`models.reduced_vocab`).
+    """The logits of some of the ids, and none of the others (`models.reduced_vocab`).
 
     logits [..., K]. ids [K] int32, ascending: whose they are. place [V] int32: where an
     id is among them, K if it is not. The two have no row of their own: all share them.
@@ -52,6 +56,10 @@ class Reduced(NamedTuple):
     logits: Array
     ids: Array
     place: Array
+
+
+# An Array [..., V], a `Table` or a `Reduced`; `probs` tells them apart.
+Logits = Any
 
 
 class Law(NamedTuple):
@@ -66,7 +74,7 @@ class Law(NamedTuple):
     None for dense logits.
     """
 
-    logits: Array | Table | Reduced
+    logits: Logits
     scale: Array
     top: Array
     tau: Array
@@ -93,7 +101,7 @@ class Draft(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a verifier keeps.
+    """The tokens that a verifier keeps of a draft, and the one that it adds.
 
     num_accepted: [B], n of Algorithm 1, at most `Draft.num`.
     tokens: [B, G + 1]: n accepted, one more, then 0 (never read).
@@ -111,8 +119,9 @@ class Verdict(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """tokens [B, T] right-padded, length [B] at least 1.
+    """The beginning of each row's text.
 
+    tokens: [B, T], right-padded. length: [B], at least 1.
     inputs: what an encoder reads, or any text to copy from: tokens [B, S] right-padded,
     length [B] at least 1; `Features` or `Encoded` for a model that listens; None if
     there is none.
@@ -124,21 +133,21 @@ class Prompt(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What an encoder hears: frames [B, F, M] of M bands, floating point. Every frame
-    counts: what is shorter than a window ends in silence."""
+    """The sound that an encoder hears: frames [B, F, M] of M bands, floating point.
+    Every frame counts: sound that is shorter than a window ends in silence."""
 
     frames: Array
 
 
 class Encoded(NamedTuple):
-    """What an encoder gave, states [B, S, E], for models that share it: it runs once
-    for target and draft."""
+    """The output of an encoder, states [B, S, E], for models that share it: it runs
+    once for target and draft."""
 
     states: Array
 
 
 class Request(NamedTuple):
-    """One row each; never changes during a run.
+    """The settings of each row, which never change during a run.
 
     key: [B] PRNG keys: nothing about batch mates enters. sampling: Sampling.
     start, limit: [B] lengths at which the row begins and ends.
@@ -153,7 +162,8 @@ class Request(NamedTuple):
 
 
 class State(NamedTuple):
-    """Carried between steps. `length` is the only cursor, so rejecting needs no undo.
+    """The state that steps carry. `length` is the only cursor, so rejecting needs no
+    undo.
 
     tokens: [B, L] prompt, then output, stale from `length` on; G + 1 slots to spare.
     length: [B] tokens committed. The target has not been fed the last of them yet.
@@ -168,13 +178,14 @@ class State(NamedTuple):
     length: Array
     target_cache: Any
     draft_cache: Any
-    budget: Array
+    budget: Array | np.ndarray
     context: Any = None
     policy: Any = None
 
 
 class Info(NamedTuple):
-    """Measured in one step, never carried; zero in a row that had ended.
+    """The measurements of one step, which are never carried; zero in a row that had
+    ended.
 
     drafted [B]; accepted [B] drafted tokens that were committed; tested [B] drafted
     tokens that were decided on, up to the row's end; emitted [B] tokens committed;
@@ -196,14 +207,14 @@ class Info(NamedTuple):
 
 
 class Params(NamedTuple):
-    """Weights of the two sides; an early-exit draft may name the target's own."""
+    """The weights of target and draft; an early-exit draft may name the target's."""
 
     target: Any
     draft: Any = None
 
 
 class Branches(NamedTuple):
-    """How the tokens of one call, which lie slot by slot, follow each other in a tree.
+    """The tree that the tokens of one call form, which lie slot by slot.
 
     A tree of M tokens may be read in several calls: a call of T are its last T so far,
     and it begins in slot start - (M - T), which for M = T is `start`.
@@ -216,16 +227,53 @@ class Branches(NamedTuple):
     sees: Array
 
 
+class ModelInit(Protocol):
+    """Returns a model's cache for a prompt, with leaves [B, ...] and room for `slots`
+    tokens; an encoder runs here."""
+
+    def __call__(self, params: Any, prompt: Prompt, slots: int, /) -> Any: ...
+
+
+class ModelApply(Protocol):
+    """Returns the features [B, T, D] of tokens [B, T] and the cache with them.
+
+    Writes slots start .. start + T - 1, start [B], and attends to slots up to a token's
+    own; of a tree, to the text before it and to what its branches say.
+    """
+
+    def __call__(
+        self,
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Any,
+        branches: Branches | None = None,
+        /,
+    ) -> tuple[Array, Any]: ...
+
+
+class ModelReadout(Protocol):
+    """Returns the logits [..., V] float32 of features [..., D]; of a model that only
+    drafts maybe `Reduced`."""
+
+    def __call__(self, params: Any, features: Array, /) -> Any: ...
+
+
+class KeepPath(Protocol):
+    """Returns a cache in which slots start + 0 .. D - 1, start [B], hold what slots
+    start + path held: the nodes of a tree that were kept, one after the other.
+
+    path: [B, D], with path[:, i] >= i.
+    """
+
+    def __call__(self, cache: Any, start: Array, path: Array, /) -> Any: ...
+
+
 class Model(NamedTuple):
     """A language model. Features and readout apart: nobody pays for unread logits.
 
-    init: (params, Prompt, L) -> cache, leaves [B, ...]; an encoder runs here.
-    apply: (params, tokens [B, T], start [B], cache, Branches | None = None) ->
-    (features [B, T, D], cache): writes slots start .. start + T - 1, attends to slots
-    up to its own; of a tree, to the text before and to what its branches say.
-    readout: (params, features [..., D]) -> logits [..., V] float32; of a model that
-    only drafts maybe `Reduced`. vocab: V. shapes: the parameter tree as
-    ShapeDtypeStructs, to check what is given.
+    init, apply, readout: see `ModelInit`, `ModelApply`, `ModelReadout`. vocab: V.
+    shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
     slots: positions that the model can tell apart, None if unbounded; no text is
     longer, but a buffer may be.
     encodes: whether prompts need `inputs`.
@@ -235,14 +283,12 @@ class Model(NamedTuple):
     with the shape of a row in place of arrays.
     trained: positions that it was trained for, where it goes on beyond them by the same
     arithmetic; None if nothing says.
-    keep: (cache, start [B], path [B, D]) -> cache, in which slots start + 0 .. D - 1
-    hold what slots start + path held: the nodes of a tree that were kept, one after the
-    other; path[:, i] >= i. None: it verifies chains alone.
+    keep: see `KeepPath`; None for a model that verifies chains alone.
     """
 
-    init: Callable
-    apply: Callable
-    readout: Callable
+    init: ModelInit
+    apply: ModelApply
+    readout: ModelReadout
     vocab: int
     shapes: Any = None
     slots: int | None = None
@@ -250,42 +296,108 @@ class Model(NamedTuple):
     portion: int | None = None
     reads: tuple = ()
     trained: int | None = None
-    keep: Callable | None = None
+    keep: KeepPath | None = None
+
+
+class BeginAutomaton(Protocol):
+    """Returns the state of rows that have these tokens [B, T], of lengths [B]."""
+
+    def __call__(self, tokens: Array, length: Array, /) -> Any: ...
+
+
+class AdvanceAutomaton(Protocol):
+    """Returns the state after one token [B] more."""
+
+    def __call__(self, state: Any, token: Array, /) -> Any: ...
+
+
+class MaskLogits(Protocol):
+    """Returns logits [..., V] with -inf at the ids that a state forbids. The leading
+    axes are those of the state, which may be any."""
+
+    def __call__(self, state: Any, logits: Array, /) -> Array: ...
 
 
 class TokenAutomaton(NamedTuple):
-    """What a text may go on with, as an automaton; see `models.constrained`.
+    """The tokens that a text may go on with, as an automaton; see `models.constrained`.
 
-    begin: (tokens [B, T], length [B]) -> state of rows that have these tokens.
-    advance: (state, token [B]) -> state after one more. apply: (state, logits [..., V])
-    -> logits [..., V], of forbidden ids -inf. State is a pytree with leaves [B, ...] of
-    int32, uint32 or float32; in `apply` of any leading axes.
+    begin, advance, apply: see `BeginAutomaton`, `AdvanceAutomaton`, `MaskLogits`. State
+    is a pytree with leaves [B, ...] of int32, uint32 or float32.
     """
 
-    begin: Callable
-    advance: Callable
-    apply: Callable
+    begin: BeginAutomaton
+    advance: AdvanceAutomaton
+    apply: MaskLogits
 
 
-class Kept(NamedTuple):
+class TargetCall(NamedTuple):
     """A call of the target in a step, for a drafter that observes it.
 
     tokens [B, G + 1]: the last committed one, then those drafted, of which `num` [B]
     are real. law [B, G + 1]: the target's after each; of a tree, after each node.
-    count [B]: drafted tokens that were accepted.
+    accepted [B]: drafted tokens that were accepted.
     """
 
     tokens: Array
     law: Law
     num: Array
-    count: Array
+    accepted: Array
+
+
+class GoOn(Protocol):
+    """Returns a policy's carry, and whether each row's next token is drafted, [B] bool,
+    given a token [B] as it was drawn and the Law [B] that it was drawn from.
+
+    The token is kept: a token that is dropped for what it is biases the text.
+    """
+
+    def __call__(
+        self, carry: Any, law: Law, token: Array, slot: Any, /
+    ) -> tuple[Any, Array]: ...
+
+
+class DrawToken(Protocol):
+    """Returns a token [B] for a slot of the draft, and the Law [B] that it is drawn
+    from, given logits [B, V]."""
+
+    def __call__(self, logits: Any, slot: Any, /) -> tuple[Array, Law]: ...
+
+
+class BeginDraw(Protocol):
+    """Returns the `DrawToken` of one step, by its DRAFT keys [B]; see
+    `drafters.rollout`."""
+
+    def __call__(self, key: Array, request: Request, state: State, /) -> DrawToken: ...
+
+
+class DrafterInit(Protocol):
+    """Returns a drafter's cache for a prompt, with room for `slots` tokens."""
+
+    def __call__(self, params: Any, prompt: Prompt, slots: int, /) -> Any: ...
+
+
+class DraftTokens(Protocol):
+    """Returns a draft and the drafter's cache after it, by keys [B].
+
+    Where `Drafter.stops`, a `GoOn` may follow the state, by which a row's draft ends.
+    """
+
+    def __call__(
+        self, key: Array, params: Any, request: Request, state: State, /
+    ) -> tuple[Draft, Any]: ...
+
+
+class ObserveTarget(Protocol):
+    """Returns a drafter's cache, which learns from what the target said in a step."""
+
+    def __call__(self, params: Any, cache: Any, call: TargetCall, /) -> Any: ...
 
 
 class Drafter(NamedTuple):
-    """Proposes tokens.
+    """The side that proposes tokens.
 
-    init: (params, Prompt, L) -> cache. draft: (key [B], params, Request, State) ->
-    (Draft, cache). gamma: G, the most that it drafts. vocab: V, None for any.
+    init, draft: see `DrafterInit`, `DraftTokens`. gamma: G, the most that it drafts.
+    vocab: V, None for any.
     shapes: the parameter tree as ShapeDtypeStructs, None to leave it unchecked.
     slots: positions that it can tell apart, None if unbounded; where a text is longer,
     it drafts nothing.
@@ -297,12 +409,11 @@ class Drafter(NamedTuple):
     is compiled for each, and reads no more tokens than the least that holds them.
     stops: whether `draft` takes a `Policy.go_on` after the state, by which a row's
     draft ends.
-    observe: (params, cache, Kept) -> cache, which learns from what the target said in
-    a step; None learns nothing, and costs nothing.
+    observe: see `ObserveTarget`; None learns nothing, and costs nothing.
     """
 
-    init: Callable
-    draft: Callable
+    init: DrafterInit
+    draft: DraftTokens
     gamma: int
     vocab: int | None = None
     shapes: Any = None
@@ -311,11 +422,11 @@ class Drafter(NamedTuple):
     depth: int | None = None
     widths: tuple[int, ...] = ()
     stops: bool = False
-    observe: Callable | None = None
+    observe: ObserveTarget | None = None
 
 
 class FusedRule(NamedTuple):
-    """Static: what Algorithm 1 compares, told to a kernel that computes it.
+    """The comparison of Algorithm 1, for a kernel that computes it. Static.
 
     lenience: l of Appendix A.5, `scaled` whether its residual is p - l q. sigmoid:
     (alpha, beta) of the lossy rule of Wagner et al. (2024), Eq. 5, or None.
@@ -326,40 +437,64 @@ class FusedRule(NamedTuple):
     sigmoid: tuple[float, float] | None = None
 
 
-class Verifier(NamedTuple):
-    """Keeps a prefix of a draft and adds a token; all randomness is an argument.
+class DrawNoise(Protocol):
+    """Returns a verifier's noise, of its own shape, for the iteration that begins at
+    lengths `start` [B], by the rows' keys [B]."""
 
-    noise: (request key [B], start [B], G, V) -> noise, of the verifier's own shape, for
-    the iteration that begins at length `start`.
-    verify: (Law [B, G + 1], Draft, noise, keep_residual=False) -> Verdict, pure.
+    def __call__(self, key: Array, start: Array, gamma: int, vocab: int, /) -> Any: ...
+
+
+class Verify(Protocol):
+    """Returns what is kept of a draft, given the target's Law [B, G + 1]. Pure.
+
+    keep_residual: whether the verdict has its `residual`.
+    """
+
+    def __call__(
+        self, target: Law, draft: Draft, noise: Any, /, keep_residual: bool = False
+    ) -> Verdict: ...
+
+
+class ReadLaw(Protocol):
+    """Returns the law of logits [B, G + 1, V], such as `probs.standardize`."""
+
+    def __call__(self, logits: Any, sampling: Sampling, /) -> Law: ...
+
+
+class Verifier(NamedTuple):
+    """The rule that keeps a prefix of a draft and adds a token; all randomness is an
+    argument.
+
+    noise, verify: see `DrawNoise`, `Verify`.
     guarantee: "exact law", "pathwise" (besides, the text is that of the same keys
     without a drafter), or in what it is lossy. coupled: it keeps most where drafts are
-    drawn by `drafters.rollout.coupled`. law: (logits [B, G + 1, V], Sampling) -> the
-    target's Law as `verify` wants it, for a fused one; None is `probs.standardize`.
+    drawn by `drafters.rollout.coupled`. law: the target's as `verify` wants it, for a
+    fused one; None is `probs.standardize`.
     rule: what `verify` computes, where a kernel may stand for it; None where none does.
     siblings: the kinds of `Drafter.siblings` whose trees it verifies; () is chains.
     """
 
-    noise: Callable
-    verify: Callable
+    noise: DrawNoise
+    verify: Verify
     guarantee: str = "exact law"
     coupled: bool = False
-    law: Callable | None = None
+    law: ReadLaw | None = None
     rule: FusedRule | None = None
     siblings: tuple[str, ...] = ()
 
 
 class Lossy(NamedTuple):
-    """Static: a rule that gives up the target's law. build: (number) -> Verifier;
+    """A rule that gives up the target's law. Static. build: (number) -> Verifier;
     number: the one taken for the bare name; meaning: what it is."""
 
-    build: Callable
+    build: Callable[[float], Verifier]
     number: float
     meaning: str
 
 
 class Kernels(NamedTuple):
-    """What reads the logits of both models in a decoder, and how it was chosen.
+    """The functions that read the logits of both models in a decoder, and how they were
+    chosen.
 
     verifier: of speculative steps. draw: how drafts are drawn, of `drafters.rollout`.
     alone: the verifier of the baseline, gamma = 0. record: what ran and why, plain, for
@@ -367,24 +502,35 @@ class Kernels(NamedTuple):
     """
 
     verifier: Verifier
-    draw: Callable
+    draw: BeginDraw
     alone: Verifier
     record: dict
 
 
-class Policy(NamedTuple):
-    """Chooses how much to draft next from what was measured, never from the target.
+class PolicyInit(Protocol):
+    """Returns the first budget [B] and a policy's carry, with leaves [B, ...]."""
 
-    init: (B, G) -> (budget [B], carry), leaves [B, ...].
-    update: (budget, carry, Info) -> (budget, carry).
-    go_on: (carry, Law [B], token [B], slot) -> (carry, bool [B]), told of each token as
-    it was drawn and from what: whether the row's next is drafted. The token is kept:
-    one that is dropped for what it is biases the text. None: the budget alone decides.
+    def __call__(self, batch: int, gamma: int, /) -> tuple[Array, Any]: ...
+
+
+class PolicyUpdate(Protocol):
+    """Returns the next budget [B] and a policy's carry, by the measurements of a
+    step."""
+
+    def __call__(self, budget: Any, carry: Any, info: Info, /) -> tuple[Array, Any]: ...
+
+
+class Policy(NamedTuple):
+    """The rule that chooses how much to draft next from what was measured, never from
+    the target.
+
+    init, update: see `PolicyInit`, `PolicyUpdate`.
+    go_on: see `GoOn`; None: the budget alone decides.
     widths: as `Drafter.widths`, of the lengths that it chooses; those that are not
     below gamma count for nothing.
     """
 
-    init: Callable
-    update: Callable
-    go_on: Callable | None = None
+    init: PolicyInit
+    update: PolicyUpdate
+    go_on: GoOn | None = None
     widths: tuple[int, ...] = ()

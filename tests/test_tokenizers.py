@@ -214,9 +214,9 @@ def test_a_stream_is_the_text_and_holds_back_broken_characters(in_bytes):
 
 def test_what_ids_spell_is_the_text(in_bytes):
     """Byte for byte, of no special id, and of no id that there is not."""
-    spelled = [in_bytes.spelled(i) for i in in_bytes.encode(f"x {TEXT}")]
+    spelled = [in_bytes.token_bytes(i) for i in in_bytes.encode(f"x {TEXT}")]
     assert b"".join(filter(None, spelled)).strip() == f"x {TEXT}".encode()
-    assert [in_bytes.spelled(i) for i in (1, 2, 10**6)] == [None] * 3
+    assert [in_bytes.token_bytes(i) for i in (1, 2, 10**6)] == [None] * 3
 
 
 def test_what_is_whole_before_a_broken_character_is_kept(in_bytes):

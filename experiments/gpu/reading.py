@@ -186,9 +186,9 @@ def host(place: str, rank: int, path: str) -> None:
 
 def counted() -> list[int]:
     """The bytes of each part that is read of safetensors from now on."""
-    reads, opened = [], archive.of_safetensors
+    reads, opened = [], archive.open_safetensors
 
-    def of_safetensors(files, where):
+    def open_safetensors(files, where):
         held = opened(files, where)
 
         def read(name, index):
@@ -198,7 +198,7 @@ def counted() -> list[int]:
 
         return held._replace(read=read)
 
-    archive.of_safetensors = of_safetensors
+    archive.open_safetensors = open_safetensors
     return reads
 
 

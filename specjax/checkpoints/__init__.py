@@ -1,7 +1,7 @@
 """Checkpoints of others as models: Hugging Face's T5, GPT-2, Whisper, and Llama and its
 kin, T5X's T5, and OpenAI's Whisper.
 
-One call, `load`, tells the formats apart by what is there.
+One function, `load`, tells the formats apart by the files that are there.
 """
 
 import difflib
@@ -40,19 +40,19 @@ class Pretrained(NamedTuple):
     """A model with its weights, and with its tokenizer where `specjax.load` read it.
 
     Attributes:
-      name: as records have it.
-      config: sizes; None for a model that no configuration builds, such as one of one's
-        own parts.
+      name: the name in records.
+      config: sizes; None for a model that no configuration builds, such as one of
+        custom parts.
       model: what decodes.
       params: weights as `model` takes them.
       dtype: of weights, activations and cache, or "int8", see `load`.
       files: what the weights were read from; a folder, if T5X's. `pretrained.files_of`
-        gives all files that decide what the model writes.
+        returns all files that decide what the model writes.
       start: the id that a decoder's text starts with, None where nothing names one.
-      ends: the ids that each end it, empty where nothing names any.
+      ends: the ids that each end a text, empty where nothing names any.
       tokenizer_file: None where there is none.
-      stored: how a file that is quantised has its weights, as "Q4_1 210, F32 61": what
-        they come to is the model.
+      stored: the types of the weights in a quantised file, as "Q4_1 210, F32 61"; the
+        numbers that they stand for are the model.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Pretrained(NamedTuple):
 
     @property
     def vocab(self) -> int:
-        """V, the ids that the model has a law of."""
+        """The number of ids that the model has a law of, V."""
         return self.model.vocab
 
     @property
@@ -86,31 +86,33 @@ class Pretrained(NamedTuple):
         """The configuration. Raises ValueError for a model without one."""
         if self.config is None:
             raise ValueError(
-                f"{self.name} has no configuration, being a model of one's own parts:"
-                " name a model, or one that specjax.load gives"
+                f"{self.name} has no configuration, being a model of custom parts: name"
+                " a model, or one that specjax.load gives"
             )
         return self.config
 
     @property
     def family(self) -> str:
-        """ "t5", "gpt", "llama" or "whisper"."""
+        """The name of the model's family: "t5", "gpt", "llama" or "whisper"."""
         return families.of(self.required_config).name
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Read when it is first asked for. Raises ValueError where it cannot be."""
+        """The tokenizer, read when it is first used. Raises ValueError where it cannot
+        be read."""
         if self.tokenizer_file is None:
             raise ValueError(
                 f"{self.name} has no tokenizer beside its weights: name one, by"
                 " --tokenizer or specjax.load(name, tokenizer=file), or write prompts"
                 ' as {"tokens": [ids]}'
             )
-        around = self.start, self.ends
-        return tokenizers.read(self.tokenizer_file, *around, self.model.encodes)
+        return tokenizers.read(
+            self.tokenizer_file, self.start, self.ends, self.model.encodes
+        )
 
 
 class Opened(NamedTuple):
-    """A checkpoint of which no weight was read yet."""
+    """A checkpoint whose weights were not read yet."""
 
     config: Config
     arrays: Archive
@@ -126,31 +128,40 @@ def load(
     sharding: Any = None,
     pieces: int | None = None,
 ) -> Pretrained:
-    """A model by the path of its checkpoint, a name of ours, or a hub's "org/name".
-    Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
-    file of a Whisper (.pt), a folder of faster-whisper, a GGUF file, a file of
-    `specjax.zoo.save`, or a folder with one. dtype: of weights, activations and cache.
-    Or "int8", of large matrices, and float32 of all else: a target's law is then that
-    of the rounded weights; or "int8_dynamic", whose products round activations too.
-    sharding: of the weights, one for all or a tree; None is that of the mesh in use
-    (`checkpoints.sharding.placement`), if there is one. Each device reads its own
-    slices alone. pieces: of a T5's vocabulary, ids from here on are never emitted;
-    None, 32100 of the published 32128 and else all. Raises ValueError, before any
-    parameter is made, for what is no whole checkpoint of a known model."""
+    """Loads a model by the path of its checkpoint, a bundled or fetched model's name,
+    or a hub's "org/name".
+
+    Args:
+      name: a path may be a folder of Hugging Face, a checkpoint of T5X (or its gs://
+        URL), OpenAI's file of a Whisper (.pt), a folder of faster-whisper, a GGUF file,
+        a file of `specjax.zoo.save`, or a folder with one.
+      dtype: of weights, activations and cache. "int8" is that of large matrices, with
+        float32 for all else: a target's law is then that of the rounded weights; the
+        products of "int8_dynamic" round activations too.
+      sharding: of the weights, one for all or a tree; None is that of the mesh in use
+        (`checkpoints.sharding.placement`), if there is one. Each device reads only its
+        own slices.
+      pieces: of a T5's vocabulary: ids from here on are never emitted. None is 32100 of
+        the published 32128, else all.
+
+    Raises:
+      ValueError: before any parameter is made, for anything but a whole checkpoint of a
+        known model.
+    """
     jax_flags.check()
     floats, eight = int8_weights.activations(dtype), str(dtype) in int8_weights.NAMES
     opened = _open(str(name), floats)
     dtype = str(dtype) if eight else floats
     config = opened.config if pieces is None else with_pieces(opened.config, pieces)
-    model, called = build(config), _called(name)
+    model, called = build(config), _short_name(name)
     if sharding is None and not eight:
         sharding = on_mesh.placement(config)
-    stored = opened.arrays, opened.names.sources, model.shapes
-    archive.check(*stored, opened.names.harmless)
-    memory.check(called, *stored, dtype, sharding)
-    params = int8_weights.fill(*stored, dtype, sharding)
-    read = dtype, opened.files, *opened.ends, None, opened.stored
-    return Pretrained(called, config, model, params, *read)
+    arrays, sources = opened.arrays, opened.names.sources
+    how = dict(dtype=dtype, sharding=sharding)
+    archive.check(arrays, sources, model.shapes, harmless=opened.names.harmless)
+    memory.check(called, arrays, sources, model.shapes, **how)
+    params = int8_weights.fill(arrays, sources, model.shapes, **how)
+    return _pretrained(opened, called, config=config, params=params, dtype=dtype)
 
 
 def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
@@ -159,9 +170,25 @@ def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
     weight is read, for what is no checkpoint."""
     jax_flags.check()
     opened = _open(str(name), int8_weights.activations(dtype))
-    called, model = _called(name), build(opened.config)
-    around = opened.files, *opened.ends, None, opened.stored
-    return Pretrained(called, opened.config, model, None, dtype, *around)
+    called, config = _short_name(name), opened.config
+    return _pretrained(opened, called, config=config, params=None, dtype=dtype)
+
+
+def _pretrained(
+    opened: Opened, name: str, *, config: Config, params: Any, dtype: str
+) -> Pretrained:
+    start, ends = opened.ends
+    return Pretrained(
+        name,
+        config,
+        build(config),
+        params,
+        dtype,
+        files=opened.files,
+        start=start,
+        ends=ends,
+        stored=opened.stored,
+    )
 
 
 def save(
@@ -169,12 +196,19 @@ def save(
     checkpoint: Pretrained | tuple[Any, Any],
     most: int = 5_000_000_000,
 ) -> None:
-    """Writes a folder that transformers loads, T5ForConditionalGeneration,
-    GPT2LMHeadModel, WhisperForConditionalGeneration, or LlamaForCausalLM and its kin:
-    weights in their own dtype, complete or not there. checkpoint: what `load` gave, or
-    (config, params). most: bytes of a file; beyond it there are several. Raises
-    ValueError for a folder that exists, parameters that are not the config's, or a
-    model without a class there, as a GPT with rotary positions."""
+    """Writes a folder that transformers loads as T5ForConditionalGeneration,
+    GPT2LMHeadModel, WhisperForConditionalGeneration, or LlamaForCausalLM and its kin.
+
+    Weights keep their dtype; the folder is complete or not there.
+
+    Args:
+      checkpoint: what `load` returned, or (config, params).
+      most: bytes of a file; larger weights are several files.
+
+    Raises:
+      ValueError: the folder exists, the parameters are not those of the configuration,
+        or transformers has no class for the model, as a GPT with rotary positions.
+    """
     if isinstance(checkpoint, Pretrained):
         config, params = checkpoint.config, checkpoint.params
         start, ends = checkpoint.start, checkpoint.ends
@@ -193,7 +227,7 @@ def with_pieces(config: Config, pieces: int) -> Config:
     """Returns the same sizes with a vocabulary of so many pieces, see `load`. Raises
     ValueError for a family whose vocabulary is never padded."""
     family = families.of(config)
-    if family is families.T5:
+    if isinstance(config, t5.Config):
         return names_t5.with_pieces(config, pieces)
     raise ValueError(
         f"{family.called} has no padding of its vocabulary; got pieces={pieces}"
@@ -268,7 +302,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _called(name: str | Path) -> str:
+def _short_name(name: str | Path) -> str:
     path = Path(name)
     if not _exists(path):
         return str(name)
@@ -291,19 +325,20 @@ def _gguf(path: Path, dtype: str) -> Opened:
 
 
 def _described(
-    held: huggingface.Folder, of_texts: Fields, folder: Path, dtype: str
+    held: huggingface.Folder, generation: Fields, folder: Path, dtype: str
 ) -> Opened:
-    """What a config.json describes. of_texts: fields that go before its own."""
+    """Opens what a config.json describes. generation: fields that take precedence over
+    its own."""
     table, fields, arrays, files = held
     try:
         config = table.read_config(fields, dtype)
-        ends = table.ends(fields | of_texts, config)
+        ends = table.ends(fields | generation, config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     archive.check_depths(arrays, config, table.STACKS)
     names = table.names(config, fields, arrays.arrays)
     for name, of in names.copies.items():
-        if not archive.same(arrays, name, of):
+        if not archive.equal(arrays, name, of):
             config = untie_readout(config, name, f"{folder}: {name} differs from {of}")
             names = table.names(config, fields, arrays.arrays)
     return Opened(config, arrays, names, files, ends)
@@ -326,14 +361,14 @@ def _openai(path: Path, dtype: str) -> Opened:
 def _ctranslate2(file: Path, dtype: str) -> Opened:
     config, arrays, names = ctranslate2.open_file(file, dtype)
     for name, of in names.copies.items():
-        if not archive.same(arrays, name, of):
+        if not archive.equal(arrays, name, of):
             untie_readout(config, name, f"{file}: {name} differs from {of}")
     ends, stored = openai_whisper.ends(config), ctranslate2.quantization(file)
     return Opened(config, arrays, names, (file,), ends, stored)
 
 
 def _zoo(path: Path, dtype: str) -> Opened:
-    arrays = archive.scaled(archive.of_safetensors([path], str(path)))
+    arrays = archive.multiply_scales(archive.open_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
     start, end = zoo.ends(config)
     if D2T in arrays.arrays:
@@ -345,7 +380,8 @@ def _zoo(path: Path, dtype: str) -> Opened:
 
 
 def _only(path: Path) -> Path:
-    """A safetensors file, or the one of a folder."""
+    """Returns a safetensors file, or the one of a folder. Raises ValueError for
+    none."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if len(files) == 1 and files[0].suffix == ".safetensors":
         return files[0]

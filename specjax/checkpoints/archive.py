@@ -1,13 +1,14 @@
 """Arrays in files, read one at a time into the parameters of a model.
 
-A file's names, orientation and fusions are its own; a table of `Source`s, one a
-parameter, says where each comes from. Nothing is read before all was found to fit.
+Each format has its names, orientation and fusions; a table of `Source`s, one for each
+parameter, says where the parameter comes from. Nothing is read before all was found to
+fit.
 """
 
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,10 +24,21 @@ from specjax.quantized import rounding
 Index = tuple[slice, ...]
 Place = tuple[tuple[int, ...], jax.sharding.Sharding | None]  # a shape, where it lies
 USABLE = ("float16", "bfloat16", "float32", "float64")
-# How safetensors calls what it may hold; what is not here has no numpy dtype.
-STORED = "F64 float64, F32 float32, F16 float16, BF16 bfloat16, I64 int64, I32 int32"
-STORED += ", I16 int16, I8 int8, U8 uint8, BOOL bool, F8_E4M3 float8_e4m3fn"
-STORED = dict(x.split() for x in f"{STORED}, F8_E5M2 float8_e5m2".split(", "))
+# The dtypes of safetensors, by their codes; others have no numpy dtype.
+STORED = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}
 SHOWN = 20  # names of a kind in one message
 COMPARED = 2**22  # elements of a copy at a time
 PORTION = 2**17  # elements, about, that are read, cast and checked within a cache
@@ -36,11 +48,16 @@ ALIGNED = 64  # bytes: JAX keeps an array of a CPU that begins so without a copy
 
 
 class Archive(NamedTuple):
-    """Arrays by name. arrays: shapes and dtypes as stored. where: for messages. read:
-    (name, index into the stored array) -> that part of it, in the stored dtype.
-    unscaled: the same before `scaled`; None where nothing was. by_rows: whether rows
-    may be read a few at a time, and by several threads, for no more than all at
-    once."""
+    """The arrays of a checkpoint, by name.
+
+    Attributes:
+      arrays: shapes and dtypes as stored.
+      read: (name, index into the stored array) -> that part of it, in the stored dtype.
+      where: the place of the checkpoint, for messages.
+      unscaled: the archive before `multiply_scales`; None where nothing was multiplied.
+      by_rows: whether a few rows at a time, read by several threads, cost no more than
+        all at once.
+    """
 
     arrays: dict[str, jax.ShapeDtypeStruct]
     read: Callable[[str, Index], np.ndarray]
@@ -50,15 +67,15 @@ class Archive(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part number `index` of `count` equal ones along `axis` of a stored array."""
+    """The part `number` of so many equal `parts` along `axis` of a stored array."""
 
     axis: int
-    index: int
-    count: int
+    number: int
+    parts: int
 
 
 class Source(NamedTuple):
-    """The stored array that a parameter is, or is a part of, or is the transpose of."""
+    """The stored array that holds a parameter: as it is, as a part, or transposed."""
 
     name: str
     transpose: bool = False
@@ -66,9 +83,13 @@ class Source(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What a format calls a model's parameters, these joined by slashes. copies: stored
-    names that repeat another stored name. unread: patterns of stored names that hold no
-    parameter."""
+    """The names of a model's parameters in a format.
+
+    Attributes:
+      sources: of each parameter, whose name is joined by slashes.
+      copies: stored names that repeat another stored name.
+      unread: patterns of stored names that hold no parameter.
+    """
 
     sources: dict[str, Source]
     copies: dict[str, str] = {}  # noqa: RUF012 (never changed)
@@ -76,10 +97,11 @@ class Names(NamedTuple):
 
     @property
     def harmless(self) -> tuple[str, ...]:
+        """The patterns of stored names that need not be read."""
         return (*self.copies, *self.unread)
 
 
-# How a format stores a part of a model: our leaf, theirs, and the rest of a `Source`.
+# The ways that formats store a part: our leaf, theirs, and the rest of a `Source`.
 SCALE, BIAS = ("scale", ".weight", False), ("bias", ".bias", False)
 KERNEL, AS_OURS = ("kernel", ".weight", True), ("kernel", ".weight", False)
 NORM, PRODUCT, UNBIASED = (SCALE, BIAS), (KERNEL, BIAS), (KERNEL,)
@@ -87,7 +109,8 @@ Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is 
 
 
 def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source]:
-    """Of a table of parts. to, of: what is before our names, and before theirs."""
+    """Returns the sources of a table of parts. to, of: the beginnings of our names, and
+    of theirs."""
     return {
         f"{to}{ours}/{leaf}": Source(f"{of}{theirs}{stored}", *how)
         for ours, theirs, kind in rows
@@ -95,24 +118,27 @@ def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source
     }
 
 
-def same_names(shapes) -> Names:
-    """For an archive that calls and shapes every parameter as the model does."""
+def same_names(shapes: Any) -> Names:
+    """Returns the names of an archive that names and shapes every parameter as the
+    model does."""
     return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
 
 
 def table_of(
     table: str, readout: str, tied: bool, stored: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Where an embedding is stored, and `Names.copies`: of one that is `tied`, the
-    readout repeats it or is all that a file has of it."""
+    """Returns where an embedding is stored, and `Names.copies`: if it is `tied`, the
+    readout repeats it or is the only copy in a file."""
     if not tied or readout not in stored:
         return table, {}
     return (table, {readout: table}) if table in stored else (readout, {})
 
 
-def of_safetensors(files: Sequence[Path], where: str) -> Archive:
-    """The arrays of one or more safetensors files."""
-    arrays, holders = {}, {}
+def open_safetensors(files: Sequence[Path], where: str) -> Archive:
+    """Opens the arrays of one or more safetensors files. Raises ValueError for a
+    damaged file, and for arrays that cannot be read."""
+    arrays: dict[str, jax.ShapeDtypeStruct] = {}
+    holders: dict[str, Any] = {}
     for file in files:
         try:
             opened = safe_open(file, "np")
@@ -139,8 +165,9 @@ def of_safetensors(files: Sequence[Path], where: str) -> Archive:
     return Archive(arrays, read, where)
 
 
-def scaled(archive: Archive) -> Archive:
-    """The same with each array that has a scale multiplied by it: in float32."""
+def multiply_scales(archive: Archive) -> Archive:
+    """Returns the same archive, in which each array that has a scale is multiplied by
+    it, in float32."""
     scales = {
         name: _scale(archive, name)
         for name in archive.arrays
@@ -170,22 +197,23 @@ def _scale(archive: Archive, name: str) -> np.ndarray:
 
 
 def whole(shape: tuple[int, ...]) -> Index:
+    """Returns the index of all elements."""
     return tuple(slice(0, size) for size in shape)
 
 
 def metadata(file: Path) -> dict[str, str]:
-    """What a safetensors file says of itself."""
+    """Returns the metadata of a safetensors file."""
     with safe_open(file, "np") as opened:
         return opened.metadata() or {}
 
 
-def usable(dtype: Any) -> np.dtype:
-    """A dtype that parameters may have. Raises ValueError for any other."""
+def float_dtype(dtype: Any) -> np.dtype:
+    """Returns a dtype that parameters may have. Raises ValueError for any other."""
     try:
         parsed = np.dtype(dtype)
     except TypeError:
         parsed = None
-    if str(parsed) not in USABLE:
+    if parsed is None or str(parsed) not in USABLE:
         usual = ", ".join(USABLE)
         raise ValueError(f"dtype is one of {usual}, or int8 of weights; got {dtype!r}")
     return parsed
@@ -195,21 +223,23 @@ def fill(
     archive: Archive,
     sources: dict[str, Source],
     shapes: Any,
+    *,
     dtype: str,
     sharding: Any = None,
 ) -> Any:
-    """The parameter tree of `shapes`, from an archive that was checked, array by array:
-    the largest first, for what is read is in memory twice."""
+    """Returns the parameter tree of `shapes`, from an archive that was checked. Arrays
+    are read one by one, the largest first: while it is read, one is in memory twice."""
     flat, where = {}, places(shapes, sharding)
     for name in sorted(where, key=lambda name: -math.prod(where[name][0])):
         shape, place = where[name]
-        read = reader(archive, sources[name], shape, usable(dtype))
+        read = reader(archive, sources[name], shape=shape, dtype=float_dtype(dtype))
         flat[name] = _put(read, shape, place)
     return unflatten_dict(flat, sep="/")
 
 
 def places(shapes: Any, sharding: Any) -> dict[str, Place]:
-    """By parameter. Raises ValueError for shardings of another model's."""
+    """Returns the shape of each parameter and where it lies. Raises ValueError for
+    shardings of another model."""
     wanted = flatten_dict(shapes, sep="/")
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
         return {name: (leaf.shape, sharding) for name, leaf in wanted.items()}
@@ -221,16 +251,16 @@ def places(shapes: Any, sharding: Any) -> dict[str, Place]:
 
 
 def reader(
-    archive: Archive, source: Source, shape: tuple[int, ...], dtype: np.dtype
+    archive: Archive, source: Source, *, shape: tuple[int, ...], dtype: np.dtype
 ) -> Callable[[Index], np.ndarray]:
-    """Reads any part of one parameter of this shape: index -> array."""
+    """Returns the function that reads any part of one parameter: (index) -> array."""
 
     def read(index: Index) -> np.ndarray:
         stored = [slice(*s.indices(n)[:2]) for s, n in zip(index, shape, strict=True)]
         stored = stored[::-1] if source.transpose else stored
         if source.part is not None:
-            axis, number, count = source.part
-            first = number * (archive.arrays[source.name].shape[axis] // count)
+            axis, number, parts = source.part
+            first = number * (archive.arrays[source.name].shape[axis] // parts)
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
         sizes = tuple(part.stop - part.start for part in stored)
@@ -256,7 +286,7 @@ def reader(
 
 
 def _portions(sizes: tuple[int, ...]) -> list[slice]:
-    """Rows that are read together."""
+    """Returns the rows that are read together."""
     step = max(FEWEST, PORTION // max(1, math.prod(sizes[1:])))
     return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
 
@@ -277,7 +307,8 @@ def _share(do: Callable[[list[slice]], None], portions: list[slice]) -> None:
 
 
 def _cast(archive: Archive, name: str, index: Index, dtype: np.dtype) -> np.ndarray:
-    """A part of a stored array. Raises ValueError for numbers that are not finite."""
+    """Returns a part of a stored array in `dtype`. Raises ValueError for numbers that
+    are not finite."""
     values = archive.read(name, index)
     with np.errstate(over="ignore"):  # found below
         cast = np.asarray(values, dtype)
@@ -292,20 +323,25 @@ def _cast(archive: Archive, name: str, index: Index, dtype: np.dtype) -> np.ndar
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array without contents, see `ALIGNED`."""
+    """Returns an array without contents, see `ALIGNED`."""
     size = math.prod(shape) * dtype.itemsize
     held = np.empty(size + ALIGNED, np.uint8)
     first = -held.ctypes.data % ALIGNED
     return held[first : first + size].view(dtype).reshape(shape)
 
 
-def _put(read: Callable, shape: tuple[int, ...], sharding) -> jax.Array:
-    """On its devices before the next is read: one shard waits in memory at a time, and
-    devices that hold the same one read it once."""
+def _put(
+    read: Callable[[Index], np.ndarray],
+    shape: tuple[int, ...],
+    sharding: jax.sharding.Sharding | None,
+) -> jax.Array:
+    """Puts a parameter on its devices before the next is read: one shard waits in
+    memory at a time, and devices that hold the same one read it once."""
     if sharding is None:
         return jax.block_until_ready(jax.device_put(read(whole(shape))))
-    holders = {}
+    holders: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
+        assert index is not None  # of devices that have a part
         part = tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
         holders.setdefault(part, []).append(device)
     shards = []
@@ -317,7 +353,11 @@ def _put(read: Callable, shape: tuple[int, ...], sharding) -> jax.Array:
 
 
 def check(
-    archive: Archive, sources: dict[str, Source], shapes, harmless: Iterable[str] = ()
+    archive: Archive,
+    sources: dict[str, Source],
+    shapes: Any,
+    *,
+    harmless: Iterable[str] = (),
 ) -> None:
     """Raises one ValueError that lists every array that is missing, surplus, of another
     shape, or of a dtype that is no float."""
@@ -353,7 +393,7 @@ def check(
         )
 
 
-def check_depths(archive: Archive, config: Any, stacks: dict[str, str]) -> None:
+def check_depths(archive: Archive, config: Any, stacks: Mapping[str, str]) -> None:
     """Raises ValueError for sizes of other depths than the stored names have, at once:
     a model of so many layers may take minutes to describe. stacks: a pattern of a
     layer's names for each field of `config` that counts layers."""
@@ -367,7 +407,7 @@ def check_depths(archive: Archive, config: Any, stacks: dict[str, str]) -> None:
 
 
 def layers_of(names: Iterable[str], pattern: str) -> int:
-    """How many layers the names are of that begin so."""
+    """Returns how many layers there are, by the names that match `pattern`."""
     matches = (re.match(pattern, name) for name in names)
     return len({match[1] for match in matches if match})
 
@@ -379,15 +419,16 @@ def _listed(names: set[str]) -> str:
 
 
 def stored_shape(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the stored array whose part or transpose has `shape`."""
+    """Returns the shape of the stored array whose part or transpose has `shape`."""
     stored = list(shape[::-1] if source.transpose else shape)
     if source.part is not None:
-        stored[source.part.axis] *= source.part.count
+        stored[source.part.axis] *= source.part.parts
     return tuple(stored)
 
 
-def same(archive: Archive, name: str, other: str) -> bool:
-    """Whether two stored arrays hold the same numbers, read some rows at a time."""
+def equal(archive: Archive, name: str, other: str) -> bool:
+    """Returns whether two stored arrays hold the same numbers, read some rows at a
+    time."""
     shape = archive.arrays[name].shape
     if shape != archive.arrays[other].shape:
         return False

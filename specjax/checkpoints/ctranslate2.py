@@ -1,12 +1,13 @@
 """Whisper in CTranslate2's format, as the folders of faster-whisper have it: model.bin.
 
-Queries, keys and values of one layer lie in one matrix; what is in eight bits has a
+Queries, keys and values of one layer lie in one matrix; a matrix in eight bits has a
 scale for each output, by which it is divided as it is read.
 """
 
 import math
 import reprlib
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -23,7 +24,7 @@ from specjax.checkpoints.archive import (
     layers_of,
     sources,
 )
-from specjax.checkpoints.names_whisper import of_layers
+from specjax.checkpoints.names_whisper import layer_sources
 from specjax.models.whisper import Config
 
 FILE, SPEC, VERSIONS = "model.bin", "WhisperSpec", (5, 6)
@@ -36,7 +37,7 @@ STACKS = {
     "decoder_layers": r"decoder/layer_(\d+)/",
 }
 TABLE, READOUT = "decoder/embeddings/weight", "decoder/projection/weight"
-# What may say that something else is computed, with what it is here.
+# The settings that can change what is computed, with the only value that is read.
 SETTINGS = {
     "activation": GELU,
     "alibi": 0,
@@ -46,8 +47,9 @@ SETTINGS = {
     "sliding_window": 0,
     "final_logit_softcapping": 0,
 }
-# What CTranslate2 takes where a decoder's are missing (src/layers/transformer.cc): a
-# ReLU, and embeddings that are scaled. Its encoder of Whisper is always as it is here.
+# The values that CTranslate2 takes where a decoder's are missing
+# (src/layers/transformer.cc): a ReLU, and embeddings that are scaled. Its encoder of
+# Whisper always computes as `SETTINGS`.
 MISSING = SETTINGS | {"activation": 0, "scale_embeddings": 1}
 HEADS = 8  # where neither stack says how many
 
@@ -61,7 +63,8 @@ def _product(part: Part | None = None, bias: bool = True) -> tuple:
 
 
 def _attention(ours: str, theirs: str, *linears: str) -> list[Row]:
-    """linears: which of our products lie in each of theirs."""
+    """Returns the rows of an attention. linears: which of our products lie in each of
+    theirs."""
     rows: list[Row] = [(f"{ours}_norm", f"{theirs}/layer_norm", NORM)]
     for i, names in enumerate(map(str.split, linears)):
         for j, name in enumerate(names):
@@ -88,7 +91,7 @@ LAYERS = {"encoder": ENCODES, "decoder": [*CROSSES, *ENCODES]}
 
 
 class Variable(NamedTuple):
-    """Where one array lies: bytes from `at` of the file on."""
+    """The place of one array: bytes from `at` of the file on."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -96,7 +99,8 @@ class Variable(NamedTuple):
 
 
 def find(path: Path) -> Path | None:
-    """The file, of a path that is one or a folder with one; None if it is no such."""
+    """Returns the file of a path that is one, or is a folder with one; None for any
+    other path."""
     file = path / FILE if path.is_dir() else path
     if file.suffix != ".bin" or not file.is_file():
         return None
@@ -109,10 +113,10 @@ def find(path: Path) -> Path | None:
 
 
 def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
-    """Sizes, weights and their names.
+    """Returns sizes, weights and their names.
 
     Raises ValueError for a file that is cut short, of another model, or of a Whisper
-    that computes otherwise.
+    that computes something else.
     """
     variables = _variables(file)
     held = np.memmap(file, np.uint8, "r")
@@ -123,7 +127,7 @@ def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
         return held[at : at + size].view(stored).reshape(shape)
 
     _check_settings(file, variables, raw)
-    config = _config(file, variables, raw, dtype)
+    config = _config(file, variables, raw=raw, dtype=dtype)
     arrays = {
         name: jax.ShapeDtypeStruct(
             x.shape, np.float32 if x.dtype.kind == "i" else x.dtype
@@ -144,8 +148,9 @@ def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
 
 
 def _variables(file: Path) -> dict[str, Variable]:
-    """The arrays of a file, by name; an alias is one too."""
-    variables, size = {}, file.stat().st_size
+    """Returns the arrays of a file, by name; an alias is a name too."""
+    size = file.stat().st_size
+    variables: dict[str, Variable] = {}
     with open(file, "rb") as opened:
         try:
             version, spec = _number(opened, "<I"), _text(opened)
@@ -162,8 +167,9 @@ def _variables(file: Path) -> dict[str, Variable]:
                 stored, length = _number(opened, "<B"), _number(opened, "<I")
                 at = opened.seek(length, 1) - length
                 known = DTYPES.get(stored)
-                whole = known and math.prod(shape) * known.itemsize == length
-                if not whole or at + length > size:
+                if known is None or math.prod(shape) * known.itemsize != length:
+                    raise _Cut
+                if at + length > size:
                     raise _Cut
                 variables[name] = Variable(shape, known, at)
             for _ in range(_number(opened, "<I")):
@@ -179,7 +185,7 @@ def _variables(file: Path) -> dict[str, Variable]:
 
 
 class _Cut(ValueError):
-    """The file ends before what it announces."""
+    """A file that ends before what it announces."""
 
 
 def _number(opened: BinaryIO, form: str) -> int:
@@ -197,7 +203,9 @@ def _text(opened: BinaryIO) -> str:
     return data[:-1].decode()
 
 
-def _check_settings(file: Path, variables: dict[str, Variable], raw) -> None:
+def _check_settings(
+    file: Path, variables: dict[str, Variable], raw: Callable[[str], np.ndarray]
+) -> None:
     for stack, missing in (("encoder", SETTINGS), ("decoder", MISSING)):
         for name, known in SETTINGS.items():
             key = f"{stack}/{name}"
@@ -210,7 +218,13 @@ def _check_settings(file: Path, variables: dict[str, Variable], raw) -> None:
                 )
 
 
-def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Config:
+def _config(
+    file: Path,
+    variables: dict[str, Variable],
+    *,
+    raw: Callable[[str], np.ndarray],
+    dtype: str,
+) -> Config:
     def shape(name: str, rank: int) -> tuple[int, ...]:
         held = variables.get(name)
         if held is None or len(held.shape) != rank:
@@ -223,10 +237,12 @@ def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Conf
     vocab, dim = shape(TABLE, 2)
     if len(counts) != 1 or min(counts) < 1 or dim % min(counts):
         raise ValueError(f"{file}: {' and '.join(heads)} must divide {dim}, and agree")
+    layers = {name: layers_of(variables, pattern) for name, pattern in STACKS.items()}
     return Config(
         vocab=vocab,
         dim=dim,
-        **{name: layers_of(variables, pattern) for name, pattern in STACKS.items()},
+        encoder_layers=layers["encoder_layers"],
+        decoder_layers=layers["decoder_layers"],
         num_heads=counts.pop(),
         bands=shape("encoder/conv1/weight", 3)[1],
         positions=shape("decoder/position_encodings/encodings", 2)[0],
@@ -237,18 +253,18 @@ def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Conf
 
 
 def _names(config: Config, variables: dict[str, Variable]) -> Names:
-    """Where each parameter is in the file."""
+    """Returns where each parameter lies in the file."""
     found = {
         "encoder/positions": Source("encoder/position_encodings/encodings"),
         "decoder/embedding": Source(TABLE),
         "decoder/positions": Source("decoder/position_encodings/encodings"),
         **sources(WHOLE),
-        **of_layers(config, LAYERS, "{}/layer_{}/"),
+        **layer_sources(config, LAYERS, "{}/layer_{}/"),
     }
     return Names(found, {READOUT: TABLE} if READOUT in variables else {})
 
 
 def quantization(file: Path) -> str:
-    """How the matrices are stored: "float16", or "int8"."""
+    """Returns the type that matrices are stored in: "float16", or "int8"."""
     kinds = {str(x.dtype) for x in _variables(file).values() if len(x.shape) > 1}
     return "int8" if "int8" in kinds else ", ".join(sorted(kinds))

@@ -1,8 +1,8 @@
-"""Reading config.json: what is there must be there, and be what the model can do.
+"""Readers of config.json, which refuse what a model cannot do.
 
-What transformers' class of a model does not read cannot change what a checkpoint that
-it loads computes, whoever wrote it there: such fields are let pass. What it reads is
-used, or known in the values that change nothing, or refused by its name.
+A field that transformers' class of a model does not read cannot change what a
+checkpoint computes: such fields are ignored. A field that it reads is used here, or is
+known in the values that change nothing, or is refused by its name.
 """
 
 import json
@@ -16,8 +16,9 @@ from specjax.zoo.sizes import MOST, is_size
 Fields = dict[str, Any]
 
 QUANTIZED = ("quantization_config", "quantization", "compression_config")
-# What transformers reads of every decoder, beside what a family's own class does: code
-# that comes with a checkpoint, a model inside of another, masks, caches, positions.
+# The fields that transformers reads of every decoder, besides those of a family's own
+# class: code that comes with a checkpoint, a model within another, masks, caches,
+# positions.
 READ = {
     "auto_map",
     *("text_config", "text_encoder", "decoder", "generator", "per_layer_config"),
@@ -31,7 +32,7 @@ READ = {
 
 
 def read(path: Path) -> Fields:
-    """A file that holds one JSON object. Raises ValueError for anything else."""
+    """Reads a file that holds one JSON object. Raises ValueError for anything else."""
     try:
         fields = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -44,31 +45,34 @@ def read(path: Path) -> Fields:
 
 
 def wrong(
-    name: str, wanted: str, value: Any, file: str | Path = "config.json"
+    name: str, wanted: str, value: Any, *, file: str | Path = "config.json"
 ) -> ValueError:
+    """Returns the error of a field that must be something else."""
     return ValueError(f"{file}: {name} must be {wanted}: {reprlib.repr(value)}")
 
 
 def size(fields: Fields, name: str, default: int | None = None) -> int:
-    """A whole number of at least 1; null and missing are the default."""
+    """Returns a whole number of at least 1; null and missing are the default. Raises
+    ValueError for anything else."""
     value = fields.get(name)
     value = default if value is None else value
-    if not is_size(value):
+    if value is None or not is_size(value):
         raise wrong(name, f"a whole number, 1 to {MOST}", value)
     return value
 
 
-def sizes(fields: Fields, table: dict[str, str]) -> dict[str, int]:
-    """Sizes by our names, of a table from ours to theirs."""
+def sizes(fields: Fields, table: dict[str, str]) -> dict[str, Any]:
+    """Returns sizes, whole numbers, by our names, by a table from ours to theirs."""
     return {ours: size(fields, theirs) for ours, theirs in table.items()}
 
 
-def written_sizes(config: Any, table: dict[str, str]) -> Fields:
+def stored_sizes(config: Any, table: dict[str, str]) -> Fields:
+    """Returns sizes by their names, by a table from ours to theirs."""
     return {theirs: getattr(config, ours) for ours, theirs in table.items()}
 
 
 def whole(fields: Fields, name: str) -> int:
-    """A whole number of 0 or more. Raises ValueError for anything else."""
+    """Returns a whole number of 0 or more. Raises ValueError for anything else."""
     value = fields[name]
     if value == 0 and type(value) is int:
         return value
@@ -76,15 +80,15 @@ def whole(fields: Fields, name: str) -> int:
 
 
 def number(fields: Fields, name: str) -> float:
-    """A number above 0. Raises ValueError for anything else."""
-    value = fields.get(name)
+    """Returns a number above 0. Raises ValueError for anything else."""
+    value: Any = fields.get(name)
     if type(value) not in (int, float) or not 0 < value < float("inf"):
         raise wrong(name, "a number above 0", value)
     return float(value)
 
 
 def truth(fields: Fields, name: str, default: bool) -> bool:
-    """True or false. Raises ValueError for anything else that is there."""
+    """Returns true or false. Raises ValueError for anything else that is there."""
     value = fields.get(name, default)
     if type(value) is not bool:
         raise wrong(name, "true or false", value)
@@ -92,10 +96,13 @@ def truth(fields: Fields, name: str, default: bool) -> bool:
 
 
 def token(
-    fields: Fields, name: str, vocab: int, default: int | None = None
+    fields: Fields, name: str, vocab: int, *, default: int | None = None
 ) -> int | None:
-    """An id, or None where none is named, or one that the vocabulary does not have.
-    default: where the field is missing; null names none."""
+    """Returns an id; None where none is named, or one outside of the vocabulary.
+
+    default: taken where the field is missing; null names no id. Raises ValueError for
+    anything that is no id.
+    """
     value = fields.get(name, default)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -105,10 +112,10 @@ def token(
 
 
 def tokens(
-    fields: Fields, name: str, vocab: int, default: int | None = None
+    fields: Fields, name: str, vocab: int, *, default: int | None = None
 ) -> tuple[int, ...]:
-    """The ids that a field names, one or a list, each once; without those that the
-    vocabulary does not have. default: as of `token`."""
+    """Returns the ids that a field names, one or a list, each once, without those
+    outside of the vocabulary. default: as of `token`. Raises ValueError as `token`."""
     value = fields.get(name, default)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(map(_is_id, ids)):
@@ -121,11 +128,11 @@ def check_ids(file: Path, fields: Fields) -> None:
     some."""
     for name, value in fields.items():
         if not all(map(_is_id, value if isinstance(value, list) else [value])):
-            raise wrong(name, "ids of 0 or more", value, file)
+            raise wrong(name, "ids of 0 or more", value, file=file)
 
 
-def written(ids: tuple[int, ...]) -> int | list[int] | None:
-    """As `tokens` reads them: none, one or a list."""
+def stored_ids(ids: tuple[int, ...]) -> int | list[int] | None:
+    """Returns ids as `tokens` reads them: none, one or a list."""
     return ids[0] if len(ids) == 1 else list(ids) or None
 
 
@@ -138,8 +145,8 @@ def refuse_read(fields: Fields, known: Collection[str]) -> None:
     has a value and is not known. known: fields that are read here, or by a class that
     has no use for them."""
     for name in QUANTIZED:
-        if told := fields.get(name):
-            how = told.get("quant_method") if isinstance(told, dict) else None
+        if stated := fields.get(name):
+            how = stated.get("quant_method") if isinstance(stated, dict) else None
             of = f" ({reprlib.repr(how)})" if how else ""
             raise ValueError(
                 f"config.json: {name} says that the weights are quantised{of}: name the"
@@ -155,7 +162,7 @@ def refuse_read(fields: Fields, known: Collection[str]) -> None:
 
 
 def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
-    """Raises ValueError for a size that is written by two names, and unlike."""
+    """Raises ValueError for a size that is stated under two names with two values."""
     for name, of in aliases.items():
         alias, own = fields.get(name), fields.get(of)
         if None not in (alias, own) and alias != own:
@@ -166,8 +173,8 @@ def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
 
 
 def only(fields: Fields, known: dict[str, tuple]) -> None:
-    """Raises ValueError for a field that is there and has none of its known values: as
-    JSON has them, where true is no number."""
+    """Raises ValueError for a field that is there and has none of its known values,
+    which are those of JSON, where true is no number."""
     for name, values in known.items():
         if name in fields and not any(_same(fields[name], value) for value in values):
             has, can = reprlib.repr(fields[name]), " or ".join(map(repr, values))

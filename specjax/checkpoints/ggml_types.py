@@ -1,6 +1,6 @@
 """The types that GGUF's tensors are stored in, and the numbers that they stand for.
 
-What is quantised is multiplied out by the gguf library (extra `gguf`).
+Quantised tensors are multiplied out by the gguf library (extra `gguf`).
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def check(held: Contents) -> None:
 
 
 def dtype(kind: str) -> np.dtype:
-    """The dtype of `numbers`: float32, of doubles float64."""
+    """Returns the dtype of `numbers`: float32, of doubles float64."""
     return np.dtype("float64" if kind == "F64" else "float32")
 
 
@@ -54,5 +54,5 @@ def numbers(stored: np.ndarray, kind: str) -> np.ndarray:
 
 
 def stored_bytes(path: Path) -> np.ndarray:
-    """The bytes of a file, of which those are read that are asked for."""
+    """Returns the bytes of a file, which are read as they are indexed."""
     return np.asarray(np.memmap(path, np.uint8, "r"))

@@ -1,7 +1,8 @@
 """GGUF files of llama.cpp, Ollama, LM Studio: Llama, Mistral, Qwen and Gemma.
 
-Metadata become the fields of a config.json, and tensors those of `names_llama`. What is
-quantised is multiplied out as it is read (extra `gguf`): those weights are the model.
+Metadata become the fields of a config.json, and tensors those of `names_llama`.
+Quantised tensors are multiplied out as they are read (extra `gguf`): those weights are
+the model.
 """
 
 import reprlib
@@ -37,8 +38,8 @@ SIZES = {
     "attention.head_count": "num_attention_heads",
 }
 EPS = "attention.layer_norm_rms_epsilon"
-# Keys that some of the architectures read. Without them llama.cpp takes what is here
-# (its src/llama-model.cpp and src/models/), or what `fields_of` computes.
+# Keys that some of the architectures read. Without them llama.cpp takes these defaults
+# (its src/llama-model.cpp and src/models/), or those that `fields_of` computes.
 PATTERN_KEY = "attention.sliding_window_pattern"
 BASE, LOCAL_BASE = 10_000.0, 10_000.0
 WINDOW, PATTERN = {"gemma2": 4096, "gemma3": 0}, {"gemma2": 2, "gemma3": 6}
@@ -51,7 +52,7 @@ READ = {
     *("rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"),
     *("rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"),
 }
-# Keys that say nothing of what a decoder computes, and those that do in one value.
+# Keys that do not change what a decoder computes, and keys that are known in one value.
 SAY_NOTHING = {
     *("vocab_size", "pooling_type", "tensor_data_layout", "rope.scaling.finetuned"),
     *("rope.scaling.original_context_length", "classifier.pooling_type"),
@@ -68,15 +69,15 @@ NEUTRAL = {
     "rope.scaling.attn_factor": 1.0,
     "use_parallel_residual": False,
 }
-TIED = "gemma", "gemma2"  # whose readout is never a tensor of its own
-# What `names_llama` asks of a config.json, beside the fields that it has a place for.
+TIED = "gemma", "gemma2"  # their readout is never a tensor
+# The fields that `names_llama` checks, beside those that it has a place for.
 NOT_READ = "model_type", "hidden_act", "hidden_activation"
 MODEL = "model"  # general.type of a file with a model
 ADAPTER = "adapter."  # of a file that has no model of its own
 # Layers of the models of 27 billion, whose scores are divided by another number.
 WIDE = {"gemma2": 46, "gemma3": 62}
 FREQUENCIES = "rope_freqs.weight"
-# Llama 3's bands of wavelengths, of which GGUF keeps what they come to.
+# Llama 3's bands of wavelengths, of which GGUF keeps the resulting frequencies.
 LOW, HIGH, ORIGINAL = 1.0, 4.0, 8192
 
 WHOLE = {
@@ -105,41 +106,43 @@ AFTER = {  # where there are norms behind both parts of a layer
 
 
 class Header(NamedTuple):
-    """What a header says of its architecture, by keys behind the architecture's name.
-
-    Lists of as many equal values as there are layers are one value.
-    """
+    """The keys of a header that describe an architecture, without the architecture's
+    name. Lists of as many equal values as there are layers are one value."""
 
     path: Path
     kind: str
     stated: Fields
 
     def size(self, name: str, default: int | None = None) -> int:
-        value = self.stated.get(name, default)
+        """Returns a whole number of at least 1. Raises ValueError for anything else."""
+        value: Any = self.stated.get(name, default)
         if not is_size(value):
             raise self.wrong(name, "a whole number of at least 1", value)
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
+        """Returns a number above 0. Raises ValueError for anything else."""
         value = _short(self.stated.get(name, default))
         if type(value) not in (int, float) or not 0 < value < np.inf:
             raise self.wrong(name, "a number above 0", value)
         return value
 
     def number_or_none(self, name: str, default: float | None = None) -> float | None:
-        """A number above 0, or None for one of 0."""
+        """Returns a number above 0, or None for one of 0. Raises ValueError for
+        anything else."""
         if self.stated.get(name, default) in (0, None):
             return None
         return self.number(name, default)
 
     def wrong(self, name: str, wanted: str, value: Any) -> ValueError:
+        """Returns the error of a key that must be something else."""
         return ValueError(
             f"{self.path}: {self.kind}.{name} must be {wanted}: {reprlib.repr(value)}"
         )
 
 
 def fields_of(held: Contents) -> Fields:
-    """The fields of a config.json that describe this model.
+    """Returns the fields of a config.json that describe this model.
 
     All that `names_llama` reads of this kind are there: no default of transformers
     stands for a key that a GGUF file lacks.
@@ -189,23 +192,24 @@ def fields_of(held: Contents) -> Fields:
 
 def _header(held: Contents) -> Header:
     kind = held.fields.get("general.architecture")
-    of = held.fields.get("general.type", MODEL)
-    if of != MODEL or any(name.startswith(ADAPTER) for name in held.fields):
+    stated_type = held.fields.get("general.type", MODEL)
+    if stated_type != MODEL or any(name.startswith(ADAPTER) for name in held.fields):
         raise ValueError(
             f"{held.path} has no model of its own (general.type is"
-            f" {reprlib.repr(of)}): name the file of the model"
+            f" {reprlib.repr(stated_type)}): name the file of the model"
         )
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(
             f"{held.path}: general.architecture is {reprlib.repr(kind)}; known are"
             f" {', '.join(KINDS)}"
         )
-    at, stated = f"{kind}.", {}
+    at = f"{kind}."
+    stated: Fields = {}
     known = {*SIZES, EPS, *READ, *SAY_NOTHING, *NEUTRAL}
     for key, value in held.fields.items():
         name = key.removeprefix(at)
         if not key.startswith(at):
-            continue  # of another tool: what is not llama.cpp's is not read
+            continue  # of another tool: llama.cpp does not read it
         if name not in known:
             raise ValueError(
                 f"{held.path}: {key} may change what the model computes and is not"
@@ -217,12 +221,13 @@ def _header(held: Contents) -> Header:
 
 
 def _short(value: Any) -> Any:
-    """A float32 as it was written, not as its nearest double."""
+    """Returns a float32 as it was written, not as its nearest double."""
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _check(header: Header, width: int, *, usual: int) -> None:
-    """usual: the width of values where no key says it."""
+    """Raises ValueError for keys in values that are not known. usual: the width of
+    values where no key states it."""
     known = NEUTRAL | {"rope.dimension_count": width}
     for name, value in (*known.items(), ("attention.value_length", width)):
         default = usual if name == "attention.value_length" else value
@@ -233,15 +238,15 @@ def _check(header: Header, width: int, *, usual: int) -> None:
             )
     base = header.number("rope.freq_base", BASE)
     if header.kind == "gemma2" and header.number("rope.freq_base_swa", base) != base:
-        of_all = f"{base}, that of all layers"
+        wanted = f"{base}, that of all layers"
         near = header.stated["rope.freq_base_swa"]
-        raise header.wrong("rope.freq_base_swa", of_all, near)
+        raise header.wrong("rope.freq_base_swa", wanted, near)
 
 
 def _windows(header: Header, layers: int) -> Fields:
-    """Which layers see the last tokens alone. Of other architectures llama.cpp reads no
-    window, and every layer sees all."""
-    fields = {"use_sliding_window": False, "max_window_layers": layers}
+    """Returns the fields by which some layers see only the last tokens. For other
+    architectures llama.cpp reads no window, and every layer sees all."""
+    fields: Fields = {"use_sliding_window": False, "max_window_layers": layers}
     fields |= {"sliding_window": None, "layer_types": None}
     if (kind := header.kind) not in WINDOW:
         return fields
@@ -265,8 +270,9 @@ def _windows(header: Header, layers: int) -> Fields:
 
 
 def _caps(header: Header) -> Fields:
-    """What scores and logits are capped at; Gemma 3's by 0 are not."""
-    fields = dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"))
+    """Returns the fields of the caps of scores and logits; a cap of 0 in a Gemma 3 is
+    none."""
+    fields: Fields = {name: None for name in CAPS}
     if header.kind == "gemma2":
         for name, cap in CAPS.items():
             fields[name] = header.number(name, cap)
@@ -277,8 +283,8 @@ def _caps(header: Header) -> Fields:
 
 
 def _scaling(held: Contents, header: Header, fields: Fields) -> Fields:
-    """Rotary positions that are stretched."""
-    none = {"rope_scaling": None, "rope_parameters": None}
+    """Returns the fields of rotary positions that are stretched."""
+    none: Fields = {"rope_scaling": None, "rope_parameters": None}
     form = header.stated.get("rope.scaling.type", SCALING)
     if form not in ("none", "linear"):
         raise ValueError(
@@ -302,7 +308,8 @@ def _scaling(held: Contents, header: Header, fields: Fields) -> Fields:
 
 
 def _bands(held: Contents, fields: Fields) -> Fields:
-    """Llama 3's bands of wavelengths, by what they make of each."""
+    """Returns the fields of Llama 3's bands of wavelengths, by the resulting
+    frequencies."""
     kept, width = _vector(held, FREQUENCIES), fields["head_dim"]
     base, factor = fields["rope_theta"], float(kept.max())
     turns = ORIGINAL / (2 * np.pi) * base ** (-np.arange(0, width, 2) / width)
@@ -313,9 +320,13 @@ def _bands(held: Contents, fields: Fields) -> Fields:
             f"{held.path}: {FREQUENCIES} is not Llama 3's of {ORIGINAL} positions"
             f" and factor {factor:g}: name a checkpoint of another format"
         )
-    of = {"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW}
-    of |= {"high_freq_factor": HIGH, "original_max_position_embeddings": ORIGINAL}
-    return of
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": LOW,
+        "high_freq_factor": HIGH,
+        "original_max_position_embeddings": ORIGINAL,
+    }
 
 
 def _vector(held: Contents, name: str) -> np.ndarray:
@@ -325,10 +336,11 @@ def _vector(held: Contents, name: str) -> np.ndarray:
 
 
 def arrays(held: Contents, fields: Fields) -> Archive:
-    """The tensors in the names and the layout of a folder of Hugging Face, in float32.
+    """Returns the tensors in the names and the layout of a folder of Hugging Face, in
+    float32.
 
-    Of Llama's queries and keys llama.cpp keeps the rows in another order, and to the
-    scales of Gemma's norms it adds 1.
+    llama.cpp keeps the rows of Llama's queries and keys in another order, and adds 1 to
+    the scales of Gemma's norms.
     """
     ggml_types.check(held)
     kind = held.fields["general.architecture"]
@@ -339,12 +351,13 @@ def arrays(held: Contents, fields: Fields) -> Archive:
     rows = {}
     if kind == "llama":
         heads = fields["num_attention_heads"]
-        of = {"q_proj": heads, "k_proj": fields.get("num_key_value_heads") or heads}
+        key_heads = fields.get("num_key_value_heads") or heads
+        count = {"q_proj": heads, "k_proj": key_heads}
         for name, tensor in called.items():
             part = name.split(".")[-2]
-            if part in of:
+            if part in count:
                 size = tensor.shape[0]
-                order = np.arange(size).reshape(of[part], -1, 2)
+                order = np.arange(size).reshape(count[part], -1, 2)
                 rows[name] = order.swapaxes(1, 2).reshape(size)
     raised = {x for x in called if kind.startswith("gemma") and "norm" in x}
     shapes = {
@@ -371,7 +384,7 @@ def arrays(held: Contents, fields: Fields) -> Archive:
 
 
 def _name(name: str, layer: dict[str, str]) -> str:
-    """As `names_llama` has it; what is not known keeps its name."""
+    """Returns a tensor's name in `names_llama`; an unknown one keeps its name."""
     if name in WHOLE:
         return WHOLE[name]
     parts = name.split(".")
@@ -381,6 +394,6 @@ def _name(name: str, layer: dict[str, str]) -> str:
 
 
 def quantization(held: Contents) -> str:
-    """How the weights are stored, by how many tensors are: "Q4_1 210, F32 61"."""
+    """Returns the types of the tensors and how many have each: "Q4_1 210, F32 61"."""
     kinds = Counter(x.kind for x in held.tensors.values())
     return ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())

@@ -30,7 +30,7 @@ ADAPTER = "adapter_config.json"  # peft's: changes to the weights of another mod
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 SHARDS = "model-*-of-*.safetensors"
-# Weights as safetensors, and all that is read of a folder beside them; never a pickle.
+# Weights as safetensors, and the files that are read beside them; never a pickle.
 FETCHED = [CONFIG, GENERATION, ADAPTER, WHOLE, INDEX, SHARDS, *tokenizers.READ]
 ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
@@ -45,7 +45,8 @@ class Folder(NamedTuple):
 
 
 def open_folder(folder: Path) -> Folder:
-    """Reads what describes the weights, and none of them."""
+    """Opens a folder by the files that describe its weights; none of them is read.
+    Raises ValueError for a folder that lacks something, or is of no known model."""
     check_adapter(folder)
     fields = field.read(folder / CONFIG)
     kind = fields.get("model_type")
@@ -53,7 +54,7 @@ def open_folder(folder: Path) -> Folder:
         has, known = reprlib.repr(kind), ", ".join(BY_MODEL_TYPE)
         raise ValueError(f"{folder}: model_type is {has}; known are {known}")
     files, listed = _weights(folder)
-    arrays = archive.of_safetensors(files, str(folder))
+    arrays = archive.open_safetensors(files, str(folder))
     absent = sorted(listed - arrays.arrays.keys())
     if absent:
         raise ValueError(
@@ -78,8 +79,8 @@ def check_adapter(folder: Path) -> None:
 
 
 def generation(folder: Path) -> Fields:
-    """What generation_config.json says of a text's ends, which goes before config.json;
-    empty without one."""
+    """Returns the fields of generation_config.json on the ends of a text, which take
+    precedence over config.json; empty without one."""
     if not (folder / GENERATION).is_file():
         return {}
     fields = field.read(folder / GENERATION)
@@ -89,7 +90,7 @@ def generation(folder: Path) -> Fields:
 
 
 def _weights(folder: Path) -> tuple[list[Path], set[str]]:
-    """The files of weights, and the names that an index lists."""
+    """Returns the files of weights, and the names that an index lists."""
     if (folder / WHOLE).is_file():
         return [folder / WHOLE], set()
     if not (folder / INDEX).is_file():
@@ -121,8 +122,8 @@ def _advice(folder: Path) -> str:
 
 
 def download(name: str, *near: str) -> Path:
-    """The folder of a hub's model "org/name", fetched or already in the cache. near:
-    what else may have been meant."""
+    """Returns the folder of a hub's model "org/name", fetched or already in the cache.
+    near: names that may have been meant. Raises ValueError where there is none."""
     if not HUB_ID.fullmatch(name):
         shown = repr(name if len(name) < 200 else f"{name[:200]}...")
         meant = "".join(f"; {other} has a name like it" for other in near)
@@ -150,9 +151,10 @@ def download(name: str, *near: str) -> Path:
 
 
 def _refusal(name: str, error: BaseException) -> str | None:
-    """What to do where the hub has answered and does not give a model to whoever asks;
-    None where it was not reached."""
-    status, gated, cause = None, False, error
+    """Returns what to do where the hub answers and refuses a model; None where it was
+    not reached."""
+    status, gated = None, False
+    cause: BaseException | None = error
     while cause is not None:
         answer = getattr(cause, "response", None)
         status = status or getattr(answer, "status_code", None)
@@ -236,8 +238,8 @@ def _check(config: Any, flat: dict[str, jax.Array]) -> None:
 def _write_weights(
     folder: Path, flat: dict[str, jax.Array], sources: dict[str, Source], most: int
 ) -> None:
-    """A shard at a time: no more than one is in the host's memory."""
-    stored = {}
+    """Writes a shard at a time: at most one is in the host's memory."""
+    stored: dict[str, list[tuple[Source, jax.Array]]] = {}
     for name, source in sources.items():
         stored.setdefault(source.name, []).append((source, flat[name]))
     size = {
@@ -245,13 +247,14 @@ def _write_weights(
         for name, parts in stored.items()
     }
     shards = list(_portions(size, most))
-    files, where = [WHOLE], {}
+    files = [WHOLE]
+    where: dict[str, str] = {}
     if len(shards) > 1:
         count = len(shards)
         files = [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
     for file, names in zip(files, shards, strict=True):
         where |= dict.fromkeys(names, file)
-        arrays = {name: _joined(stored[name]) for name in names}
+        arrays = {name: _join(stored[name]) for name in names}
         save_file(arrays, folder / file, {"format": "pt"})
     if len(shards) > 1:
         total = {"total_size": sum(size.values())}
@@ -259,8 +262,9 @@ def _write_weights(
 
 
 def _portions(size: dict[str, int], most: int) -> Iterator[list[str]]:
-    """Names in order, as many together as fit."""
-    names, held = [], 0
+    """Yields names in order, as many together as fit."""
+    held = 0
+    names: list[str] = []
     for name, more in size.items():
         if names and held + more > most:
             yield names
@@ -269,8 +273,8 @@ def _portions(size: dict[str, int], most: int) -> Iterator[list[str]]:
     yield names
 
 
-def _joined(parts: list[tuple[Source, jax.Array]]) -> np.ndarray:
-    """The stored array of which these parameters are the parts."""
+def _join(parts: list[tuple[Source, jax.Array]]) -> np.ndarray:
+    """Joins parameters to the stored array of which they are the parts."""
     parts = sorted(parts, key=lambda pair: pair[0].part or ())
     arrays = [
         np.asarray(leaf).T if source.transpose else np.asarray(leaf)

@@ -1,4 +1,4 @@
-"""Whether weights fit into memory, before any of them is read."""
+"""A check that weights fit into memory, made before any of them is read."""
 
 import math
 from pathlib import Path
@@ -20,100 +20,119 @@ def check(
     archive: Archive,
     sources: dict[str, Source],
     shapes: Any,
-    dtype,
+    *,
+    dtype: Any,
     sharding: Any = None,
-):
+) -> None:
     """Raises ValueError, in one line, for weights that do not fit."""
     places = archives.places(shapes, sharding)
-    reading, held = largest(archive, sources, places, dtype), placed(places)
+    reading = largest_read(archive, sources, places, dtype=dtype)
+    held = shapes_by_device(places)
     for device, shards in held.items():
         free, where = available(device)
-        need = weights(shards, dtype) + (reading if where == "memory" else 0)
+        need = weight_bytes(shards, dtype) + (reading if where == "memory" else 0)
         if free is not None and need > free:
             each = f" on each of {len(held)} devices" if len(held) > 1 else ""
+            less = suggest_dtypes(shards, dtype)
             raise ValueError(
                 f"{name} needs {need / GB:.1f} GB of {where} in {dtype}{each} and"
-                f" {free / GB:.1f} GB are free: take {fix(shards, dtype)}, a smaller"
+                f" {free / GB:.1f} GB are free: take {less}, a smaller"
                 f" model, or more {'devices' if each else 'memory'}"
             )
 
 
-def fix(shards: list[tuple[int, ...]], dtype) -> str:
+def suggest_dtypes(shards: list[tuple[int, ...]], dtype: Any) -> str:
+    """Returns the dtypes by which weights need less memory, with how much, as a message
+    says it."""
     less = [
-        f"{weights(shards, other) / GB:.1f} GB by --dtype {other}"
+        f"{weight_bytes(shards, other) / GB:.1f} GB by --dtype {other}"
         for other, item in ITEMS.items()
         if item < itemsize(dtype)
     ]
     return " or ".join(less) if less else "fewer other programs"
 
 
-def placed(places: dict[str, Place]) -> dict[jax.Device, list[tuple[int, ...]]]:
-    """The shapes of what lies on each of this process's devices, or in the one memory
-    that all of a CPU's have."""
-    default, held = jax.local_devices()[0], {}
+def shapes_by_device(
+    places: dict[str, Place],
+) -> dict[jax.Device, list[tuple[int, ...]]]:
+    """Returns the shapes of the parameters on each of this process's devices; those of
+    a CPU share one memory."""
+    default: Any = jax.local_devices()[0]
+    held: dict[Any, list[tuple[int, ...]]] = {}
     for shape, by in places.values():
-        devices = [default] if by is None else by.addressable_devices
+        devices: Any = [default] if by is None else by.addressable_devices
         for device in devices:
             memory = default if device.platform == "cpu" else device
             held.setdefault(memory, []).append(shard_of(shape, by))
     return held
 
 
-def shard_of(shape: tuple[int, ...], by: jax.sharding.Sharding | None):
+def shard_of(
+    shape: tuple[int, ...], by: jax.sharding.Sharding | None
+) -> tuple[int, ...]:
+    """Returns the shape of each device's part of an array."""
     return shape if by is None else by.shard_shape(shape)
 
 
-def itemsize(dtype) -> int:
-    return 1 if eight(dtype) else ITEMS.get(str(dtype)) or np.dtype(dtype).itemsize
+def itemsize(dtype: Any) -> int:
+    """Returns the bytes of a number in a matrix of weights."""
+    if in_eight_bits(dtype):
+        return 1
+    return ITEMS.get(str(dtype)) or np.dtype(dtype).itemsize
 
 
-def eight(dtype) -> bool:
-    """Whether matrices are kept in eight bits."""
+def in_eight_bits(dtype: Any) -> bool:
+    """Returns whether matrices are kept in eight bits."""
     return str(dtype).startswith("int8")
 
 
-def weights(shapes: list[tuple[int, ...]], dtype) -> int:
-    """Bytes of all parameters; vectors are never kept in eight bits."""
+def weight_bytes(shapes: list[tuple[int, ...]], dtype: Any) -> int:
+    """Returns the bytes of all parameters; vectors are never kept in eight bits."""
     item = itemsize(dtype)
-    vector = 4 if eight(dtype) else item
+    vector = 4 if in_eight_bits(dtype) else item
     return sum(math.prod(s) * (item if len(s) > 1 else vector) for s in shapes)
 
 
-def largest(
-    archive: Archive, sources: dict[str, Source], places: dict[str, Place], dtype
+def largest_read(
+    archive: Archive,
+    sources: dict[str, Source],
+    places: dict[str, Place],
+    *,
+    dtype: Any,
 ) -> int:
-    """Bytes that the largest shard needs while it is read: as it is stored, and in the
-    dtype that it is brought to."""
-    to = 4 if eight(dtype) else itemsize(dtype)
+    """Returns the bytes that the largest shard needs while it is read: as it is stored,
+    and in the dtype that it is converted to."""
+    to = 4 if in_eight_bits(dtype) else itemsize(dtype)
     return max(
-        math.prod(shard_of(*place))
+        math.prod(shard_of(shape, by))
         * (archive.arrays[sources[name].name].dtype.itemsize + to)
-        for name, place in places.items()
+        for name, (shape, by) in places.items()
     )
 
 
 def available(device: jax.Device) -> tuple[int | None, str]:
-    """Free bytes where a device has its arrays, and what that memory is; None if
-    unknown."""
+    """Returns the free bytes where a device has its arrays, None if unknown, and what
+    that memory is."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0), device.device_kind
     if device.platform != "cpu":
         return None, device.device_kind
-    told = [free for free in (of_machine(), of_group()) if free is not None]
-    return min(told, default=None), "memory"
+    limits = machine_memory(), container_memory()
+    return min((free for free in limits if free is not None), default=None), "memory"
 
 
-def of_machine(file: Path = MEMINFO) -> int | None:
-    """What the system says that programs may still take."""
+def machine_memory(file: Path = MEMINFO) -> int | None:
+    """Returns the bytes that programs may still take, by the system; None if it does
+    not say."""
     lines = _read(file).splitlines()
     fields = next((x.split() for x in lines if x.startswith("MemAvailable:")), [])
     return int(fields[1]) * 1024 if len(fields) == 3 and fields[1].isdecimal() else None
 
 
-def of_group(folder: Path = CGROUP) -> int | None:
-    """What is left of a container's limit (cgroup, version 2 or 1); what it holds of
-    files can be dropped."""
+def container_memory(folder: Path = CGROUP) -> int | None:
+    """Returns the bytes that are left of a container's limit (cgroup, version 2 or 1),
+    with those of cached files, which can be dropped; None without a limit."""
     for place, limit, usage, cached in (
         (folder, "memory.max", "memory.current", "inactive_file"),
         (

@@ -24,7 +24,7 @@ PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
 END = 50256  # starts a text and ends one, where config.json does not say
-# Names that transformers takes for others.
+# Names that transformers takes as other names of the same sizes.
 ALIASES = {
     "hidden_size": "n_embd",
     "max_position_embeddings": "n_positions",
@@ -38,7 +38,7 @@ SIZES = {
     "num_heads": "n_head",
     "positions": "n_positions",
 }
-# What the model can do, as it is written first.
+# The values that the model can do; the first is the one that is written.
 CAN = {
     # Both are the approximation of GELU by a tanh.
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
@@ -64,7 +64,8 @@ STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
 
 def read_config(fields: Fields, dtype: str) -> gpt.Config:
-    """Sizes from config.json. Raises ValueError for a field that it cannot do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
+    do."""
     field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
     field.only(fields, CAN)
@@ -77,16 +78,17 @@ def read_config(fields: Fields, dtype: str) -> gpt.Config:
 
 
 def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, tuple[int, ...]]:
-    """The ids that a text starts and ends with."""
+    """Returns the ids that a text starts and ends with."""
     vocab = config.vocab
-    start = field.token(fields, "bos_token_id", vocab, END)
-    return start, field.tokens(fields, "eos_token_id", vocab, END)
+    start = field.token(fields, "bos_token_id", vocab, default=END)
+    return start, field.tokens(fields, "eos_token_id", vocab, default=END)
 
 
 def write_config(
     config: gpt.Config, start: int | None, ends: tuple[int, ...]
 ) -> Fields:
-    """config.json of these sizes. Raises ValueError for what GPT-2 cannot do."""
+    """Returns config.json of these sizes. Raises ValueError for what GPT-2 cannot
+    do."""
     if config.positions is None or not config.learned:
         raise ValueError(
             "GPT-2's format has learned positions, norms and biases, and this model has"
@@ -95,18 +97,19 @@ def write_config(
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": MODEL_TYPES[0],
-        **field.written_sizes(config, SIZES),
+        **field.stored_sizes(config, SIZES),
         "n_inner": config.mlp_dim,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
         TIE: config.tied,
         "bos_token_id": start,
-        "eos_token_id": field.written(ends),
+        "eos_token_id": field.stored_ids(ends),
     }
 
 
 def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> Names:
-    """Of a file that holds `stored`, or of one to be written."""
+    """Returns where each parameter lies in a file that holds `stored`, or in one to be
+    written."""
     del fields
     bare = EMBEDDING in stored or "wpe.weight" in stored
     prefix = "" if bare else PREFIX

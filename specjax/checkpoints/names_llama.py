@@ -31,9 +31,12 @@ TIE = "tie_word_embeddings"
 
 
 class Kind(NamedTuple):
-    """A model_type. style: of `llama.STYLES`. read: the fields that have a place in
-    `llama.Config`, with what they are where config.json lacks them. only: those that
-    have none, with the values that change nothing."""
+    """The fields of a model_type.
+
+    style: of `llama.STYLES`. read: the fields that have a place in `llama.Config`, with
+    their defaults where config.json lacks them. only: those that have none, with the
+    values that change nothing.
+    """
 
     style: str
     read: Fields
@@ -41,7 +44,7 @@ class Kind(NamedTuple):
 
     @property
     def called(self) -> str:
-        """As classes of transformers begin."""
+        """The beginning of the names of its classes in transformers."""
         return self.style.title()
 
 
@@ -52,7 +55,7 @@ SIZES = (
     "num_hidden_layers",
     "num_attention_heads",
 )
-COMMON = dict.fromkeys(SIZES) | {
+COMMON: Fields = {name: None for name in SIZES} | {
     "num_key_value_heads": None,
     "head_dim": None,
     "max_position_embeddings": None,
@@ -75,7 +78,7 @@ GEMMA |= {"head_dim": 256, "num_key_value_heads": 16}
 CAPS = {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0}
 GEMMA2 = GEMMA | WINDOW | CAPS | {"query_pre_attn_scalar": 256}
 GEMMA2 |= {"num_key_value_heads": 4}
-# The text within a larger Gemma 3 is told by what it has of its own.
+# The text within a larger Gemma 3 is described by its own fields.
 GEMMA3 = GEMMA2 | {
     "vocab_size": 262_208,
     "hidden_size": 2304,
@@ -114,8 +117,8 @@ WITHIN = {"gemma3": "gemma3_text"}
 
 
 def kind_of(fields: Fields) -> tuple[Kind, Fields]:
-    """The kind of a config.json, and its fields where they are there or have a
-    default."""
+    """Returns the kind of a config.json, and its fields where they are there or have a
+    default. Raises ValueError for classes and fields that are not known."""
     name = fields["model_type"]
     classes, tower = ["ForCausalLM", "Model", "TextModel"], name in WITHIN
     if tower:
@@ -134,7 +137,7 @@ def kind_of(fields: Fields) -> tuple[Kind, Fields]:
 
 
 def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
-    """Of a family whose layers are all alike: types that say so go without saying."""
+    """Removes the types of layers that a family states though its layers are alike."""
     types = fields.get("layer_types")
     if "layer_types" in kind.read or not isinstance(types, list):
         return fields
@@ -144,8 +147,8 @@ def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
 
 
 def inner(fields: Fields) -> Fields:
-    """The text's own fields; what surrounds it says how a text ends, and whether its
-    readout is tied."""
+    """Returns the text's own fields; those around it say how a text ends, and whether
+    its readout is tied. Raises ValueError for none."""
     text = fields.get("text_config")
     if not isinstance(text, dict):
         raise field.wrong("text_config", "an object", text)
@@ -171,7 +174,8 @@ ROTATIONS = ("default", "linear", "llama3")
 def read_rotation(
     stated: Fields, positions: int | None
 ) -> tuple[Rotation, Rotation | None]:
-    """The rotation of all layers, and that of the local ones where it is another's."""
+    """Returns the rotation of all layers, and that of the local ones where it differs.
+    Raises ValueError for one that is not known."""
     base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
     whole = _object(stated, "rope_parameters")
     if "rope_local_base_freq" not in stated:
@@ -214,8 +218,8 @@ def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
             f" {', '.join(ROTATIONS)}"
         )
     field.only(scaling, {"partial_rotary_factor": (1, None)})
-    told = {name: value for name, value in scaling.items() if value is not None}
-    scaling = {"rope_theta": base} | told
+    stated = {name: value for name, value in scaling.items() if value is not None}
+    scaling = {"rope_theta": base} | stated
     base = field.number(scaling, "rope_theta")
     if kind == "default":
         return Rotation(base)
@@ -232,14 +236,18 @@ def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
 
 
 def write_rotation(config: llama.Config) -> Fields:
-    """As versions before 5 had it, which later versions read too."""
+    """Returns the fields of rotary positions as versions before 5 have them, which
+    later versions read too."""
     rotation, local = config.rotation, config.local_rotation
-    scaling = None
-    if rotation.stretch is not None:
-        names = "factor", "low_freq_factor", "high_freq_factor"
-        names += ("original_max_position_embeddings",)
-        scaling = dict(zip(names, rotation.stretch, strict=True))
-        scaling = {"rope_type": "llama3"} | scaling
+    scaling: Fields | None = None
+    if (stretch := rotation.stretch) is not None:
+        scaling = {
+            "rope_type": "llama3",
+            "factor": stretch.factor,
+            "low_freq_factor": stretch.low,
+            "high_freq_factor": stretch.high,
+            "original_max_position_embeddings": stretch.original,
+        }
     elif rotation.slower != 1:
         scaling = {"rope_type": "linear", "factor": rotation.slower}
     return {
@@ -251,7 +259,7 @@ def write_rotation(config: llama.Config) -> Fields:
 
 MODEL_TYPES = (*KINDS, *WITHIN)
 READOUT = "lm_head.weight"
-# Where a text model's names may be, whole or inside of another, its readout beside it.
+# The beginnings of a text model's names, whole or within another, and of its readout.
 PREFIXES = {
     "model.": "",
     "": "",
@@ -273,7 +281,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_config(fields: Fields, dtype: str) -> llama.Config:
-    """Sizes from config.json."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
+    do."""
     kind, stated = kind_of(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
     key_heads = field.size(stated, "num_key_value_heads", heads)
@@ -296,11 +305,16 @@ def read_config(fields: Fields, dtype: str) -> llama.Config:
     biased = kind.style == "qwen2" or field.truth(stated, "attention_bias", False)
     everywhere, nearby = read_rotation(stated, positions)
     window, local = _window(stated, layers)
-    sizes = vocab, dim, mlp_dim, layers, heads, key_heads, width
     return llama.Config(
-        *sizes,
-        kind.style,
-        dtype,
+        vocab=vocab,
+        dim=dim,
+        mlp_dim=mlp_dim,
+        num_layers=layers,
+        num_heads=heads,
+        key_heads=key_heads,
+        head_width=width,
+        style=kind.style,
+        dtype=dtype,
         tied=field.truth(stated, TIE, False),
         biased=biased,
         out_biased=biased and kind.style != "qwen2",
@@ -318,7 +332,7 @@ def read_config(fields: Fields, dtype: str) -> llama.Config:
 
 
 def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """How many tokens the local layers see, and which layers these are."""
+    """Returns how many tokens the local layers see, and which layers these are."""
     window = stated.get("sliding_window")
     if not field.truth(stated, "use_sliding_window", True):
         window = None
@@ -342,7 +356,7 @@ def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
 
 
 def _types(stated: Fields, window: int | None, layers: int) -> list[str]:
-    """What layers see where nothing but the family says it."""
+    """Returns the types of layers where only the family says them."""
     if "max_window_layers" in stated:  # Qwen
         first = field.whole(stated, "max_window_layers") if window else layers
         local = [i >= first for i in range(layers)]
@@ -368,7 +382,7 @@ def _cap(stated: Fields, name: str) -> float | None:
 
 
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:
-    """The ids that a text starts and ends with."""
+    """Returns the ids that a text starts and ends with."""
     _, stated = kind_of(fields)
     start = field.token(stated, "bos_token_id", config.vocab)
     return start, field.tokens(stated, "eos_token_id", config.vocab)
@@ -377,7 +391,8 @@ def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, .
 def write_config(
     config: llama.Config, start: int | None, ends: tuple[int, ...]
 ) -> Fields:
-    """config.json of these sizes, as all versions of transformers read it."""
+    """Returns config.json of these sizes, as all versions of transformers read it.
+    Raises ValueError for sizes that the format has no place for."""
     name = "gemma3_text" if config.style == "gemma3" else config.style
     kind = KINDS[name]
     sliding = [i in config.local for i in range(config.num_layers)]
@@ -405,7 +420,7 @@ def write_config(
         "rms_norm_eps": config.eps,
         TIE: config.tied,
         "bos_token_id": start,
-        "eos_token_id": field.written(ends),
+        "eos_token_id": field.stored_ids(ends),
         **{name: value for name, value in may.items() if name in kind.read},
     }
     gates = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
@@ -423,7 +438,7 @@ def _check_written(config: llama.Config, fields: Fields) -> None:
     unlike = [
         name
         for name, a, b in zip(config._fields, config, back, strict=True)
-        if a != b and not (isinstance(a, float) and math.isclose(a, b or 0))
+        if a != b and not _close(a, b)
     ]
     if unlike:
         raise ValueError(
@@ -432,8 +447,13 @@ def _check_written(config: llama.Config, fields: Fields) -> None:
         )
 
 
+def _close(a: Any, b: Any) -> bool:
+    return isinstance(a, float) and math.isclose(a, b or 0)
+
+
 def names(config: llama.Config, fields: Fields, stored: Collection[str] = ()) -> Names:
-    """Of a file that holds `stored`, or of one to be written."""
+    """Returns where each parameter lies in a file that holds `stored`, or in one to be
+    written."""
     del fields
     held = (prefix for prefix in PREFIXES if prefix + EMBEDDING in stored)
     prefix = next(held, "model.")
@@ -465,7 +485,7 @@ def _layer(config: llama.Config) -> list[Row]:
     products = {x: (f"self_attn.{y}", biased) for x, (y, biased) in products.items()}
     for ours, module in {"gate": "gate", "in": "up", "out": "down"}.items():
         products[f"mlp/{ours}"] = f"mlp.{module}_proj", config.mlp_biased
-    rows = [(ours, theirs, (SCALE,)) for ours, theirs in norms.items()]
+    rows: list[Row] = [(ours, theirs, (SCALE,)) for ours, theirs in norms.items()]
     for ours, (module, biased) in products.items():
         rows.append((ours, module, PRODUCT if biased else UNBIASED))
     return rows

@@ -29,7 +29,7 @@ PADDED_VOCAB, PIECES = 32128, 32100
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 READOUT = "lm_head.weight"
 TIE = "tie_word_embeddings"
-# The layers of a stack, by the size that counts them, as they and as we call them.
+# The names of the layers of a stack, theirs and ours, by the size that counts them.
 STACKS = {
     "encoder_layers": r"encoder(?:\.block\.|/layers_)(\d+)[./]",
     "decoder_layers": r"decoder(?:\.block\.|/layers_)(\d+)[./]",
@@ -57,7 +57,7 @@ PARTS = {
 }
 for parts in PARTS.values():
     parts.append(("mlp", "mlp", "DenseReluDense"))
-# Names that transformers takes for others.
+# Names that transformers takes as other names of the same sizes.
 ALIASES = {
     "hidden_size": "d_model",
     "num_attention_heads": "num_heads",
@@ -69,7 +69,8 @@ UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weigh
 
 
 def read_config(fields: Fields, dtype: str) -> t5.Config:
-    """Sizes from config.json."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
+    do."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
     field.only(fields, {"feed_forward_proj": ("relu", *GATES)})
@@ -97,7 +98,7 @@ def read_config(fields: Fields, dtype: str) -> t5.Config:
         # What sets v1.0 apart is that outputs are scaled; newer files say so by itself,
         # and mT5's never are.
         tied=kind != "mt5"
-        and fields.get("scale_decoder_outputs", fields.get(TIE, True)),
+        and bool(fields.get("scale_decoder_outputs", fields.get(TIE, True))),
         dtype=dtype,
         own_bias=kind == UMT5,
         gate=gate or "gelu",
@@ -106,8 +107,9 @@ def read_config(fields: Fields, dtype: str) -> t5.Config:
 
 
 def with_pieces(config: t5.Config, pieces: int | None = None) -> t5.Config:
-    """The same with a vocabulary of so many pieces; None is what published ones have,
-    and else all. Raises ValueError for more than there are."""
+    """Returns the same sizes with a vocabulary of so many pieces; None is the number of
+    published models of this vocabulary, else all. Raises ValueError for more pieces
+    than ids."""
     vocab = config.vocab
     if pieces is None:
         pieces = PIECES if vocab == PADDED_VOCAB else vocab
@@ -117,14 +119,14 @@ def with_pieces(config: t5.Config, pieces: int | None = None) -> t5.Config:
 
 
 def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]]:
-    """The ids that a decoder's text starts and ends with."""
+    """Returns the ids that a decoder's text starts and ends with. Raises ValueError
+    where none are named."""
     vocab = config.vocab
     first = fields.get("model_type", MODEL_TYPE) != MODEL_TYPE  # has one of its own
-    pad = field.token(fields, "pad_token_id", vocab, t5.PAD)
-    start = field.token(
-        fields, "decoder_start_token_id", vocab, t5.PAD if first else pad
-    )
-    ends = field.tokens(fields, "eos_token_id", vocab, t5.END)
+    pad = field.token(fields, "pad_token_id", vocab, default=t5.PAD)
+    usual = t5.PAD if first else pad
+    start = field.token(fields, "decoder_start_token_id", vocab, default=usual)
+    ends = field.tokens(fields, "eos_token_id", vocab, default=t5.END)
     if start is None or not ends:
         given = fields.get("decoder_start_token_id") is None and not first
         begins = "decoder_start_token_id"
@@ -135,27 +137,28 @@ def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]
 
 
 def write_config(config: t5.Config, start: int | None, ends: tuple[int, ...]) -> Fields:
-    """config.json of these sizes; `pieces` has no place in it."""
+    """Returns config.json of these sizes; `pieces` has no place in it."""
     kind = UMT5 if config.own_bias else MODEL_TYPE
     called = "UMT5" if config.own_bias else "T5"
-    scaled = {"scale_decoder_outputs": True} if config.scaled else {}
+    scaled: Fields = {"scale_decoder_outputs": True} if config.scaled else {}
     return scaled | {
         "architectures": [f"{called}ForConditionalGeneration"],
         "model_type": kind,
         "is_encoder_decoder": True,
-        **field.written_sizes(config, SIZES),
+        **field.stored_sizes(config, SIZES),
         "num_decoder_layers": config.decoder_layers,
         "feed_forward_proj": f"gated-{config.gate}" if config.gated else "relu",
         TIE: config.tied,
         **FIXED,
         "pad_token_id": t5.PAD,
         "decoder_start_token_id": t5.PAD if start is None else start,
-        "eos_token_id": field.written(ends or (t5.END,)),
+        "eos_token_id": field.stored_ids(ends or (t5.END,)),
     }
 
 
 def names(config: t5.Config, fields: Fields, stored: Collection[str] = ()) -> Names:
-    """Of a file that holds `stored`, or of one to be written."""
+    """Returns where each parameter lies in a file that holds `stored`, or in one to be
+    written."""
     tables = SHARED + ((READOUT,) if config.tied else ())
     shared = next((name for name in tables if name in stored), SHARED[0])
     found = {"token_embedder/embedding": Source(shared)}
@@ -190,7 +193,8 @@ def _stack(stack: str, layers: int, config: t5.Config) -> dict[str, Source]:
 
 
 def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5.Config:
-    """Sizes from the shapes of a T5X checkpoint's arrays, which have our names."""
+    """Infers sizes from the shapes of a T5X checkpoint's arrays, which have our names.
+    Raises ValueError for arrays of no T5."""
     each = "encoder/layers_0/relpos_bias/rel_embedding"
     first = (
         "token_embedder/embedding",
@@ -212,12 +216,16 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
             f"{where} is no T5: {first[2]} is {query} for {bias[0]} heads, which"
             " divide its width"
         )
+    vocab, dim = table
+    layers = {name: layers_of(arrays, pattern) for name, pattern in STACKS.items()}
     config = t5.Config(
-        *table,
-        out[0],
-        *(layers_of(arrays, pattern) for pattern in STACKS.values()),
-        bias[0],
-        query[1] // bias[0],
+        vocab=vocab,
+        dim=dim,
+        mlp_dim=out[0],
+        encoder_layers=layers["encoder_layers"],
+        decoder_layers=layers["decoder_layers"],
+        num_heads=bias[0],
+        head_width=query[1] // bias[0],
         gated="encoder/layers_0/mlp/wi_0/kernel" in arrays,
         tied="decoder/logits_dense/kernel" not in arrays,
         dtype=dtype,

@@ -25,10 +25,22 @@ Layers = dict[str, list[Row]]  # of each stack, the parts of a layer
 
 
 def layers(
-    own: str, cross: str, norm: str, product: Callable, out: str, mlp: Iterable[Row]
+    *,
+    own: str,
+    cross: str,
+    norm: str,
+    product: Callable[[str], str],
+    out: str,
+    mlp: Iterable[Row],
 ) -> Layers:
-    """own, cross: how they call a layer's attentions. norm: how the norm before one,
-    and product, out: its products. Keys have no bias."""
+    """Returns the parts of the layers of both stacks in a format. Keys have no bias.
+
+    Args:
+      own, cross: the names of a layer's attentions.
+      norm: a pattern of the name of the norm before one.
+      product, out: the names of its products.
+      mlp: the parts of the feed-forward layer.
+    """
     named = {"attention": own, "cross_attention": cross}
     parts: Layers = {name: [] for name in named}
     for ours, theirs in named.items():
@@ -41,9 +53,9 @@ def layers(
     return {"encoder": encoder, "decoder": [*parts["cross_attention"], *encoder]}
 
 
-def of_layers(config: Config, layers: Layers, at: str) -> dict[str, Source]:
-    """Of all layers of both stacks. at: what is before their names, by the stack and
-    the number of a layer."""
+def layer_sources(config: Config, layers: Layers, at: str) -> dict[str, Source]:
+    """Returns the sources of all layers of both stacks. at: a pattern of the beginning
+    of their names, by the stack and the number of a layer."""
     found: dict[str, Source] = {}
     for stack, rows in layers.items():
         for i in range(getattr(config, f"{stack}_layers")):
@@ -54,7 +66,7 @@ def of_layers(config: Config, layers: Layers, at: str) -> dict[str, Source]:
 MODEL_TYPES = ("whisper",)
 PREFIX, READOUT = "model.", "proj_out.weight"
 EMBEDDING = "decoder.embed_tokens.weight"
-# The layers of a stack, by the size that counts them, as they and as we call them.
+# The names of the layers of a stack, theirs and ours, by the size that counts them.
 STACKS = {
     "encoder_layers": r"(?:model\.)?encoder(?:\.layers\.|/layers_)(\d+)[./]",
     "decoder_layers": r"(?:model\.)?decoder(?:\.layers\.|/layers_)(\d+)[./]",
@@ -67,7 +79,12 @@ MLP = (
     ("mlp/out", "fc2", PRODUCT),
 )
 LAYERS = layers(
-    "self_attn", "encoder_attn", "{}_layer_norm", "{0[0]}_proj".format, "out_proj", MLP
+    own="self_attn",
+    cross="encoder_attn",
+    norm="{}_layer_norm",
+    product="{0[0]}_proj".format,
+    out="out_proj",
+    mlp=MLP,
 )
 # Names of sizes that both stacks must have alike.
 ALIKE = {
@@ -89,7 +106,7 @@ CAN = {
 }
 STATES = "max_source_positions"
 START, END = 50257, 50256  # where config.json does not say
-# Names that transformers takes for others.
+# Names that transformers takes as other names of the same sizes.
 ALIASES = {
     "hidden_size": "d_model",
     "num_attention_heads": "encoder_attention_heads",
@@ -98,7 +115,8 @@ ALIASES = {
 
 
 def read_config(fields: Fields, dtype: str) -> Config:
-    """Sizes from config.json."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
+    do."""
     field.only(fields, CAN)
     field.refuse_read(fields, ("is_encoder_decoder",))
     field.same_sizes(fields, ALIASES)
@@ -122,13 +140,14 @@ def read_config(fields: Fields, dtype: str) -> Config:
 
 
 def ends(fields: Fields, config: Config) -> tuple[int | None, tuple[int, ...]]:
-    """The ids that a decoder's text starts and ends with."""
-    start = field.token(fields, "decoder_start_token_id", config.vocab, START)
-    return start, field.tokens(fields, "eos_token_id", config.vocab, END)
+    """Returns the ids that a decoder's text starts and ends with."""
+    vocab = config.vocab
+    start = field.token(fields, "decoder_start_token_id", vocab, default=START)
+    return start, field.tokens(fields, "eos_token_id", vocab, default=END)
 
 
 def write_config(config: Config, start: int | None, ends: tuple[int, ...]) -> Fields:
-    """config.json of these sizes."""
+    """Returns config.json of these sizes."""
     each = ((name, ours) for ours, names in ALIKE.items() for name in names)
     alike = {name: getattr(config, ours) for name, ours in each}
     known = {name: values[0] for name, values in CAN.items()}
@@ -136,13 +155,13 @@ def write_config(config: Config, start: int | None, ends: tuple[int, ...]) -> Fi
         "architectures": ["WhisperForConditionalGeneration"],
         "model_type": MODEL_TYPES[0],
         "is_encoder_decoder": True,
-        **field.written_sizes(config, SIZES),
+        **field.stored_sizes(config, SIZES),
         **alike,
         STATES: config.states,
         **known,
         "pad_token_id": next(iter(ends), None),
         "bos_token_id": next(iter(ends), None),
-        "eos_token_id": field.written(ends),
+        "eos_token_id": field.stored_ids(ends),
         "decoder_start_token_id": start,
         "suppress_tokens": None,
         "begin_suppress_tokens": None,
@@ -150,7 +169,8 @@ def write_config(config: Config, start: int | None, ends: tuple[int, ...]) -> Fi
 
 
 def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names:
-    """Of a file that holds `stored`, or of one to be written."""
+    """Returns where each parameter lies in a file that holds `stored`, or in one to be
+    written."""
     del fields
     prefix = "" if EMBEDDING in stored else PREFIX
     table, copies = table_of(prefix + EMBEDDING, READOUT, True, stored)
@@ -160,5 +180,5 @@ def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names
         "decoder/positions": Source(f"{prefix}decoder.embed_positions.weight"),
     }
     found |= sources((*CONVOLUTIONS, *LAST), of=prefix)
-    found |= of_layers(config, LAYERS, prefix + "{}.layers.{}.")
+    found |= layer_sources(config, LAYERS, prefix + "{}.layers.{}.")
     return Names(found, copies)

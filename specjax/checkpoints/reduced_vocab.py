@@ -1,8 +1,8 @@
-"""Files of drafts that say some of their target's ids: `specjax.models.reduced_vocab`.
+"""Files of drafts with a reduced vocabulary: `specjax.models.reduced_vocab`.
 
-A file of `specjax.zoo.save` with one tensor more, `d2t`, offsets from the draft's own
-ids to the target's, as the drafts of EAGLE-3 and of speculators have it. A Whisper's
-has no encoder, which is its target's.
+Such a file is one of `specjax.zoo.save` with one tensor more, `d2t`, the offsets from
+the draft's own ids to the target's, as the drafts of EAGLE-3 and of speculators have
+it. A Whisper's has no encoder: it takes its target's.
 """
 
 from pathlib import Path
@@ -19,18 +19,18 @@ D2T = "d2t"
 
 
 def find(name: str) -> Path | None:
-    """The file of such a draft by its name or path, None for any other."""
+    """Returns the file of such a draft by its name or path, None for any other."""
     path = zoo.FOLDER / f"{name}.safetensors" if name in zoo.DRAFTS else Path(name)
     if path.suffix != ".safetensors" or not path.is_file():
         return None
-    return path if D2T in archive.of_safetensors([path], str(path)).arrays else None
+    return path if D2T in archive.open_safetensors([path], str(path)).arrays else None
 
 
 def load(path: Path, dtype: str) -> Reduction:
-    """Matrices that lie in the file in eight bits stay so beside float32: the same
-    draft, in a quarter of the memory that a call reads. Raises ValueError as
-    `checkpoints.load`, and for a family that does not draft."""
-    held = archive.scaled(archive.of_safetensors([path], str(path)))
+    """Reads a draft. Matrices that lie in the file in eight bits stay so beside
+    float32: the same draft, in a quarter of the memory that a call reads. Raises
+    ValueError as `checkpoints.load`, and for a family that cannot draft so."""
+    held = archive.multiply_scales(archive.open_safetensors([path], str(path)))
     activations = int8_weights.activations(dtype)
     family, config = zoo.read_config(path, archive.metadata(path), activations)
     shapes = families.of(config).draft_params(config)
@@ -39,10 +39,11 @@ def load(path: Path, dtype: str) -> Reduction:
             f"{path} is a {family}: a draft with d2t is a tied llama or a whisper"
         )
     sources = archive.same_names(shapes).sources
-    archive.check(held, sources, shapes, (D2T,))
-    stored = any(name.endswith(rounding.SCALE) for name in held.unscaled.arrays)
+    archive.check(held, sources, shapes, harmless=(D2T,))
+    raw = held.unscaled or held
+    stored = any(name.endswith(rounding.SCALE) for name in raw.arrays)
     kind = int8_weights.INT8 if stored and dtype == "float32" else dtype
-    params = int8_weights.fill(held, sources, shapes, kind)
+    params = int8_weights.fill(held, sources, shapes, dtype=kind)
     d2t = np.asarray(held.read(D2T, (slice(None),)), np.int64)
     if d2t.shape != (config.vocab,):
         raise ValueError(
@@ -54,4 +55,5 @@ def load(path: Path, dtype: str) -> Reduction:
 def save(path: Path, draft: Reduction) -> None:
     """Writes what `load` reads, matrices in eight bits."""
     d2t = draft.ids - np.arange(draft.ids.size)
-    zoo.save(path, draft.config, draft.params, 8, {D2T: d2t.astype(np.int32)})
+    more = {D2T: d2t.astype(np.int32)}
+    zoo.save(path, draft.config, draft.params, bits=8, more=more)

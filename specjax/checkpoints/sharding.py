@@ -62,7 +62,7 @@ def fits(params: Any, config: Config) -> bool:
     """Returns whether these are parameters of a model of these sizes, and nothing
     beside."""
     shapes = families.of(config).abstract_params(config)
-    have = jax.tree.structure(params, is_leaf=lambda node: hasattr(node, "shape"))
+    have: Any = jax.tree.structure(params, is_leaf=lambda node: hasattr(node, "shape"))
     return have == jax.tree.structure(shapes)
 
 

@@ -2,7 +2,7 @@
 
 With `scan_layers`, layer i of `encoder/encoder/mlp/wo/kernel` is number i along
 `param_scan_axis`, 1 by default: [mlp, layer, E]. With or without it, kernels of
-attention are [E, H, D] and [H, D, E]. Both are seen here as T5X's other models have
+attention are [E, H, D] and [H, D, E]. Both are opened here as T5X's other models have
 them: `encoder/layers_i/mlp/wo/kernel` [mlp, E], and [E, H D].
 """
 
@@ -21,7 +21,7 @@ HEADS = re.compile(r".*attention/(query|key|value|out)/kernel")
 
 
 class Place(NamedTuple):
-    """Where an array is: number `layer` along `axis` of a stored one, or all of it.
+    """The place of an array: number `layer` along `axis` of a stored one, or all of it.
     shape: of that part as it is stored."""
 
     name: str
@@ -31,7 +31,8 @@ class Place(NamedTuple):
 
 
 def unstack_layers(archive: Archive) -> Archive:
-    """The same arrays by the names and shapes of a T5 whose layers are apart."""
+    """Returns the same arrays by the names and shapes of a T5 with an array for each
+    layer. Raises ValueError where the axis of the layers is not known."""
     places = {}
     for stored, array in archive.arrays.items():
         match = STACKED.fullmatch(stored)
@@ -72,9 +73,12 @@ def unstack_layers(archive: Archive) -> Archive:
 
 
 def _layers(archive: Archive, stack: str) -> tuple[int, int]:
-    """The axis of a stack's layers and how many there are, by a norm's scale."""
+    """Returns the axis of a stack's layers and how many there are, by a norm's
+    scale."""
     width = getattr(archive.arrays.get(TABLE), "shape", (0,))[-1]
-    shape = getattr(archive.arrays.get(NORM.format(stack)), "shape", ())
+    shape: tuple[int, ...] = getattr(
+        archive.arrays.get(NORM.format(stack)), "shape", ()
+    )
     if len(shape) != 2 or width not in shape:
         raise ValueError(
             f"{archive.where} stacks the layers of its {stack}, and which axis they are"
@@ -85,7 +89,8 @@ def _layers(archive: Archive, stack: str) -> tuple[int, int]:
 
 
 def _folded(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The heads of a kernel of attention on one axis with their features."""
+    """Returns the shape of a kernel of attention with heads and their features on one
+    axis."""
     if len(shape) != 3 or not (match := HEADS.fullmatch(name)):
         return shape
     if match[1] == "out":

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specjax.configs import fields, grid, unread
 from specjax.configs.unread import Binding, ConfigError
@@ -72,7 +72,8 @@ def rows(file: RowFile) -> list[RowFile]:
 def all_rows(chosen: Iterable[RowFile]) -> list[RowFile]:
     """Returns the rows of several files. Raises ConfigError for a row that is there
     twice."""
-    found, homes = [], {}
+    found: list[RowFile] = []
+    homes: dict[tuple, Path] = {}
     for file in chosen:
         try:
             found += rows(file)
@@ -114,7 +115,7 @@ def build(file: RowFile) -> BuiltRow:
     return BuiltRow(file.table, name, row, config, names, file.bindings)
 
 
-def on_mesh(gin) -> contextlib.AbstractContextManager:
+def on_mesh(gin: Any) -> contextlib.AbstractContextManager:
     """Returns the context in which the weights of a row are read.
 
     It is the row's mesh if there are devices enough. Otherwise the weights are read
@@ -134,7 +135,7 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
     return gin.config_str(), tuple(map(str, own))
 
 
-def parse(gin, file: RowFile) -> tuple[str, list[Binding]]:
+def parse(gin: Any, file: RowFile) -> tuple[str, list[Binding]]:
     """Reads a row's files into gin; returns its name and the bindings of its own
     file."""
     path = file.path.resolve()
@@ -164,7 +165,7 @@ def import_gin():
 
 
 @contextlib.contextmanager
-def search_folders(gin, folders: Sequence[str]) -> Iterator[None]:
+def search_folders(gin: Any, folders: Sequence[str]) -> Iterator[None]:
     """Looks for included files here, in the folders, and in the folder of the
     package."""
     prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
@@ -187,7 +188,8 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise ConfigError(" ".join(str(error).split())) from error
     except ModuleNotFoundError as error:
         # gin says it again, without the exception's own `name`.
-        missing = re.search(r"No module named '([\w.]+)", str(error))[1]
+        match = re.search(r"No module named '([\w.]+)", str(error))
+        missing = match[1] if match else str(error.name)
         advice = f"it needs {missing}, which is not installed"
         if missing.startswith("experiments") and find_spec("experiments") is None:
             advice = "it needs `experiments`, which only a checkout of specjax has"

@@ -41,7 +41,7 @@ class Field(NamedTuple):
     wanted: Any
 
 
-def check(gin) -> None:
+def check(gin: Any) -> None:
     """Raises ConfigError, naming the macro, for the first value that does not fit."""
     for field in fields(gin):
         wanted = explain_mismatch(gin, field)
@@ -49,7 +49,7 @@ def check(gin) -> None:
             raise ConfigError(f"{field.name} must be {wanted}; got {field.value!r}")
 
 
-def explain_mismatch(gin, field: Field) -> str | None:
+def explain_mismatch(gin: Any, field: Field) -> str | None:
     """Returns in words the values that a parameter can have, or None if its value
     fits."""
     if not suits(gin, field.value, field.wanted):
@@ -64,7 +64,7 @@ def explain_mismatch(gin, field: Field) -> str | None:
     return None
 
 
-def fields(gin) -> Iterator[Field]:
+def fields(gin: Any) -> Iterator[Field]:
     """Yields every parameter that has an annotation and a value."""
     config, registry = gin.config._CONFIG, gin.config._REGISTRY
     for (scope, selector), values in config.items():
@@ -86,10 +86,10 @@ def annotations(of: Callable) -> dict[str, Any]:
         return {}
 
 
-def resolve(gin, name: str, value: Any) -> tuple[str, Any]:
+def resolve(gin: Any, name: str, value: Any) -> tuple[str, Any]:
     """Returns the value at the end of a chain of macros, and the name of its first
     macro."""
-    chain = []
+    chain: list[str] = []
     while isinstance(value, gin.config.ConfigurableReference):
         macro = "/".join(value.scopes)
         bound = gin.config._CONFIG.get((macro, MACRO), {})
@@ -102,7 +102,7 @@ def resolve(gin, name: str, value: Any) -> tuple[str, Any]:
     return (*chain, name)[0], value
 
 
-def suits(gin, value: Any, wanted: Any) -> bool:
+def suits(gin: Any, value: Any, wanted: Any) -> bool:
     """Returns whether a value fits an annotation.
 
     It is True for values that are built later, and for annotations that are not types.
@@ -122,8 +122,9 @@ def suits(gin, value: Any, wanted: Any) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind in (bool, object)
     # A named tuple may be spelled as one without names.
-    kinds = {float: (int, float)}.get(kind, tuple if issubclass(kind, tuple) else kind)
-    return isinstance(value, kinds)
+    if kind is float:
+        return isinstance(value, int | float)
+    return isinstance(value, tuple if issubclass(kind, tuple) else kind)
 
 
 def describe(wanted: Any) -> str:

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from specjax import configs
 from specjax.configs import ConfigError, RowFile, grid
@@ -21,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     flag("--rows", metavar="ROW[,ROW]", help="only these rows of the files")
     flag("--list", action="store_true", help="print the rows, and measure none")
     flag("--json", action="store_true", help="with --list, one JSON document of them")
-    several = dict(action="append", default=[])
+    several: dict[str, Any] = dict(action="append", default=[])
     of_file = "a file to read after every row; the first is the row if none is named"
     flag("--gin_file", **several, metavar="FILE.gin", help=of_file)
     of_paths = "folders to search for included files, after the current folder"
@@ -105,5 +106,5 @@ def select_rows(every: list[RowFile], names: str | None) -> list[RowFile]:
         return every
     wanted = names.split(",")
     for name in wanted:
-        grid.refuse_unknown(name, [file.row for file in every])
+        grid.refuse_unknown(name, [file.row or "" for file in every])
     return [file for file in every if file.row in wanted]

@@ -13,6 +13,7 @@ import io
 import tokenize
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from specjax.configs import unread
 from specjax.configs.unread import MACRO, Binding, ConfigError
@@ -21,7 +22,7 @@ NAME = "ROWS"
 SHAPE = "write ROWS = {'row': {'MACRO': value}, ...}"
 
 
-def read(gin, path: Path) -> tuple[list[Binding], dict[str, list[Binding]]]:
+def read(gin: Any, path: Path) -> tuple[list[Binding], dict[str, list[Binding]]]:
     """Returns the bindings of a file for all rows, and those of each row, in its order.
 
     Raises ConfigError where ROWS names no row."""
@@ -38,7 +39,7 @@ def read(gin, path: Path) -> tuple[list[Binding], dict[str, list[Binding]]]:
     return common, {row: list_bindings(row, x, path) for row, x in grids[0].items()}
 
 
-def is_grid(statement) -> bool:
+def is_grid(statement: Any) -> bool:
     """Returns whether a statement of gin's parser sets ROWS to a dictionary.
 
     Any other value of ROWS is a macro."""
@@ -59,7 +60,8 @@ def list_bindings(row: object, macros: object, path: Path) -> list[Binding]:
 
 def refuse_repeated(text: str) -> None:
     """Raises ConfigError for a key that a dictionary of the file has twice."""
-    keys, before = [], ""  # of each bracket that is open
+    keys: list[set[str]] = []  # of each bracket that is open
+    before = ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.string in ("{", "(", "["):
             keys.append(set())
@@ -74,7 +76,7 @@ def refuse_repeated(text: str) -> None:
         before = token.string.strip("'\"")
 
 
-def choose(gin, row: str) -> None:
+def choose(gin: Any, row: str) -> None:
     """Sets the macros of a row, after its file was parsed."""
     config = gin.config._CONFIG
     rows = config.get((NAME, MACRO), {}).get("value")

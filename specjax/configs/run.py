@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from specjax import configs, native
 from specjax.configs import BuiltRow, ConfigError, RowFile
@@ -33,8 +34,9 @@ def run(
 ) -> Iterator[dict]:
     """Yields the record of every row in the files, after measuring those without
     one."""
+    kept: dict[str, Any] = {}
     try:
-        rows, kept = configs.all_rows(files), {}
+        rows = configs.all_rows(files)
     except ConfigError as error:
         raise RowError(str(error)) from error
     for number, file in enumerate(rows, 1):

@@ -9,7 +9,7 @@ import difflib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 MACRO = "gin.macro"
 WRITE = "write NAME = VALUE, and a text in quotes: NAME = 'text'"
@@ -40,25 +40,25 @@ def add_scope(scope: str, name: str) -> str:
     return f"{scope}/{name}" if scope else name
 
 
-def statements(gin, text: str, where: str) -> list[Binding]:
+def statements(gin: Any, text: str, where: str) -> list[Binding]:
     """Returns the bindings of a file or a text, without those of its included files."""
     return [
         make_binding(statement, where) for statement in parse_bindings(gin, text, where)
     ]
 
 
-def make_binding(statement, where: str) -> Binding:
+def make_binding(statement: Any, where: str) -> Binding:
     return Binding(statement.scope, statement.selector, statement.arg_name or "", where)
 
 
-def parse_bindings(gin, text: str, where: str) -> list:
+def parse_bindings(gin: Any, text: str, where: str) -> list:
     """Returns the statements of gin's parser, with references by their names."""
 
     class Names(gin.config_parser.ParserDelegate):
-        def configurable_reference(self, scoped_configurable_name, evaluate):
+        def configurable_reference(self, scoped_configurable_name: Any, evaluate: Any):
             return scoped_configurable_name
 
-        def macro(self, macro_name):
+        def macro(self, macro_name: Any):
             return macro_name
 
     try:
@@ -70,19 +70,19 @@ def parse_bindings(gin, text: str, where: str) -> list:
     return [x for x in found if isinstance(x, gin.config_parser.BindingStatement)]
 
 
-def unused_macros(gin) -> list[str]:
+def unused_macros(gin: Any) -> list[str]:
     """Returns the macros that no value refers to, before any weights are read."""
     values = gin.config.iterate_references(gin.config._CONFIG)
     used = {"/".join(value.scopes) for value in values if value.selector == MACRO}
     return [name for name in macros(gin) if name not in used]
 
 
-def macros(gin) -> list[str]:
+def macros(gin: Any) -> list[str]:
     """Returns the names of all macros that are set."""
     return [scope for scope, selector in gin.config._CONFIG if selector == MACRO]
 
 
-def parameters(gin) -> list[str]:
+def parameters(gin: Any) -> list[str]:
     """Returns the names of all parameters that are set."""
     return [
         add_scope(scope, ".".join([*selector.split(".")[-2:], name]))
@@ -92,7 +92,7 @@ def parameters(gin) -> list[str]:
     ]
 
 
-def refuse_unread(gin, own: Sequence[Binding], unread: Sequence[str]) -> None:
+def refuse_unread(gin: Any, own: Sequence[Binding], unread: Sequence[str]) -> None:
     """Raises ConfigError, with the nearest existing name, for the first unread one of
     `own`."""
     for bound in own:
@@ -112,7 +112,7 @@ def advice(name: str, known: Sequence[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
 
 
-def is_read(gin, bound: Binding) -> bool:
+def is_read(gin: Any, bound: Binding) -> bool:
     """Returns whether the row that was built read the value of a binding."""
     operative = gin.config._OPERATIVE_CONFIG
     if not bound.parameter:
@@ -126,7 +126,7 @@ def is_read(gin, bound: Binding) -> bool:
     )
 
 
-def winning_scope(gin, scope: str, selector: str, parameter: str) -> str | None:
+def winning_scope(gin: Any, scope: str, selector: str, parameter: str) -> str | None:
     """Returns the scope whose binding of a parameter a call in `scope` uses."""
     parts = scope.split("/") if scope else []
     outer = ["/".join(parts[:size]) for size in range(len(parts), -1, -1)]
@@ -155,7 +155,7 @@ def make_reader() -> Callable:
     """Returns a function from a path to a context with its stream, for gin.
 
     gin opens included files within that context, so a circle of files is detected."""
-    open_files = []
+    open_files: list[Path] = []
 
     @contextlib.contextmanager
     def read(path: str) -> Iterator[TextIO]:

@@ -10,7 +10,7 @@ written, because the first word of a T5 input names the task. The draft is certa
 None). Axes: B rows, L buffer, S source, G = gamma, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def build(gamma: int) -> Drafter:
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1; got {gamma}")
 
-    def init(params, prompt: Prompt, slots: int) -> Place:
+    def init(params: Any, prompt: Prompt, slots: int) -> Place:
         del params, slots
         return Place(jnp.zeros_like(prompt.length), prompt.length)
 

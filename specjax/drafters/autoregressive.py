@@ -4,6 +4,7 @@ Axes: B rows, T tokens, E features, V vocabulary.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -27,7 +28,7 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
 
     def draft(
         key: Array,
-        params,
+        params: Any,
         request: Request,
         state: State,
         go_on: Callable | None = None,
@@ -54,10 +55,10 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     )
 
 
-def advance_fn(model: Model, params, state: State) -> Callable:
+def advance_fn(model: Model, params: Any, state: State) -> Callable:
     """Returns `rollout`'s `advance`: (cache, token [B], slot) -> the next Proposal."""
 
-    def advance(cache, token: Array, slot: Array | int) -> Proposal:
+    def advance(cache: Any, token: Array, slot: Array | int) -> Proposal:
         block, start = token[:, None], state.length + slot
         features, cache = model.apply(params, block, start, cache)
         return Proposal(model.readout(params, features[:, 0]), cache)
@@ -71,14 +72,14 @@ def init_fn(model: Model, more: int = 0) -> Callable:
     more: additional slots of the cache.
     """
 
-    def init(params, prompt: Prompt, slots: int):
+    def init(params: Any, prompt: Prompt, slots: int) -> Any:
         cache = model.init(params, prompt, slots + more)
         return chunks.prefill(model, params, prompt, cache)
 
     return init
 
 
-def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, object]:
+def catch_up(model: Model, params: Any, state: State, count: int) -> tuple[Array, Any]:
     """Feeds the last `count` committed tokens; returns the last one's features [B, E].
 
     After a full acceptance the drafter has not been fed its own last token; feeding two

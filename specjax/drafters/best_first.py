@@ -10,7 +10,7 @@ nodes at one depth, G nodes of the tree, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def build(
     chunks.check_room(model, fed, "draft")
     size = min(nodes, width + fed * width)
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple:
+    def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
         del key, request
         features, cache = catch_up(model, params, state, 1 + longest)
         batch = len(features)

@@ -7,6 +7,7 @@ vocabulary.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ def build(gamma: int, longest: int = 3, least: int = 1) -> Drafter:
         raise ValueError(f"least must be from 1 to longest, {longest}; got {least}")
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params: Any, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, params, request
         tokens, num = _find(state, gamma, longest, least)
@@ -85,7 +86,7 @@ def shorten_without_copy(drafter: Drafter, least: int, short: int) -> Drafter:
     """
 
     def draft(
-        key: Array, params, request: Request, state: State, *go_on: Callable
+        key: Array, params: Any, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, object]:
         _, num = _find(state, drafter.gamma, least, least)
         most = jnp.where(num > 0, num, short)
@@ -101,7 +102,9 @@ def _find(state: State, gamma: int, longest: int, least: int) -> tuple:
     The longest match wins, and of equals the latest.
     """
 
-    def find(text: Array, length: Array, source: Array, end: Array):
+    def find(
+        text: Array, length: Array, source: Array, end: Array
+    ) -> tuple[Array, Array]:
         merit = match_lengths(text, length, source, end, longest)
         best = source.size - 1 - jnp.argmax(merit[::-1])
         padded = jnp.pad(source, (0, gamma))
@@ -121,7 +124,9 @@ def copy_source(state: State) -> tuple[Array, Array]:
     return (state.tokens, state.length) if own else state.context
 
 
-def match_lengths(text: Array, length: Array, source: Array, end: Array, longest: int):
+def match_lengths(
+    text: Array, length: Array, source: Array, end: Array, longest: int
+) -> Array:
     """Returns how many tokens before each position in `source` [S] match the text.
 
     It works on one row. The tokens are compared with the end of the text, at most

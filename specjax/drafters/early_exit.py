@@ -7,6 +7,7 @@ Axes: B rows, E features.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -37,7 +38,7 @@ def build(
 
     def draft(
         key: Array,
-        params,
+        params: Any,
         request: Request,
         state: State,
         go_on: Callable | None = None,

@@ -8,6 +8,8 @@ copy after it has rejected the drawn token (several drafters in one tree: Miao e
 tokens copied, G = D + C nodes.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -35,7 +37,7 @@ def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
     copy_parents = [ROOT, *range(drawn, nodes - 1)]
     parent = jnp.array([*range(ROOT, drawn - 1), *copy_parents], jnp.int32)
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple:
+    def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
         own, cache = chain.draft(key, params, request, state)
         copy = copies.draft(key, (), request, state)[0]
         tokens = jnp.concatenate([own.tokens, copy.tokens], axis=1)
@@ -46,6 +48,7 @@ def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
             rest = [(0, 0)] * (leaf.ndim - 2)
             return jnp.pad(leaf, [(0, 0), (0, copied), *rest], mode="edge")
 
+        assert own.law is not None  # as of a model's draft
         law = jax.tree.map(longer, probs.per_row(own.law))
         law = probs.with_shared(law, own.law.logits)
         law = probs.mask_certain(law, jnp.arange(nodes) >= drawn)

@@ -12,7 +12,7 @@ vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +79,7 @@ def build(
     most = sum(len(floors) ** depth for depth in range(1, longest + 1))
     nodes = min(nodes, most)
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple:
+    def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
         def law_after(features: Array) -> Law:
             logits = model.readout(params, features[:, None])
             return probs.standardize(logits, request.sampling)
@@ -104,8 +104,8 @@ def build(
         features, cache = catch_up(model, params, state, 1 + longest)
         law = law_after(features)
         growth = grow(initial_growth(len(features), nodes, len(floors)), law, 0)
-        carried, later = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
-        growth, cache = carried
+        grown: Any = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
+        (growth, cache), later = grown
         rows = jnp.arange(len(features))[:, None]
         after = probs.take_fn(growth.parent + 1, rows)
 

@@ -30,7 +30,7 @@ class Spelling(NamedTuple):
 
     ids: [K], the common ids, ascending.
     own: [K], the draft's ids for them.
-    pieces, count: [V, M] and [V], the draft's ids that each target id is read as, and
+    pieces, num: [V, M] and [V], the draft's ids that each target id is read as, and
       how many.
     head: [0 or 1], a token of the draft that begins its text.
     """
@@ -38,17 +38,17 @@ class Spelling(NamedTuple):
     ids: np.ndarray
     own: np.ndarray
     pieces: np.ndarray
-    count: np.ndarray
+    num: np.ndarray
     head: np.ndarray
 
     @property
     def stretch(self) -> int:
         """The draft's ids for which there is room, per id of the target."""
-        return math.ceil(self.count.mean())
+        return math.ceil(self.num.mean())
 
     def params(self, model: Any) -> dict[str, Any]:
         """Returns the parameters of `in_target_vocab`, around those of the draft."""
-        place = np.full(self.count.size, self.ids.size)
+        place = np.full(self.num.size, self.ids.size)
         place[self.ids] = np.arange(self.ids.size)
         arrays = self._asdict() | {"place": place}
         arrays = {name: jnp.asarray(x, jnp.int32) for name, x in arrays.items()}
@@ -142,7 +142,7 @@ def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
         branches: Branches | None = None,
     ) -> tuple[Array, TargetVocabCache]:
         begin = jnp.take_along_axis(cache.ends, start[:, None], axis=1)
-        after = jnp.cumsum(params["count"][tokens], axis=1)
+        after = jnp.cumsum(params["num"][tokens], axis=1)
         put = jax.vmap(jax.lax.dynamic_update_slice)
         ends = put(cache.ends, begin + after, start[:, None] + 1)
         if branches is not None:  # drafted tokens are one id of the draft each
@@ -182,8 +182,15 @@ def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
         return Reduced(logits, params["ids"], params["place"])
 
     portion = model.portion and max(model.portion - PIECES, 1)
-    own = dict(vocab=vocab, portion=portion, shapes=None, keep=None)
-    return model._replace(init=init, apply=apply, readout=readout, **own)
+    return model._replace(
+        init=init,
+        apply=apply,
+        readout=readout,
+        vocab=vocab,
+        portion=portion,
+        shapes=None,
+        keep=None,
+    )
 
 
 def room(model: Model, stretch: int, slots: int) -> int:
@@ -201,7 +208,7 @@ def spell_out(params: Any, tokens: Array, after: Array, width: int) -> Array:
     which = jax.vmap(lambda row: jnp.searchsorted(row, place, side="right"))(after)
     which = jnp.minimum(which, tokens.shape[1] - 1)
     whose, ends = (jnp.take_along_axis(x, which, axis=1) for x in (tokens, after))
-    count = params["count"][whose]
+    count = params["num"][whose]
     inside = jnp.clip(place - ends + count, 0, params["pieces"].shape[1] - 1)
     return params["pieces"][whose, inside]
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from specjax import trees
-from specjax.types import Draft, Drafter, Kept, Prompt, Request, State
+from specjax.types import Draft, Drafter, Prompt, Request, State, TargetCall
 
 NONE = -1  # stands for a token where there is no n-gram
 
@@ -80,15 +80,15 @@ def build(gamma: int, tokens: int = 4, pool: int = 512) -> Drafter:
         above = merge_siblings(drafted, parent)
         return Draft(drafted, nodes, None, above), Guesses(window, known)
 
-    def observe(params: None, cache: Guesses, kept: Kept) -> Guesses:
+    def observe(params: None, cache: Guesses, call: TargetCall) -> Guesses:
         del params
         first = 1 + (long - 1) * columns  # the call's row of the window's last row
-        logits = kept.law.logits[:, first : first + columns]
+        logits = call.law.logits[:, first : first + columns]
         new = jnp.argmax(logits, axis=-1).astype(jnp.int32)[:, None]
         whole = jnp.concatenate([cache.window, new], axis=1)
         pool = remember(cache.pool, whole.swapaxes(1, 2))
         # The first committed token moves on by one row, each further one by a column.
-        on = (jnp.arange(columns) + kept.count[:, None]) % columns
+        on = (jnp.arange(columns) + call.accepted[:, None]) % columns
         return Guesses(jnp.take_along_axis(whole[:, 1:], on[:, None], axis=2), pool)
 
     return Drafter(init, draft, size, siblings="certain", depth=depth, observe=observe)

@@ -10,7 +10,7 @@ contexts, K tokens of context, M places, V vocabulary.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -59,7 +59,7 @@ def build(
             logits = probs.table_rows(params.table, row)
             return Proposal(logits, context, params.table, row)
 
-        def advance(context: Array, token: Array, slot) -> Proposal:
+        def advance(context: Array, token: Array, slot: Any) -> Proposal:
             del slot
             return propose(jnp.concatenate([context, token[:, None]], axis=1)[:, 1:])
 
@@ -82,7 +82,9 @@ def bigram(vocab: int) -> Model:
     Its parameters are an `NGram`.
     """
 
-    def apply(params, tokens: Array, start: Array, cache, branches=None) -> tuple:
+    def apply(
+        params: Any, tokens: Array, start: Array, cache: Any, branches: Any = None
+    ) -> tuple:
         del params, start, branches
         return tokens[..., None], cache
 
@@ -126,7 +128,7 @@ def find(params: NGram, context: Array) -> Array:
     return row
 
 
-def code(context):
+def code(context: Any) -> Any:
     """Returns a 32-bit hash (FNV-1a over words) of contexts [..., K]: [...] uint32."""
     module = jnp if isinstance(context, Array) else np
     value = module.full(context.shape[:-1], 2166136261, module.uint32)
@@ -150,7 +152,9 @@ def fit(
     weight: w of the module's formula, best chosen by held-out likelihood.
     """
     documents = [list(document) for document in documents]
-    followers = [defaultdict(Counter) for _ in range(order)]  # by context length
+    followers: list[dict[tuple, Counter]] = [  # by context length
+        defaultdict(Counter) for _ in range(order)
+    ]
     for document in documents:
         for at in range(1, len(document)):
             for size in range(min(order - 1, at) + 1):
@@ -159,7 +163,8 @@ def fit(
     for token, count in followers[0][()].items():
         base[token] += count
     base /= base.sum()
-    rows = {(): ({}, 1.0)}  # context -> (probabilities of its places, factor of base)
+    # Context -> (probabilities of its places, factor of base).
+    rows: dict[tuple, tuple[dict, float]] = {(): ({}, 1.0)}
     for size in range(1, order):
         for context, counts in followers[size].items():
             below = rows[context[1:]]
@@ -170,8 +175,8 @@ def fit(
 
 
 def _interpolate(
-    counts: Counter, lower: tuple[dict, float], *, base, weight: float, places: int
-):
+    counts: Counter, lower: tuple[dict, float], *, base: Any, weight: float, places: int
+) -> tuple[dict, float]:
     known, factor = lower
     total = sum(counts.values())
     mixed = {}

@@ -6,12 +6,14 @@ number of rows, so this text, and not that of calls on one row, is what a greedy
 must repeat to the last token (`specjax microscope`). Axes: B rows, G = gamma.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from specjax.types import Draft, Drafter
 
 
-def no_cache(params, prompt, slots) -> tuple:
+def no_cache(params: Any, prompt: Any, slots: int) -> tuple:
     """Returns the empty cache; the `init` of every drafter that stores nothing."""
     del params, prompt, slots
     return ()
@@ -25,7 +27,7 @@ def build(gamma: int) -> Drafter:
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
 
-    def draft(key, params, request, state) -> tuple[Draft, tuple]:
+    def draft(key: Any, params: Any, request: Any, state: Any) -> tuple[Draft, tuple]:
         del key, params, request
         none = jnp.zeros_like(state.length)
         tokens = jnp.zeros((none.size, gamma), jnp.int32)

@@ -4,6 +4,7 @@ Axes: B rows, V vocabulary.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -23,7 +24,7 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
 
     def draft(
         key: Array,
-        params,
+        params: Any,
         request: Request,
         state: State,
         go_on: Callable | None = None,

@@ -9,6 +9,7 @@ Axes: B rows, T tokens in a call, G nodes, K successors, V vocabulary.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import trees
-from specjax.types import Draft, Drafter, Kept, Prompt, Request, State
+from specjax.types import Draft, Drafter, Prompt, Request, State, TargetCall
 
 NONE = -1  # no successor was seen
 
@@ -36,7 +37,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
     rank = [above[:node].count(one) for node, one in enumerate(above)]
     most = max(rank) + 1  # K
 
-    def init(params, prompt: Prompt, slots: int) -> Array:
+    def init(params: Any, prompt: Prompt, slots: int) -> Array:
         del params, slots
         tokens, batch = prompt.tokens, prompt.length.size
         after = jnp.pad(tokens[:, 1:], ((0, 0), (0, 1)))
@@ -46,7 +47,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
         return update_table(table, tokens, first, live)
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params: Any, request: Request, state: State
     ) -> tuple[Draft, Array]:
         del key, params, request
         rows, table = jnp.arange(state.length.size), state.draft_cache
@@ -64,16 +65,17 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
         shape = jnp.broadcast_to(jnp.array(above, jnp.int32), tokens.shape)
         return Draft(tokens, num.astype(jnp.int32), None, shape), table
 
-    def observe(params, table: Array, kept: Kept) -> Array:
+    def observe(params: Any, table: Array, call: TargetCall) -> Array:
         del params
-        likely = jax.lax.top_k(kept.law.logits, most)[1].astype(jnp.int32)
-        live = jnp.arange(kept.tokens.shape[1]) <= kept.num[:, None]
-        return update_table(table, kept.tokens, likely, live)
+        likely = jax.lax.top_k(call.law.logits, most)[1].astype(jnp.int32)
+        live = jnp.arange(call.tokens.shape[1]) <= call.num[:, None]
+        return update_table(table, call.tokens, likely, live)
 
-    limits = dict(vocab=vocab, observe=observe)
-    if parent is not None:
-        limits |= dict(siblings="certain", depth=int(np.max(trees.depths(above))))
-    return Drafter(init, draft, gamma, **limits)
+    chain = Drafter(init, draft, gamma, vocab=vocab, observe=observe)
+    if parent is None:
+        return chain
+    depth = int(np.max(trees.depths(above)))
+    return chain._replace(siblings="certain", depth=depth)
 
 
 def update_table(table: Array, ids: Array, after: Array, live: Array) -> Array:

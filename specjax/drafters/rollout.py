@@ -108,7 +108,7 @@ def rollout(
     if positions is not None:
         num = jnp.clip(positions + 1 - state.length, 0, num)
 
-    def draw_token(proposal: Proposal, slot) -> tuple[Array, Law]:
+    def draw_token(proposal: Proposal, slot: Any) -> tuple[Array, Law]:
         token, law = draw(proposal.logits, slot)
         if proposal.table is not None:  # refers to the table's row: no copy
             law = law._replace(logits=proposal.table, row=proposal.row)
@@ -120,13 +120,15 @@ def rollout(
     def pack(drawn: tuple[Array, Law]) -> dict[str, Array]:
         return _pack(jax.tree.leaves(own_arrays(drawn)))
 
-    def record(buffers, policy: tuple, proposal: Proposal, slot):
+    def record(
+        buffers: Any, policy: tuple, proposal: Proposal, slot: Any
+    ) -> tuple[Any, tuple]:
         token, law = draw_token(proposal, slot)
         put = lambda buffer, value: buffer.at[:, slot].set(value)  # noqa: E731
         buffers = jax.tree.map(put, buffers, pack((token, law)))
         return buffers, update_policy(policy, token, law, slot)
 
-    def update_policy(policy: tuple, token: Array, law: Law, slot) -> tuple:
+    def update_policy(policy: tuple, token: Array, law: Law, slot: Any) -> tuple:
         """Returns (num, the policy's carry) after a slot; () without a hook."""
         if go_on is None:
             return policy
@@ -143,7 +145,7 @@ def rollout(
     def longest(policy: tuple) -> Array:
         return jnp.max(policy[0]) if policy else most
 
-    def further(slot, drafted: tuple) -> tuple:
+    def further(slot: Any, drafted: tuple) -> tuple:
         buffers, policy, carry = drafted
         # Read from the record: to carry it as well costs a GPU one more kernel.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
@@ -151,8 +153,8 @@ def rollout(
         return *record(buffers, policy, proposal, slot), proposal.carry
 
     def while_longest(carried: tuple) -> tuple:
-        _, slot, *drafted = carried
-        drafted, after = further(slot, drafted), slot + 1
+        slot, before = carried[1], carried[2:]
+        drafted, after = further(slot, before), slot + 1
         # Computed with the slot, since a GPU would otherwise need one more kernel.
         return after < longest(drafted[1]), after, *drafted
 

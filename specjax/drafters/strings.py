@@ -41,7 +41,7 @@ def build(
       vocab: the number of the target's ids.
       stretch: see `intersection.in_target_vocab`.
       respelled: (behind [B, N], said [B, G]) -> (tokens [B, G], num [B]), on the host,
-        see `tokenizers.respelled`.
+        see `tokenizers.retokenize`.
 
     Raises:
       ValueError: if gamma < 1, or is more than the model's caches can take back.

@@ -9,6 +9,8 @@ longer ones, which have fewer occurrences to count. The draft is certain (law No
 Axes: B rows, L buffer, S source, G = gamma, M occurrences.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -38,7 +40,7 @@ def build(gamma: int, longest: int = 4, paths: int = 1) -> Drafter:
     depth = -(-gamma // paths)
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params: Any, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, params, request
         tokens, num, _ = find_matches(state, depth, longest, paths)
@@ -60,7 +62,9 @@ def find_matches(
     without a token are arbitrary.
     """
 
-    def find(text: Array, length: Array, source: Array, end: Array):
+    def find(
+        text: Array, length: Array, source: Array, end: Array
+    ) -> tuple[Array, Array, Array]:
         merit = match_lengths(text, length, source, end, longest)
         best = jnp.max(merit)
         among = (merit == best) & (best > 0)
@@ -102,5 +106,6 @@ def vote(
         chosen = token[jnp.argmax(jnp.where(alive, votes, 0))]
         return (at + 1, alive & (token == chosen)), (chosen, alive.any())
 
-    _, (tokens, real) = jax.lax.scan(following, (at, alive), length=gamma)
+    found: Any = jax.lax.scan(following, (at, alive), length=gamma)
+    _, (tokens, real) = found
     return tokens.astype(jnp.int32), jnp.sum(real, dtype=jnp.int32)

@@ -8,7 +8,7 @@ T nodes of a call, M nodes fed so far, G nodes, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
     levels, size = build_levels(parent), len(parent)
     above = jnp.array(parent, jnp.int32)
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple:
+    def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
         features, cache = catch_up(model, params, state, 1 + len(levels))
         features, fed, tokens, laws = features[:, None], 0, [], []
         batch = len(features)
@@ -104,12 +104,12 @@ def slots(level: Level, siblings: str) -> np.ndarray:
     return level.nodes if siblings == WITH else level.laws + 1
 
 
-def independent(key: Array, law: Law, slots: np.ndarray) -> Array:
+def independent(key: Array, law: Law, slots: Array | np.ndarray) -> Array:
     """Draws from each of the laws [B, N] by the noise of its slot [N]: [B, N] ids."""
     return probs.race(law, keys.gumbels(key, slots, probs.vocab_size(law.logits)))
 
 
-def children(key: Array, law: Law, slots: np.ndarray, most: int) -> Array:
+def children(key: Array, law: Law, slots: Array | np.ndarray, most: int) -> Array:
     """Draws `most` ids without replacement from each of the laws [B, T].
 
     The noise is that of its slot [T]. The result is [B, T, most] ids in the order
@@ -142,15 +142,16 @@ def build_levels(parent: Sequence[int]) -> list[Level]:
     levels, laws, fed = [], [trees.ROOT], []  # laws: the nodes with rows of laws
     for each in range(1, depth.max() + 1):
         nodes = np.flatnonzero(depth == each)
-        above = [parent[node] for node in nodes]
+        above = [parent[int(node)] for node in nodes]
         rank = [above[:i].count(one) for i, one in enumerate(above)]
         inner = [i for i, node in enumerate(nodes) if node in parent]
         own = [int(nodes[i]) for i in inner]
         fed += own
         place = np.array([laws.index(one) for one in above])
 
-        sees = np.array([[node in paths[one] for node in fed] for one in own], bool)
-        stands = np.array([len(paths[node]) - 1 for node in fed], np.int32)
+        seen = [[node in paths[one] for node in fed] for one in own]
+        sees: Any = np.array(seen, bool)  # known to a compiler
+        stands: Any = np.array([len(paths[node]) - 1 for node in fed], np.int32)
         tree = Branches(stands[None], sees.reshape(1, len(own), len(fed)))
         levels.append(
             Level(

@@ -141,7 +141,7 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
 
         @functools.wraps(DRAFTS[bare])
         def named_in(
-            draft: str | None = None, file: str | None = None, **_
+            draft: str | None = None, file: str | None = None, **_: Any
         ) -> tuple[Path, ...]:
             inner = () if draft is None else draft_files(draft, dtype)
             return inner if file is None else (*inner, Path(file))

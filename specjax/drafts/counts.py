@@ -1,6 +1,7 @@
 """Drafts without weights of a network: counts of tokens, and uniform tokens."""
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -54,7 +55,7 @@ def ngram(order: int, name: str = "", made_by: str = "") -> DraftSource:
     if not 1 <= order <= known:
         raise ValueError(f"these counts have orders 1 to {known}; got {order}")
 
-    def law(params, prompt: Prompt, sampling: Sampling) -> Law:
+    def law(params: Any, prompt: Prompt, sampling: Sampling) -> Law:
         row = ngrams.find(params, ngrams.draft_contexts(prompt.tokens, order))
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
@@ -74,7 +75,7 @@ def random(vocab: int = 8192) -> DraftSource:
     """Returns the draft of uniform tokens, whatever the temperature: the floor
     (Leviathan et al. 2023, Section 3.6)."""
 
-    def law(params, prompt: Prompt, sampling: Sampling) -> Law:
+    def law(params: Any, prompt: Prompt, sampling: Sampling) -> Law:
         as_it_draws = Sampling(jnp.ones_like(sampling.temperature))
         logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)

@@ -44,7 +44,12 @@ def custom_source(name: str, target: Pretrained) -> DraftSource:
     build, options = resolve(name)
     if not inspect.isfunction(build):
         raise ValueError(f"{name} is of class {type(build).__name__}: name a function")
-    how = {"name": name, "custom": build, "options": options, "vocab": target.vocab}
+    how: dict[str, Any] = {
+        "name": name,
+        "custom": build,
+        "options": options,
+        "vocab": target.vocab,
+    }
     drafter, params = with_params(2, independent, **how)
     try:
         regime = regime_of(target, drafter, params)

@@ -77,7 +77,7 @@ def constant(model: Model) -> Recipe:
 def law_of(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
     """Returns the law of a model after each token: `DraftSource.law`."""
 
-    def law(params, prompt: Prompt, sampling: Sampling) -> Law:
+    def law(params: Any, prompt: Prompt, sampling: Sampling) -> Law:
         start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
         cache = model.init(params, prompt, prompt.tokens.shape[1])
         reader = chunks.read_in_portions(model)
@@ -138,7 +138,7 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
 def _early_exit(gamma: int, draw: Callable, *, config: Config, layers: int) -> Drafter:
     shallow = families.first_layers(config, layers)
 
-    def cut(cache):
+    def cut(cache: Any):
         return families.of(config).first_caches(cache, layers)
 
     return early_exits.build(shallow, cut, gamma, draw)

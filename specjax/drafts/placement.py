@@ -6,6 +6,7 @@ the layout says `draft`, and else lie whole on every device, with its caches.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 from jax.sharding import PartitionSpec
@@ -56,7 +57,8 @@ def weights(draft: DraftSource) -> Pretrained:
 
 def split(model: Pretrained) -> Pretrained:
     """Returns the model with its matrices over the mesh in use."""
-    return model._replace(params=sharding.split(model.params, model.config))
+    config = model.required_config
+    return model._replace(params=sharding.split(model.params, config))
 
 
 def whole(draft: DraftSource) -> DraftSource:
@@ -77,15 +79,18 @@ def _whole(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
 
 def whole_drafter(drafter: Drafter) -> Drafter:
     """Returns the same drafter, of caches that are not split."""
-    parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
-    return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
+    return drafter._replace(
+        init=unsplit(drafter.init),
+        draft=unsplit(drafter.draft),
+        observe=drafter.observe and unsplit(drafter.observe),
+    )
 
 
-def unsplit(function: Callable) -> Callable:
+def unsplit(function: Any) -> Any:
     """Returns the same function, traced with rows alone over the mesh."""
 
     @functools.wraps(function)
-    def run(*arguments):
+    def run(*arguments: Any) -> Any:
         with nn.logical_axis_rules([*mesh.ROWS.items()]):
             return function(*arguments)
 

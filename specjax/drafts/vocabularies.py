@@ -5,6 +5,7 @@ One tokenizer with a padded vocabulary; another tokenizer, by the tokens that bo
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from specjax import checkpoints, pretrained
 from specjax.checkpoints import Config, Pretrained
@@ -17,7 +18,7 @@ from specjax.drafts.source import (
     certain_source,
     recipe,
 )
-from specjax.tokenizers.respelled import Respelled
+from specjax.tokenizers.retokenize import Retokenizer
 from specjax.types import Drafter, Model
 
 
@@ -85,13 +86,13 @@ def _within_room(
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
     """Returns how a draft of another tokenizer reads the ids of a target."""
     reads, writes = target.tokenizer, draft.tokenizer
-    same = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
+    same: Any = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
     head = () if draft.start is None else (draft.start,)
     if head and reads.encode("a")[:1] == [target.start]:
         same, head = same | {target.start: draft.start}, ()
     return intersection.spelling(
-        list(map(reads.spelled, range(target.vocab))),
-        list(map(writes.spelled, range(draft.vocab))),
+        list(map(reads.token_bytes, range(target.vocab))),
+        list(map(writes.token_bytes, range(draft.vocab))),
         same=same,
         names=list(map(reads.token, range(target.vocab))),
         head=head,
@@ -129,7 +130,7 @@ def by_strings(target: Pretrained, draft: Pretrained) -> DraftSource:
         config=draft.config,
         vocab=vocab,
         stretch=spelled.stretch,
-        respelled=Respelled(target.tokenizer, draft.tokenizer, vocab),
+        respelled=Retokenizer(target.tokenizer, draft.tokenizer, vocab),
     )
     return source._replace(vocab=vocab, files=pretrained.files_of(draft))
 

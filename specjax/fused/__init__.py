@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +78,9 @@ def reference(
     return Kernels(verifier, draw, token.verifier, record)
 
 
-def choose(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Kernels:
+def choose(
+    name: str, verifier: Verifier, sizes: Sizes, *, device: Any = None
+) -> Kernels:
     """Returns the verifier and the draw to decode with, and a record of the choice.
 
     On a mesh each device's kernels read the logits on that device (`fused.over_mesh`).
@@ -115,7 +117,9 @@ def choose(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Kerne
     return over_mesh.kernels(name, verifier, sizes, device=device)
 
 
-def wire_checked(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
+def wire_checked(
+    name: str, verifier: Verifier, sizes: Sizes, *, device: Any = None
+) -> Wired:
     """Returns `wire`, compared with the reference if the choice was automatic."""
     wired = wire(name, verifier, sizes, device=device)
     pallas = {program for program, _ in wired.programs} & {*PALLAS}
@@ -127,7 +131,7 @@ def wire_checked(name: str, verifier: Verifier, sizes: Sizes, *, device=None) ->
 def for_protocol(
     target: Pretrained,
     draft: DraftSource,
-    protocol: NamedTuple,
+    protocol: Any,
     rule: Verifier | None = None,
 ) -> Kernels:
     """Returns the kernels of a pair: `choose` with the sizes of a protocol."""
@@ -137,7 +141,7 @@ def for_protocol(
 
 
 def for_setting(
-    target: Pretrained, draft: DraftSource, setting, *, device=None
+    target: Pretrained, draft: DraftSource, setting: Any, *, device: Any = None
 ) -> Kernels:
     """Returns the kernels of a pair for a setting of walltime or divergence.
 
@@ -156,7 +160,7 @@ def line(record: dict) -> str:
     return f"kernels: {verify}{drawn} ({record['why']})"
 
 
-def wire(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
+def wire(name: str, verifier: Verifier, sizes: Sizes, *, device: Any = None) -> Wired:
     """Returns the kernels that `pallas_kernels` chooses, with output unchecked."""
     from pallas_kernels import dispatch, fuse, plan
 
@@ -174,8 +178,9 @@ def wire(name: str, verifier: Verifier, sizes: Sizes, *, device=None) -> Wired:
     record |= {"draw": drawn.name if draws else "none", "baseline": baseline.name}
     reasons = dict.fromkeys(choice.why for choice in (verify, drawn, baseline))
     record |= {"why": "; ".join(reasons)}
-    coupled = fused.draw is None
-    draw = rollout.for_rule(verifier) if coupled else rollout.draw_with(fused.draw)
+    draw = rollout.for_rule(verifier)
+    if fused.draw is not None:
+        draw = rollout.draw_with(fused.draw)
     kernels = Kernels(fused.verifier, draw, alone.verifier, record)
     programs = tuple((each.name, each.tiles) for each in (verify, drawn, baseline))
     return Wired(kernels, fused.draw, programs)
@@ -210,8 +215,8 @@ def find_fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
         if wrong := same_tokens.problem(plain, fused, sizes):
             return wrong
     rules = token.verifier, wired.kernels.alone
-    alone = (Functions(rule, probs.draw) for rule in rules)
-    return same_tokens.problem(*alone, sizes._replace(gamma=0))
+    plain, fused = (Functions(rule, probs.draw) for rule in rules)
+    return same_tokens.problem(plain, fused, sizes._replace(gamma=0))
 
 
 def default_device() -> jax.Device:

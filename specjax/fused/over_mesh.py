@@ -10,6 +10,7 @@ vocabulary.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +27,9 @@ BY_ROWS = "each device its own rows"
 BY_IDS = "each device its own ids of a row, and the rule by XLA's partitioner"
 
 
-def kernels(name: str, verifier: Verifier, sizes, *, device=None) -> Kernels:
+def kernels(
+    name: str, verifier: Verifier, sizes: Any, *, device: Any = None
+) -> Kernels:
     """Returns what `fused.choose` returns, for the mesh in use."""
     mesh = jax.sharding.get_abstract_mesh()
     data, model = (mesh.shape[axis] for axis in (DATA, MODEL))
@@ -67,10 +70,12 @@ def over_rows(function: Callable) -> Callable:
 
 def verify_by_rows(verifier: Verifier) -> Verifier:
     """Returns a fused verifier that each device runs on its own rows."""
-    if verifier.rule is None:
+    if verifier.rule is None or verifier.law is None:
         return verifier
 
-    def verify(target, draft: Draft, noise, keep_residual: bool = False):
+    def verify(
+        target: Law, draft: Draft, noise: Any, keep_residual: bool = False
+    ) -> Any:
         run = functools.partial(verifier.verify, keep_residual=keep_residual)
         if draft.law is not None and isinstance(draft.law.logits, Table | Reduced):
             return run(target, draft, noise)  # by XLA: rows share some of these arrays
@@ -82,7 +87,7 @@ def verify_by_rows(verifier: Verifier) -> Verifier:
 def draw_by_rows(draw: Callable) -> Callable:
     """Returns a fused draw that each device runs on its own rows."""
 
-    def run(logits: Array | Reduced, sampling: Sampling, u: Array):
+    def run(logits: Array | Reduced, sampling: Sampling, u: Array) -> Any:
         alone = isinstance(logits, Reduced)
         return (draw if alone else over_rows(draw))(logits, sampling, u)
 

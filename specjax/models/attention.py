@@ -6,11 +6,14 @@ have keys and values, D head width.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 
 from specjax.models import lowering
 from specjax.models.cache import KeyValues
@@ -24,21 +27,31 @@ def attend(
     query: Array,
     memory: KeyValues,
     mask: Array,
+    *,
     scale: float,
     bias: Array | None = None,
     cap: float | None = None,
 ) -> Array:
-    """Softmax attention, H / K heads of queries to one of keys and values (Ainslie et
-    al. 2023, https://arxiv.org/abs/2305.13245), which are not repeated for it. query:
-    [B, H, T, D]. memory: keys [B, K, D, S] and values [B, K, S, D]. mask: bool,
-    broadcast over [B, T, S], True where a token sees a slot; each token must see one.
-    scale: of the scores. bias: added to the scaled scores, broadcast over [B, H, T, S]
-    where H = K, or None. cap: c; a scaled score x is c tanh(x / c). Returns [B, T, H *
-    D]."""
+    """Returns softmax attention, H / K heads of queries to one of keys and values
+    (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245), which are not repeated.
+
+    Args:
+      query: [B, H, T, D].
+      memory: keys [B, K, D, S] and values [B, K, S, D].
+      mask: bool, broadcast over [B, T, S], True where a token sees a slot; each token
+        must see one.
+      scale: of the scores.
+      bias: added to the scaled scores, broadcast over [B, H, T, S] where H = K; or
+        None.
+      cap: c; a scaled score x becomes c tanh(x / c). None leaves it.
+
+    Returns:
+      [B, T, H * D].
+    """
 
     @lowering.share_repeated_rows
-    def mixed(query: Array, memory: KeyValues, mask: Array, bias: Array | None):
-        """The axis T may be missing everywhere."""
+    def mix(query: Array, memory: KeyValues, mask: Array, bias: Array | None) -> Array:
+        """Attends; the axis T may be missing everywhere."""
         keys, values = (x.astype(query.dtype) for x in memory)
         heads, count = query.shape[1], keys.shape[1]
         bias = jnp.where(mask[:, None], 0.0 if bias is None else bias, -jnp.inf)
@@ -50,18 +63,18 @@ def attend(
         unseen, scores = jnp.isneginf(bias), scores * scale
         if cap is not None:
             scores = cap * jnp.tanh(scores / cap)
-        # Whatever a slot holds that is not seen, it weighs 0.
+        # A slot that is not seen weighs 0, whatever it holds.
         scores = jnp.where(unseen, -jnp.inf, scores + bias)
         weights = jax.nn.softmax(scores).astype(query.dtype)
         sums = jnp.einsum("bk...s,bksd->bk...d", weights, values)
         sums = jnp.moveaxis(sums.reshape(query.shape), 1, -2)  # [B, T, H, D]
         return sums.reshape(*sums.shape[:-2], -1)
 
-    return mixed(query, memory, mask, bias)
+    return mix(query, memory, mask, bias)
 
 
 class Attention(nn.Module):
-    """Multi-head attention: of a text to itself, or to another that was read before.
+    """Multi-head attention of a text to itself, or to another that was read before.
 
     Attributes:
       features: E.
@@ -82,19 +95,19 @@ class Attention(nn.Module):
     features: int
     heads: int
     head_width: int
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     key_heads: int | None = None
     use_bias: bool = False
     out_bias: bool | None = None
     scale: float | None = None
     cap: float | None = None
-    norm: Callable | None = None
-    kernel_init: Callable = NORMAL
-    query_init: Callable | None = None
+    norm: Callable[[], nn.Module] | None = None
+    kernel_init: Initializer = NORMAL
+    query_init: Initializer | None = None
     joined: bool = False
     key_bias: bool = True
 
-    def setup(self):
+    def setup(self) -> None:
         few = self.heads if self.key_heads is None else self.key_heads
         wide, narrow = ((self.features, n * self.head_width) for n in (self.heads, few))
         init, bias = self.kernel_init, self.use_bias
@@ -110,21 +123,28 @@ class Attention(nn.Module):
         self,
         x: Array,
         positions: Array,
-        cache: KeyValues | None = None,
+        cache: Any = None,
+        *,
         mask: Array | None = None,
         bias: Array | None = None,
         tree: Tree | None = None,
-        rotate: Callable | None = None,
-        write: Callable | None = None,
-    ) -> tuple[Array, KeyValues | None]:
-        """Attention of a text to itself. x: [B, T, E]. positions: of the tokens, [B,
-        T], one after the other unless in a tree. cache: of the text before, which the
-        call writes its tokens into; None, they see each other alone. mask: as in
-        `attend`; None is causal, each token the slots up to its own. bias: as in
-        `attend`. tree: where the call's tokens are one; None, they are a chain. rotate:
-        x [B, heads, T, D] -> x, of queries and keys, or None. write: (cache, new) ->
-        (cache, what is attended to); None is `lowering.write`. Returns [B, T, E] and
-        the cache."""
+        rotate: Callable[[Array], Array] | None = None,
+        write: Callable[[Any, KeyValues], tuple[Any, KeyValues]] | None = None,
+    ) -> tuple[Array, Any]:
+        """Returns the attention of a text to itself, [B, T, E], and its cache.
+
+        Args:
+          x: [B, T, E].
+          positions: of the tokens, [B, T], one after the other unless in a tree.
+          cache: a layer's, of the text before, to which the call writes its tokens;
+            with None they see each other alone.
+          mask: as in `attend`; None is causal, each token sees the slots up to its own.
+          bias: as in `attend`.
+          tree: the tree that the call's tokens form; None for a chain.
+          rotate: x [B, heads, T, D] -> x, of queries and keys; or None.
+          write: (cache, new) -> (cache, the keys and values to attend to); None is
+            `lowering.write`.
+        """
         by = self.query, self.key, self.value
         query, key, value = map(self._heads, multiply(x, *by, joined=self.joined))
         if self.norm is not None:
@@ -142,11 +162,12 @@ class Attention(nn.Module):
             mask = tree.mask
         elif mask is None:
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
-        mixed = attend(query, memory, mask, self._scale(), bias, self.cap)
+        scale, cap = self._scale(), self.cap
+        mixed = attend(query, memory, mask, scale=scale, bias=bias, cap=cap)
         return self.out(mixed), cache
 
     def read(self, x: Array) -> KeyValues:
-        """Keys and values of a text [B, S, E] that others will attend to."""
+        """Returns the keys and values of a text [B, S, E] that others attend to."""
         x = lowering.beside_no_other(x, self.key.kernel)
         key, value = self._heads(self.key(x)), self._heads(self.value(x))
         return KeyValues(key.swapaxes(2, 3), value)
@@ -154,20 +175,23 @@ class Attention(nn.Module):
     def across(
         self, x: Array, memory: KeyValues, mask: Array, factor: Array | None = None
     ) -> Array:
-        """x [B, T, E] attends to what `read` gave; mask as in `attend`. [B, T, E].
-        factor: of queries, [B, T, 1] in float32, or None. Who asks for intermediates
-        gets the scores before softmax, [B, H, T, S] float32."""
+        """Returns the attention of x [B, T, E] to what `read` returned, [B, T, E].
+
+        mask: as in `attend`. factor: by which queries are multiplied, [B, T, 1] in
+        float32; or None. The collection "intermediates" gets the scores before softmax,
+        [B, H, T, S] float32.
+        """
         query = self._heads(multiply(x, self.query, factor=factor)[0])
         if self.is_mutable_collection("intermediates"):
             keys = memory.keys.astype(query.dtype)
             scores = jnp.einsum("bhtd,bhds->bhts", query, keys).astype(jnp.float32)
             self.sow("intermediates", "scores", scores * self._scale())
-        return self.out(attend(query, memory, mask, self._scale()))
+        return self.out(attend(query, memory, mask, scale=self._scale()))
 
     def _scale(self) -> float:
         return self.head_width**-0.5 if self.scale is None else self.scale
 
     def _heads(self, x: Array) -> Array:
-        """[B, T, heads * D] -> [B, heads, T, D]."""
+        """Divides features among heads: [B, T, heads * D] -> [B, heads, T, D]."""
         x = x.reshape(*x.shape[:2], -1, self.head_width)
         return x.transpose(0, 2, 1, 3)

@@ -1,33 +1,39 @@
 """Parts that several models share: norms, rotary positions, the feed-forward layer."""
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
-from specjax.models.dense import Dense, multiply
+from specjax.models.dense import Dense, declare, multiply
 
 
 def rms_norm(x: Array) -> Array:
-    """x / rms(x) over the last axis, in float32, without a learned scale."""
+    """Returns x / rms(x) over the last axis, in float32, without a learned scale."""
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
     return y.astype(x.dtype)
 
 
 def rotary(x: Array, positions: Array) -> Array:
-    """Turns pairs of features by an angle that grows with position (Su et al. 2021). x
-    [B, H, T, D] with D even, positions [B, T] -> [B, H, T, D]."""
+    """Turns pairs of features by an angle that grows with position (Su et al. 2021).
+
+    x: [B, H, T, D] with D even. positions: [B, T]. Returns [B, H, T, D].
+    """
     half = x.shape[-1] // 2
     frequency = 10_000.0 ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
-    return turned(x, jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype))
+    cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
+    return turn(x, cos=cos, sin=sin)
 
 
-def turned(x: Array, cos: Array, sin: Array) -> Array:
-    """Features i and i + D / 2 of x [..., D], turned: cos, sin [..., D / 2]."""
+def turn(x: Array, *, cos: Array, sin: Array) -> Array:
+    """Turns features i and i + D / 2 of x [..., D] by an angle; cos, sin:
+    [..., D / 2]."""
     half = x.shape[-1] // 2
     left, right = x[..., :half], x[..., half:]
     return jnp.concatenate(
@@ -48,7 +54,8 @@ def check_rotary(head_width: int) -> None:
 
 
 class Norm(nn.Module):
-    """`rms_norm`; `learned`, a layer norm with a scale and a bias. [..., E] -> same."""
+    """The norm `rms_norm`, or, if `learned`, a layer norm with a scale and a bias.
+    [..., E] -> [..., E]."""
 
     learned: bool = False
 
@@ -56,12 +63,10 @@ class Norm(nn.Module):
     def __call__(self, x: Array) -> Array:
         if not self.learned:
             return rms_norm(x)
-        shape = x.shape[-1:]
-        ones, zeros = (
-            nn.with_logical_partitioning(init, ("embed",))
-            for init in (nn.initializers.ones, nn.initializers.zeros)
-        )
-        scale, bias = self.param("scale", ones, shape), self.param("bias", zeros, shape)
+        axes, shape = ("embed",), x.shape[-1:]
+        ones, zeros = nn.initializers.ones, nn.initializers.zeros
+        scale = declare(self, "scale", ones, axes=axes, shape=shape)
+        bias = declare(self, "bias", zeros, axes=axes, shape=shape)
         y = x.astype(jnp.float32)
         y = y - jnp.mean(y, axis=-1, keepdims=True)
         y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-5)
@@ -69,45 +74,63 @@ class Norm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) times its scale, or 1 + its scale if `offset`, in float32: no mean is
-    taken, no bias added. axis: the name of the last one. apart: scale * x and 1 / rms
-    [..., 1], for a product to be multiplied by, after which a GPU makes no kernel of
-    the norm."""
+    """The norm x / rms(x) times a learned scale, in float32: no mean is taken, no bias
+    added.
+
+    Attributes:
+      eps: added to the mean square.
+      offset: whether the scale is 1 + the parameter.
+      axis: the logical name of the last axis.
+    """
 
     eps: float = 1e-6
     offset: bool = False
     axis: str = "embed"
 
+    def __call__(self, x: Array) -> Array:
+        y, factor, scale = self._parts(x)
+        return (y * factor * scale).astype(x.dtype)
+
+    def scale_and_factor(self, x: Array) -> tuple[Array, Array]:
+        """Returns scale * x and 1 / rms [..., 1], by which a product of the former is
+        to be multiplied: a GPU then makes no kernel of the norm."""
+        y, factor, scale = self._parts(x)
+        return (y * scale).astype(x.dtype), factor
+
     @nn.compact
-    def __call__(self, x: Array, apart: bool = False) -> Array | tuple[Array, Array]:
+    def _parts(self, x: Array) -> tuple[Array, Array, Array]:
         init = nn.initializers.zeros if self.offset else nn.initializers.ones
-        init = nn.with_logical_partitioning(init, (self.axis,))
-        scale = self.param("scale", init, x.shape[-1:])
+        scale = declare(self, "scale", init, axes=(self.axis,), shape=x.shape[-1:])
         scale = 1 + scale if self.offset else scale
         y = x.astype(jnp.float32)
         factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
-        if apart:
-            return (y * scale).astype(x.dtype), factor
-        return (y * factor * scale).astype(x.dtype)
+        return y, factor, scale
 
 
 class FeedForward(nn.Module):
-    """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]. gated:
-    (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020)."""
+    """The feed-forward layer activation(x W_in) W_out, [..., E] -> [..., E].
+
+    Attributes:
+      width: of the hidden features.
+      dtype: of the products.
+      use_bias: whether the products have biases.
+      activation: of the hidden features.
+      gated: whether it is (activation(x W_gate) * (x W_in)) W_out (Shazeer 2020).
+    """
 
     width: int
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     use_bias: bool = False
-    activation: Callable = nn.gelu
+    activation: Callable[[Array], Array] = nn.gelu
     gated: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        options = self.dtype, self.use_bias
+        product = functools.partial(Dense, dtype=self.dtype, use_bias=self.use_bias)
         names = ("gate", "in") if self.gated else ("in",)
-        by = [Dense(shape, *options, axes, name=name) for name in names]
+        by = [product(shape, axes=axes, name=name) for name in names]
         hidden, *other = multiply(x, *by)
         hidden = self.activation(hidden)
         hidden = hidden * other[0] if other else hidden
-        return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
+        return product(shape[::-1], axes=axes[::-1], name="out")(hidden)

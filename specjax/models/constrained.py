@@ -1,8 +1,9 @@
-"""A law that sees its own text: a model whose logits an automaton masks.
+"""A model whose logits are masked by an automaton, which reads the text.
 
-The automaton's state of each token lies in a slot of its own beside the model's cache,
-so that drafted tokens advance it as committed ones do, and rejecting them needs no
-undo. It travels behind the features, so that whoever slices those slices it too.
+The automaton's state after each token lies in a slot beside the model's cache, so that
+drafted tokens advance it as committed ones do, and rejecting them needs no undo. The
+state follows the features in the same array, so that a slice of features has the states
+of its tokens.
 Axes: B rows, T tokens in one call, S cache slots, D features, C columns of bytes, V
 vocabulary.
 """
@@ -21,9 +22,11 @@ UNROLLED = 8  # tokens of a call, up to which no loop is needed
 
 
 class Cache(NamedTuple):
-    """model: the model's own. states: after the token of each slot, leaves [B, S, ...].
-    last: [B], the slot of the prompt's last token: up to there states stay as they
-    were."""
+    """The cache of a model and of its automaton.
+
+    model: the model's. states: after the token of each slot, leaves [B, S, ...]. last:
+    [B], the slot of the prompt's last token: up to there states stay as they were.
+    """
 
     model: Any
     states: Any
@@ -31,11 +34,18 @@ class Cache(NamedTuple):
 
 
 def constrained(model: Model, rules: TokenAutomaton) -> Model:
-    """The same model, which never writes what `rules` forbid. It serves as a target and
-    as a draft: a draft that is not constrained is as exact, and accepted less. model:
-    any. rules: what a text may go on with; an id must be left at every state. Raises
-    ValueError for rules of another vocabulary, or a state of numbers that are not of
-    four bytes."""
+    """Returns the same model, which never writes what `rules` forbid.
+
+    It serves as a target and as a draft; a draft that is not constrained is as exact,
+    and is accepted less often.
+
+    Args:
+      rules: the tokens that a text may go on with; every state must allow an id.
+
+    Raises:
+      ValueError: the rules are of another vocabulary, or their state has numbers that
+        are not of four bytes.
+    """
     shapes = jax.eval_shape(rules.begin, _ints(1, 1), _ints(1))
     if any(leaf.dtype.itemsize != 4 for leaf in jax.tree.leaves(shapes)):
         raise ValueError(
@@ -45,20 +55,20 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
     wide = jax.ShapeDtypeStruct((1, model.vocab), jnp.float32)
     jax.eval_shape(rules.apply, shapes, wide)
 
-    def init(params, prompt: Prompt, slots: int) -> Cache:
+    def init(params: Any, prompt: Prompt, slots: int) -> Cache:
         return Cache(
             model.init(params, prompt, slots),
-            _of_prompt(rules, prompt, slots),
+            _prompt_states(rules, prompt, slots),
             prompt.length - 1,
         )
 
     def apply(
-        params,
+        params: Any,
         tokens: Array,
         start: Array,
         cache: Cache,
         branches: Branches | None = None,
-    ):
+    ) -> tuple[Array, Cache]:
         features, own = model.apply(params, tokens, start, cache.model, branches)
         states = _states(rules, tokens, start, cache, branches)
         kept = jax.tree.map(
@@ -68,27 +78,31 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
         features = jnp.concatenate([features, columns], axis=-1)
         return features, Cache(own, kept, cache.last)
 
-    def readout(params, features: Array) -> Array:
+    def readout(params: Any, features: Array) -> Array:
         logits = model.readout(params, features[..., :-width])
-        return rules.apply(_of_bytes(features[..., -width:], shapes), logits)
+        return rules.apply(_from_bytes(features[..., -width:], shapes), logits)
+
+    constrained = model._replace(init=init, apply=apply, readout=readout)
+    if model.keep is None:
+        return constrained
+    keep_path = model.keep
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
-        def moved(leaf: Array) -> Array:
+        def move(leaf: Array) -> Array:
             return _put(leaf, _at(leaf, start[:, None] + path), start)
 
-        states = jax.tree.map(moved, cache.states)
-        return Cache(model.keep(cache.model, start, path), states, cache.last)
+        states = jax.tree.map(move, cache.states)
+        return Cache(keep_path(cache.model, start, path), states, cache.last)
 
-    keep = model.keep and keep
-    return model._replace(init=init, apply=apply, readout=readout, keep=keep)
+    return constrained._replace(keep=keep)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def _of_prompt(rules: TokenAutomaton, prompt: Prompt, slots: int) -> Any:
-    """The states after each token of a prompt, in a buffer [B, S, ...]."""
+def _prompt_states(rules: TokenAutomaton, prompt: Prompt, slots: int) -> Any:
+    """Returns the states after each token of a prompt, in a buffer [B, S, ...]."""
     count = prompt.tokens.shape[1]
 
     def after(place: Array) -> Any:
@@ -110,7 +124,7 @@ def _states(
     cache: Cache,
     branches: Branches | None,
 ) -> Any:
-    """The states after each token of a call, leaves [B, T, ...]."""
+    """Returns the states after each token of a call, leaves [B, T, ...]."""
     count = whole = tokens.shape[1]
     if branches is not None:
         whole = branches.sees.shape[2]
@@ -131,7 +145,7 @@ def _states(
 
     if branches is None:
 
-        def chain(state: Any, place: Array):
+        def chain(state: Any, place: Array) -> tuple[Any, Any]:
             state = after(state, place)
             return state, state
 
@@ -157,7 +171,8 @@ def _states(
 
 
 def _parents(branches: Branches) -> Array:
-    """The token before each of a call on its path, [B, T]; -1 is the text before."""
+    """Returns the token before each of a call on its path, [B, T]; -1 for the text
+    before the tree."""
     depth, sees = branches.depth, branches.sees
     own = depth[:, -sees.shape[1] :, None]
     above = sees & (depth[:, None, :] == own - 1)
@@ -165,31 +180,32 @@ def _parents(branches: Branches) -> Array:
 
 
 def _where(rows: Array, left: Array, right: Array) -> Array:
-    """`jnp.where` of leaves [B, ...] by row."""
+    """Chooses between leaves [B, ...] by row, as `jnp.where`."""
     return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
 
 
 def _at(leaf: Array, slots: Array) -> Array:
-    """What a leaf [B, S, ...] holds in slots [B] or [B, T] of each row."""
+    """Returns the entries of a leaf [B, S, ...] in slots [B] or [B, T] of each row."""
     return jax.vmap(lambda row, at: row[at])(leaf, slots)
 
 
 @jax.vmap
 def _put(row: Array, new: Array, start: Array) -> Array:
-    """A leaf [B, S, ...] with `new` [B, T, ...] from slots `start` [B] on."""
+    """Returns a leaf [B, S, ...] with `new` [B, T, ...] from slots `start` [B] on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new.astype(row.dtype), start, 0)
 
 
 def _to_bytes(states: Any) -> Array:
-    """Leaves [B, T, ...] of four bytes a number as [B, T, C] bytes, which every
-    floating point holds as they are."""
+    """Returns leaves [B, T, ...] of four bytes a number as [B, T, C] bytes, which every
+    floating-point dtype holds exactly."""
     leaves = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(states)]
     bits = [jax.lax.bitcast_convert_type(leaf, jnp.uint8) for leaf in leaves]
     return jnp.concatenate([x.reshape(*x.shape[:2], -1) for x in bits], axis=-1)
 
 
-def _of_bytes(columns: Array, shapes: Any) -> Any:
-    """[..., C] as leaves [..., *rest], where `shapes` has leaves [1, *rest]."""
+def _from_bytes(columns: Array, shapes: Any) -> Any:
+    """Returns bytes [..., C] as leaves [..., *rest], where `shapes` has leaves
+    [1, *rest]."""
     leaves, tree = jax.tree.flatten(shapes)
     ends = np.cumsum([4 * leaf.size for leaf in leaves])[:-1]
     parts = jnp.split(columns.astype(jnp.uint8), ends, axis=-1)

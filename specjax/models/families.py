@@ -54,7 +54,7 @@ class Family:
     name: str
     called: str
     names: str
-    config: type
+    config: Any
     build: Callable[[Any], Model]
     init_params: Callable[[Array, Any], Any]
     abstract_params: Callable[[Any], Any]

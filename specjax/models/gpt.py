@@ -6,7 +6,7 @@ Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -15,8 +15,8 @@ from jax import Array
 from specjax.models import dense, int8_cache, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm, check_heads, check_rotary, rotary
-from specjax.models.cache import Cache, KeyValues, slots_of
-from specjax.models.dense import parameters, table
+from specjax.models.cache import Cache, slots_of
+from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
     Tree,
     embed_positions,
@@ -25,13 +25,23 @@ from specjax.models.tree_mask import (
 )
 from specjax.types import Branches, Model, Prompt
 
+TABLE = "vocab", "embed"  # axes of the embedding, reversed of the readout
+
 
 class Config(NamedTuple):
-    """Sizes. `dtype` is that of activations and cache; logits are always float32.
-    positions: how many are learned; None, they are rotary and unbounded. learned: norms
-    have a scale and a bias, and products a bias. tied: the embedding is the readout.
-    joined: one buffer for the caches of all layers, see `models.lowering`. cache: None,
-    or "int8", which is never joined, see `models.int8_cache`."""
+    """The sizes of a GPT.
+
+    Attributes:
+      vocab: V.
+      dim: E.
+      mlp_dim: of the feed-forward layer.
+      dtype: of activations and cache; logits are always float32.
+      positions: how many are learned; None for rotary ones, which are unbounded.
+      learned: whether norms have a scale and a bias, and products a bias.
+      tied: whether the embedding is the readout.
+      joined: whether the caches of all layers are one buffer, see `models.lowering`.
+      cache: None, or "int8", which is never joined, see `models.int8_cache`.
+    """
 
     vocab: int
     dim: int
@@ -69,16 +79,22 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, positions: Array, cache: KeyValues | None, tree: Tree | None
-    ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
+        self, x: Array, positions: Array, cache: Any, tree: Tree | None
+    ) -> tuple[Array, Any]:
+        """Returns ([B, T, E], cache) for x [B, T, E] at `positions` [B, T]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         norm = functools.partial(Norm, config.learned)
         rotate = None
         if config.positions is None:
             rotate = functools.partial(rotary, positions=positions)
-        sizes = config.dim, config.num_heads, config.head_width, dtype
-        attention = Attention(*sizes, use_bias=config.learned, name="attention")
+        attention = Attention(
+            features=config.dim,
+            heads=config.num_heads,
+            head_width=config.head_width,
+            dtype=dtype,
+            use_bias=config.learned,
+            name="attention",
+        )
         y = norm(name="attention_norm")(x)
         y, cache = attention(y, positions, cache, tree=tree, rotate=rotate)
         x = x + y
@@ -87,7 +103,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to the features that the readout multiplies."""
+    """The layers that turn tokens into the features that the readout multiplies."""
 
     config: Config
 
@@ -99,17 +115,19 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
-        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
-        config = self.config
-        sizes = dict(vocab=config.vocab, embed=config.dim, positions=config.positions)
-        embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
+        """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
+        on."""
+        config, shape, axes = self.config, (self.config.vocab, self.config.dim), TABLE
+        embedding = declare(self, "embedding", axes=axes, shape=shape)
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
-            table(self, "readout", ("embed", "vocab"), **sizes)
+            declare(self, "readout", axes=axes[::-1], shape=shape[::-1])
         positions = positions_of(start, tokens.shape[1], branches)
         x = embedding[tokens]
         if config.positions is not None:
-            learned = table(self, "positions", ("positions", "embed"), **sizes)
+            shape = config.positions, config.dim
+            axes = "positions", "embed"
+            learned = declare(self, "positions", axes=axes, shape=shape)
             x = x + embed_positions(learned, positions)
         x = lowering.in_memory(x.astype(config.dtype), cache)
         layers = lowering.layers(cache, config.num_layers)
@@ -120,35 +138,54 @@ class Decoder(nn.Module):
         return Norm(config.learned, name="norm")(x), layers
 
 
-def init_params(key: Array, config: Config):
-    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+def init_params(key: Array, config: Config) -> Any:
+    """Returns fresh parameters, each leaf boxed with the logical names of its axes."""
     tokens, start = jnp.zeros((1, 1), jnp.int32), jnp.zeros(1, jnp.int32)
     return Decoder(config).init(key, tokens, start)["params"]
 
 
 # The paper's pair has 97.22M and 5.67M parameters.
-abstract_params, partition_specs, num_params = parameters(init_params)
+abstract_params, partition_specs, num_params = describe(init_params)
 
 
 def build(config: Config) -> Model:
-    """The model of `specjax.types.Model` with these sizes. With fewer layers than the
-    parameters have, it is the early exit of that model."""
+    """Returns the model of these sizes. With fewer layers than the parameters have, it
+    is the early exit of that model."""
     int8_cache.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
-    def init(params, prompt: Prompt, slots: int) -> Cache:
+    def init(params: Any, prompt: Prompt, slots: int) -> Cache:
         del params
-        batch = prompt.tokens.shape[0]
-        sizes = batch, config.num_heads, slots, config.head_width
-        return int8_cache.empty(config.num_layers, sizes, dtype, config.cache)
+        return int8_cache.empty(
+            config.num_layers,
+            batch=prompt.tokens.shape[0],
+            heads=config.num_heads,
+            slots=slots,
+            width=config.head_width,
+            dtype=dtype,
+            kind=config.cache,
+        )
 
-    def apply(params, tokens, start, cache, branches: Branches | None = None):
+    def apply(
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> Any:
         return decoder.apply({"params": params}, tokens, start, cache, branches)
 
-    def readout(params, features):
+    def readout(params: Any, features: Array) -> Array:
         weights = params["embedding" if config.tied else "readout"]
-        return dense.readout(features, weights, config.tied, dtype)
+        return dense.readout(features, weights, tied=config.tied, dtype=dtype)
 
-    limits = config.vocab, abstract_params(config), config.positions
-    model = Model(init, apply, readout, *limits, keep=lowering.keep)
+    model = Model(
+        init,
+        apply,
+        readout,
+        vocab=config.vocab,
+        shapes=abstract_params(config),
+        slots=config.positions,
+        keep=lowering.keep,
+    )
     return lowering.model(model, config.joined)

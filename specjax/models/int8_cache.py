@@ -10,10 +10,12 @@ Axes: B rows, T tokens in one call, S slots, H heads, D head width.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from specjax.models import cache as floats
 from specjax.models.cache import KeyValues
@@ -22,8 +24,11 @@ KINDS = (None, "int8")  # of a config's cache; None has its dtype
 
 
 class Int8Layer(NamedTuple):
-    """Of one layer: `whole` numbers, int8 and shaped as `KeyValues` has them, and the
-    `scale` of each slot, float32: of keys [B, H, 1, S], of values [B, H, S, 1]."""
+    """The keys and values of one layer in eight bits.
+
+    whole: whole numbers, int8, in the shapes of `KeyValues`. scale: one for each slot,
+    float32, of keys [B, H, 1, S] and of values [B, H, S, 1].
+    """
 
     whole: KeyValues
     scale: KeyValues
@@ -37,24 +42,31 @@ Layer = KeyValues | Int8Layer
 
 
 def check(kind: str | None) -> None:
-    """Raises ValueError for a kind of cache that there is not."""
+    """Raises ValueError for a kind of cache that does not exist."""
     if kind not in KINDS:
         raise ValueError(f"unknown cache {kind!r}: it is one of {KINDS}")
 
 
 def empty(
-    layers: int, sizes: tuple[int, int, int, int], dtype, kind: str | None
+    layers: int,
+    *,
+    batch: int,
+    heads: int,
+    slots: int,
+    width: int,
+    dtype: DTypeLike,
+    kind: str | None,
 ) -> list[Layer]:
-    """As `cache.empty`, of a kind of `KINDS`."""
+    """Returns an empty cache as `cache.empty` does, of a kind of `KINDS`."""
+    zeros = partial(floats.empty, layers, batch=batch, heads=heads, slots=slots)
     if kind is None:
-        return floats.empty(layers, sizes, dtype)
-    whole = floats.empty(layers, sizes, jnp.int8)
-    scale = floats.empty(layers, (*sizes[:3], 1), jnp.float32)
-    return list(map(Int8Layer, whole, scale))
+        return [*zeros(width=width, dtype=dtype)]
+    whole = zeros(width=width, dtype=jnp.int8)
+    return list(map(Int8Layer, whole, zeros(width=1, dtype=jnp.float32)))
 
 
 def quantize(new: KeyValues) -> Int8Layer:
-    """To the nearest, the largest of each slot to 127."""
+    """Rounds each slot to whole numbers, the nearest ones, its largest to 127."""
 
     def round_rows(x: Array, axis: int) -> tuple[Array, Array]:
         x = x.astype(jnp.float32)
@@ -67,18 +79,18 @@ def quantize(new: KeyValues) -> Int8Layer:
     )
 
 
-def dequantize(layer: Int8Layer, dtype) -> KeyValues:
-    """What `layer` stands for, in `dtype`."""
+def dequantize(layer: Int8Layer, dtype: DTypeLike) -> KeyValues:
+    """Returns the numbers that a layer stands for, in `dtype`."""
     each = zip(*layer, strict=True)
     return KeyValues(*((whole * scale).astype(dtype) for whole, scale in each))
 
 
-def with_int8(write: Callable) -> Callable:
-    """`lowering.write`, and its like, which then write layers that are `Int8Layer` too
-    and give them multiplied out to be read."""
+def with_int8(write: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function such as `lowering.write`, which writes an `Int8Layer` too, and
+    gives its numbers multiplied out to be read."""
 
     @functools.wraps(write)
-    def run(cache: Layer, new: KeyValues, start: Array) -> tuple[Layer, KeyValues]:
+    def run(cache: Any, new: KeyValues, start: Array) -> tuple[Any, KeyValues]:
         if not isinstance(cache, Int8Layer):
             return write(cache, new, start)
         each = zip(cache, quantize(new), strict=True)

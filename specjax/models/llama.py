@@ -1,7 +1,7 @@
 """Decoders of Llama's kind: Llama, Mistral, Qwen and Gemma, by a table of styles.
 
-A style is what all models of a family have alike; a config names one and adds what its
-checkpoints differ by.
+A style is the architecture that all models of a series share; a configuration names one
+and adds what its checkpoints differ by.
 Axes: B rows, T tokens in one call, S cache slots, E features, H heads, D head width, V
 vocabulary.
 """
@@ -9,29 +9,35 @@ vocabulary.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from specjax import chunks
 from specjax.models import dense, int8_cache, lowering, window_cache
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, RMSNorm, check_rotary, turned
+from specjax.models.blocks import FeedForward, RMSNorm, check_rotary, turn
 from specjax.models.cache import Cache, KeyValues
-from specjax.models.dense import parameters, table
+from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
 from specjax.types import Branches, Model, Prompt
 
 
 class Style(NamedTuple):
-    """What a family has alike. gate: what a gate passes through, "silu" or "gelu" (its
-    approximation by a tanh). offset: norms multiply by 1 + their scale. after:
-    attention and feed-forward are normalised once more before they are added. normed:
-    queries and keys are normalised, each head by itself. scaled: embeddings are
-    multiplied by sqrt(E)."""
+    """The architecture that all models of one series share.
+
+    Attributes:
+      gate: the activation of a gate, "silu" or "gelu" (its approximation by a tanh).
+      offset: whether norms multiply by 1 + their scale.
+      after: whether attention and feed-forward are normalised once more before they are
+        added.
+      normed: whether queries and keys are normalised, each head by itself.
+      scaled: whether embeddings are multiplied by sqrt(E).
+    """
 
     gate: str = "silu"
     offset: bool = False
@@ -52,9 +58,9 @@ STYLES = {
 
 
 class Stretch(NamedTuple):
-    """Llama 3.1's rotary positions beyond the `original` length: wavelengths of more
-    than original / low are `factor` times as long, of less than original / high as they
-    were, and between them in between."""
+    """The rotary positions of Llama 3.1 beyond the `original` length: wavelengths of
+    more than original / low are `factor` times as long, of less than original / high as
+    they were, and between them in between."""
 
     factor: float
     low: float
@@ -63,8 +69,8 @@ class Stretch(NamedTuple):
 
 
 class Rotation(NamedTuple):
-    """Rotary positions (Su et al. 2021). slower: positions are divided by it. stretch:
-    None as they are."""
+    """The frequencies of rotary positions (Su et al. 2021). slower: a number that
+    positions are divided by. stretch: None for frequencies as they are."""
 
     base: float = 10_000.0
     slower: float = 1.0
@@ -72,15 +78,32 @@ class Rotation(NamedTuple):
 
 
 class Config(NamedTuple):
-    """Sizes. `dtype` is that of activations and cache; logits are always float32.
-    heads, of which key_heads have keys and values of their own. style: of `STYLES`.
-    tied: the embedding is the readout. biased: queries, keys and values have biases;
-    out_biased, mlp_biased: so has the product after attention, and the feed-forward.
-    eps: of norms. positions: how many it was trained for, None if nothing says. local:
-    numbers of the layers that see the last `window` tokens alone; they turn by
-    `local_rotation`, None is `rotation`. scale: of scores, None is 1 / sqrt of the
-    head's width. score_cap, logit_cap: c of c tanh(x / c), None for none. cache: None,
-    or "int8", see `models.int8_cache`."""
+    """The sizes of a model of Llama's kind.
+
+    Attributes:
+      vocab: V.
+      dim: E.
+      mlp_dim: of the feed-forward layer.
+      num_heads: H, of queries.
+      key_heads: how many heads have keys and values of their own.
+      head_width: D.
+      style: a name of `STYLES`.
+      dtype: of activations and cache; logits are always float32.
+      tied: whether the embedding is the readout.
+      biased: whether queries, keys and values have biases.
+      out_biased: whether the product after attention has a bias.
+      mlp_biased: whether the feed-forward layer has biases.
+      eps: of norms.
+      positions: how many it was trained for; None if nothing says.
+      rotation: of positions.
+      local_rotation: of the local layers; None is `rotation`.
+      window: how many tokens the local layers see.
+      local: the numbers of the layers that see only the last `window` tokens.
+      scale: of scores; None is 1 / sqrt(D).
+      score_cap: c; a score x becomes c tanh(x / c). None leaves it.
+      logit_cap: the same of logits.
+      cache: None, or "int8", see `models.int8_cache`.
+    """
 
     vocab: int
     dim: int
@@ -130,26 +153,29 @@ def first_layers(config: Config, layers: int) -> Config:
     return config._replace(num_layers=layers, local=local)
 
 
-def rotator(rotation: Rotation, width: int, positions: Array, dtype) -> Callable:
-    """x [B, H, T, D] -> x `turned` by angles that grow with positions [B, T]. They are
-    float32; their cosines and sines are rounded to `dtype`."""
+def rotator(
+    rotation: Rotation, width: int, positions: Array, dtype: DTypeLike
+) -> Callable[[Array], Array]:
+    """Returns the function that turns x [B, H, T, D] by angles that grow with positions
+    [B, T]. Angles are float32; their cosines and sines are rounded to `dtype`."""
     frequency = jnp.asarray(frequencies(rotation, width))
     angle = positions[:, None, :, None].astype(jnp.float32) * frequency
     cos, sin = jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype)
-    return functools.partial(turned, cos=cos, sin=sin)
+    return functools.partial(turn, cos=cos, sin=sin)
 
 
 def frequencies(rotation: Rotation, width: int) -> np.ndarray:
-    """Radians a position, [D / 2] float32."""
+    """Returns the radians a position of each pair of features, [D / 2] float32."""
     exponent = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
     frequency = 1 / np.float32(rotation.base) ** exponent
     if rotation.stretch is not None:
-        frequency = stretched(rotation.stretch, frequency)
-    return np.float32(frequency / rotation.slower)
+        frequency = stretch_frequency(rotation.stretch, frequency)
+    return (frequency / rotation.slower).astype(np.float32)
 
 
-def stretched(stretch: Stretch, frequency: np.ndarray) -> np.ndarray:
-    """Llama 3.1's: slow turns slower by `factor`, fast ones as they were."""
+def stretch_frequency(stretch: Stretch, frequency: np.ndarray) -> np.ndarray:
+    """Returns the frequencies of Llama 3.1: slow turns are slower by `factor`, fast
+    ones as they were."""
     turns = stretch.original * frequency / (2 * math.pi)  # within the original length
     share = (turns - stretch.low) / (stretch.high - stretch.low)
     share = np.clip(share, 0, 1)  # 0 is slow, 1 is fast
@@ -166,16 +192,25 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, cache: KeyValues | None, **around
-    ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] -> ([B, T, E], cache). around: positions, mask, rotate and write,
-        as of `Attention`."""
+        self,
+        x: Array,
+        positions: Array,
+        cache: Any,
+        *,
+        mask: Array,
+        rotate: Callable[[Array], Array],
+        write: Callable[[Any, KeyValues], tuple[Any, KeyValues]],
+    ) -> tuple[Array, Any]:
+        """Returns ([B, T, E], cache) for x [B, T, E]; all else as of `Attention`."""
         config, style = self.config, STYLES[self.config.style]
         norm = functools.partial(RMSNorm, config.eps, style.offset)
         dtype = jnp.dtype(config.dtype)
-        sizes = config.dim, config.num_heads, config.head_width, dtype
         attention = Attention(
-            *(*sizes, config.key_heads),
+            features=config.dim,
+            heads=config.num_heads,
+            head_width=config.head_width,
+            dtype=dtype,
+            key_heads=config.key_heads,
             use_bias=config.biased,
             out_bias=config.out_biased,
             scale=config.scale,
@@ -183,12 +218,25 @@ class Block(nn.Module):
             norm=functools.partial(norm, axis="head_width") if style.normed else None,
             name="attention",
         )
-        y, cache = attention(norm(name="attention_norm")(x), cache=cache, **around)
+        y, cache = attention(
+            norm(name="attention_norm")(x),
+            positions,
+            cache,
+            mask=mask,
+            rotate=rotate,
+            write=write,
+        )
         if style.after:
             y = norm(name="attention_after_norm")(y)
         x = x + y
-        options = config.mlp_biased, GATES[style.gate], True
-        mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
+        mlp = FeedForward(
+            config.mlp_dim,
+            dtype,
+            use_bias=config.mlp_biased,
+            activation=GATES[style.gate],
+            gated=True,
+            name="mlp",
+        )
         y = mlp(norm(name="mlp_norm")(x))
         if style.after:
             y = norm(name="mlp_after_norm")(y)
@@ -196,7 +244,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to the features that the readout multiplies."""
+    """The layers that turn tokens into the features that the readout multiplies."""
 
     config: Config
 
@@ -208,14 +256,15 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
-        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
+        on."""
         config, style = self.config, STYLES[self.config.style]
         dtype = jnp.dtype(config.dtype)
-        sizes = dict(vocab=config.vocab, embed=config.dim)
-        embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
+        axes, shape = ("vocab", "embed"), (config.vocab, config.dim)
+        embedding = declare(self, "embedding", axes=axes, shape=shape)
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
-            table(self, "readout", ("embed", "vocab"), **sizes)
+            declare(self, "readout", axes=axes[::-1], shape=shape[::-1])
         x = embedding[tokens].astype(dtype)
         if style.scaled:
             x = x * jnp.asarray(config.dim**0.5, dtype)
@@ -223,12 +272,12 @@ class Decoder(nn.Module):
         count = tokens.shape[1]
         positions = positions_of(start, count, branches)
 
-        def rotate(rotation):
+        def rotate(rotation: Rotation) -> Callable[[Array], Array]:
             return rotator(rotation, config.head_width, positions, dtype)
 
         @functools.cache
         def visible(slots: int, window: int | None) -> Array:
-            """Which slots of a layer the tokens see, [B, T, S]."""
+            """Returns whether the tokens see each slot of a layer, [B, T, S]."""
             if cache is None:
                 held = start[:, None] + jnp.arange(count)
             else:
@@ -248,13 +297,13 @@ class Decoder(nn.Module):
         if config.local and config.local_rotation is not None:
             nearby = rotate(config.local_rotation)
         layers = lowering.layers(cache, config.num_layers)
-        for i, layer in enumerate(layers):
-            local = i in config.local
+        for i in range(config.num_layers):
+            layer, local = layers[i], i in config.local
             slots = count if layer is None else layer.values.shape[2]
             x, layers[i] = Block(config, name=f"layers_{i}")(
                 x,
+                positions,
                 layer,
-                positions=positions,
                 mask=visible(slots, config.window if local else None),
                 rotate=nearby if local else everywhere,
                 write=functools.partial(writer(config, i), start=start),
@@ -262,46 +311,61 @@ class Decoder(nn.Module):
         return RMSNorm(config.eps, style.offset, name="norm")(x), layers
 
 
-def writer(config: Config, layer: int) -> Callable:
-    """What writes a layer's cache."""
+def writer(config: Config, layer: int) -> Callable[..., Any]:
+    """Returns the function that writes a layer's cache, such as `lowering.write`."""
     return (window_cache if layer in config.local else lowering).write
 
 
-def init_params(key: Array, config: Config):
-    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+def init_params(key: Array, config: Config) -> Any:
+    """Returns fresh parameters, each leaf boxed with the logical names of its axes."""
     tokens, start = jnp.zeros((1, 1), jnp.int32), jnp.zeros(1, jnp.int32)
     return Decoder(config).init(key, tokens, start)["params"]
 
 
 # Llama 2 7B has 6,738,415,616 parameters.
-abstract_params, partition_specs, num_params = parameters(init_params)
+abstract_params, partition_specs, num_params = describe(init_params)
 
 
 def build(config: Config, portion: int = chunks.TOKENS) -> Model:
-    """The model of `specjax.types.Model` with these sizes. With fewer layers than the
-    parameters have, it is the early exit of that model. portion: the most tokens that
-    the caches of local layers take in at once, and that can be taken back: those caches
-    are the window and so many tokens long."""
+    """Returns the model of these sizes.
+
+    With fewer layers than the parameters have, it is the early exit of that model.
+    portion: the most tokens that the caches of local layers take in at once, and that
+    can be taken back: those caches are the window and so many tokens long.
+    """
     int8_cache.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
-    def init(params, prompt: Prompt, slots: int) -> Cache:
+    def init(params: Any, prompt: Prompt, slots: int) -> Cache:
         del params
         ring = min(slots, (config.window or slots) + portion)
 
-        def layer(i: int):
-            kept = ring if i in config.local else slots
-            sizes = len(prompt.tokens), config.key_heads, kept, config.head_width
-            return int8_cache.empty(1, sizes, dtype, config.cache)[0]
+        def layer(i: int) -> Any:
+            (only,) = int8_cache.empty(
+                1,
+                batch=len(prompt.tokens),
+                heads=config.key_heads,
+                slots=ring if i in config.local else slots,
+                width=config.head_width,
+                dtype=dtype,
+                kind=config.cache,
+            )
+            return only
 
         return list(map(layer, range(config.num_layers)))
 
-    def apply(params, tokens, start, cache, branches: Branches | None = None):
+    def apply(
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> Any:
         return decoder.apply({"params": params}, tokens, start, cache, branches)
 
-    def readout(params, features):
+    def readout(params: Any, features: Array) -> Array:
         weights = params["embedding" if config.tied else "readout"]
-        logits = dense.readout(features, weights, config.tied, dtype)
+        logits = dense.readout(features, weights, tied=config.tied, dtype=dtype)
         if config.logit_cap is not None:
             logits = config.logit_cap * jnp.tanh(logits / config.logit_cap)
         return logits
@@ -310,9 +374,15 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
         writes = [writer(config, i) for i in range(config.num_layers)]
         return lowering.keep(cache, start, path, writes)
 
-    limits = config.vocab, abstract_params(config)
-    options = dict(trained=config.positions, keep=keep)
-    model = Model(init, apply, readout, *limits, **options)
+    model = Model(
+        init,
+        apply,
+        readout,
+        vocab=config.vocab,
+        shapes=abstract_params(config),
+        trained=config.positions,
+        keep=keep,
+    )
     model = lowering.model(model)
     if not config.local:
         return model

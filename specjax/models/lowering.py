@@ -1,22 +1,22 @@
-"""What compilers ask for: the same models, in words that make fewer kernels and copies.
+"""The same models, written so that compilers make fewer kernels and copies of them.
 
-The other modules say what a model computes; here XLA is asked for the same numbers: a
-GPU's compiler, where a small draft takes as long as it launches kernels, and a CPU's,
-which copies caches. A model without `model`, `in_memory`, `share_repeated_rows` and
-`join`, written by `cache.write_rows`, would compute the same.
+The other modules define what a model computes; this one computes the same numbers for
+XLA: on a GPU, where a small draft takes as long as it launches kernels, and on a CPU,
+whose compiler copies caches. A model without `model`, `in_memory`,
+`share_repeated_rows` and `join`, written by `cache.write_rows`, computes the same.
 
-One token of one row is what a draft consists of. Its products with matrices, and its
+A draft consists of calls on one token of one row. Its products with matrices, and its
 norms, are two kernels each on a GPU; of two equal rows they are one. So there the row
-is repeated, but for its cache and for attention. A few tokens of a row are what a
-target verifies: attention is one kernel if each token is a row of its own. A joined
-cache is one buffer for the keys and values of all layers, written by one kernel.
+is repeated, except for its cache and for attention. A target verifies a few tokens of a
+row: attention is one kernel if each token is a row of its own. A joined cache is one
+buffer for the keys and values of all layers, written by one kernel.
 Axes: B rows, T tokens in one call, N layers, S slots, H heads, D head width.
 """
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -24,50 +24,72 @@ import numpy as np
 from jax import Array
 
 from specjax import quantized
-from specjax.models.cache import KeyValues, taken, write_row, write_rows
-from specjax.models.int8_cache import Int8Layer, Layer, with_int8
-from specjax.types import Model
+from specjax.models.cache import Cache, KeyValues, read_slots, write_row, write_rows
+from specjax.models.int8_cache import Int8Layer, with_int8
+from specjax.types import Branches, Model, ModelApply, ModelInit, ModelReadout, Prompt
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
 COPIED = 2**22  # bytes, which take longer to copy than a kernel to launch
 SHORT = 1024  # slots, up to which a GPU reads them once more for each of few tokens
 
+# (query, memory, mask, bias) -> what `attention.attend` returns.
+Attend = Callable[[Array, KeyValues, Array, Array | None], Array]
+
 # One token of one row.
 
 
 def model(plain: Model, joined: bool = False) -> Model:
-    """The same model as compilers want it. joined: each list of layers' caches that
-    its `init` makes is one buffer."""
+    """Returns the same model for compilers. joined: whether each list of layers' caches
+    that its `init` makes becomes one buffer."""
     init = _joining(plain.init) if joined else plain.init
     apply, readout = _apply(plain.apply), _readout(plain.readout)
     return plain._replace(init=init, apply=apply, readout=readout)
 
 
-def _apply(apply: Callable) -> Callable:
-    def run(params, tokens: Array, start: Array, cache, branches=None):
-        def plainly(params, tokens: Array, start: Array, cache, branches):
+def _apply(apply: ModelApply) -> ModelApply:
+    def run(
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Any,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Any]:
+        def once(
+            params: Any,
+            tokens: Array,
+            start: Array,
+            cache: Any,
+            branches: Branches | None,
+        ) -> tuple[Array, Any]:
             features, layers = apply(params, tokens, start, cache, branches)
             return features, _settle(cache, layers)
 
-        def twice(params, tokens: Array, start: Array, cache, branches):
+        def twice(
+            params: Any,
+            tokens: Array,
+            start: Array,
+            cache: Any,
+            branches: Branches | None,
+        ) -> tuple[Array, Any]:
             twins = _repeat(tokens)
-            features, cache = plainly(params, twins, start, cache, branches)
+            features, cache = once(params, twins, start, cache, branches)
             return features[:1], cache
 
-        arguments = params, tokens, start, cache, branches
         if tokens.size > 1:
-            return plainly(*arguments)
-        return jax.lax.platform_dependent(*arguments, cuda=twice, default=plainly)
+            return once(params, tokens, start, cache, branches)
+        return jax.lax.platform_dependent(
+            params, tokens, start, cache, branches, cuda=twice, default=once
+        )
 
     return run
 
 
-def _readout(readout: Callable) -> Callable:
-    def twice(params, features: Array) -> Array:
+def _readout(readout: ModelReadout) -> ModelReadout:
+    def twice(params: Any, features: Array) -> Array:
         logits = readout(params, _repeat(features.reshape(1, -1)))[:1]
         return logits.reshape(*features.shape[:-1], -1)
 
-    def run(params, features: Array) -> Array:
+    def run(params: Any, features: Array) -> Any:
         if features.size > features.shape[-1]:
             return readout(params, features)
         return jax.lax.platform_dependent(params, features, cuda=twice, default=readout)
@@ -76,29 +98,34 @@ def _readout(readout: Callable) -> Callable:
 
 
 def _repeat(row: Array, times: int = 2) -> Array:
-    """[1, ...] -> [2, ...]."""
+    """Repeats a row: [1, ...] -> [times, ...]."""
     return jnp.broadcast_to(row, (times, *row.shape[1:]))
 
 
 def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
-    """x [B, ...] as it is, and in memory if it is a repeated row, of a cache of one: a
-    norm of what is gathered, and not there yet, is two kernels."""
+    """Returns x [B, ...], in memory if it is a repeated row of a cache of one: a norm
+    of what is gathered, and not in memory yet, is two kernels."""
     if cache is None or len(x) == len(cache[0].values):
         return x
     return jax.lax.optimization_barrier(x)
 
 
-def share_repeated_rows(attend: Callable) -> Callable:
-    """Attention (query, memory, mask, bias), computed once for a row that is repeated,
-    and for one token without the axis T: products of a vector, as such, are one kernel
-    with the softmax on a GPU, and no copy of the cache on a CPU. On a GPU so are those
-    of a few tokens, of which each is a row then; the cache is not copied for them."""
+def share_repeated_rows(attend: Attend) -> Attend:
+    """Returns the same attention, computed once for a row that is repeated, and without
+    the axis T for one token.
 
-    def by_token(query: Array, memory: KeyValues, mask, bias) -> Array:
+    Products of a vector are one kernel with the softmax on a GPU, and no copy of the
+    cache on a CPU. On a GPU so are those of a few tokens, each of which is a row then;
+    the cache is not copied for them.
+    """
+
+    def by_token(
+        query: Array, memory: KeyValues, mask: Array, bias: Array | None
+    ) -> Array:
         batch, _, count, _ = query.shape
 
         def rows(x: Array) -> Array:
-            """[B or 1, T or 1, ...] -> [B * T, ...]."""
+            """Makes each token a row: [B or 1, T or 1, ...] -> [B * T, ...]."""
             shape = x.shape[2:]
             return jnp.broadcast_to(x, (batch, count, *shape)).reshape(-1, *shape)
 
@@ -108,11 +135,12 @@ def share_repeated_rows(attend: Callable) -> Callable:
         return mixed.reshape(batch, count, -1)
 
     @functools.wraps(attend)
-    def run(query: Array, memory: KeyValues, mask: Array, bias) -> Array:
+    def run(query: Array, memory: KeyValues, mask: Array, bias: Array | None) -> Array:
         rows, count = len(memory.values), query.shape[2]
         if 1 < count <= FEW and memory.values.shape[2] <= SHORT:
-            ways = dict(cuda=by_token, default=attend)
-            return jax.lax.platform_dependent(query, memory, mask, bias, **ways)
+            return jax.lax.platform_dependent(
+                query, memory, mask, bias, cuda=by_token, default=attend
+            )
         if count > 1:
             return attend(query, memory, mask, bias)
         bias = None if bias is None else bias[:, :, 0]
@@ -126,11 +154,13 @@ def share_repeated_rows(attend: Callable) -> Callable:
 
 
 def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
-    """x [..., K] times each of kernels [K, N]: [..., N] in float32 each. Of a few
-    tokens they are one product on a GPU, whose kernel reads each matrix where it is:
-    XLA makes one by itself of matrices of less than 32 MB."""
+    """Returns x [..., K] times each of kernels [K, N], [..., N] in float32 each.
 
-    def apart(x: Array, *kernels: Array) -> list[Array]:
+    For a few tokens they are one product on a GPU, whose kernel reads each matrix where
+    it is: XLA makes one by itself of matrices of less than 32 MB.
+    """
+
+    def each(x: Array, *kernels: Array) -> list[Array]:
         return [quantized.dot(x, kernel) for kernel in kernels]
 
     def together(x: Array, *kernels: Array) -> list[Array]:
@@ -140,25 +170,27 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
         )
 
     if x.size > FEW * x.shape[-1] or not quantized.can_concatenate(kernels):
-        return apart(x, *kernels)
-    return jax.lax.platform_dependent(x, *kernels, cuda=together, default=apart)
+        return each(x, *kernels)
+    return jax.lax.platform_dependent(x, *kernels, cuda=together, default=each)
 
 
 def beside_no_other(x: Array, kernel: Array) -> Array:
-    """x [B, T, K] as it is, for its product with a large kernel [K, N] to be one by
-    itself: XLA for GPUs multiplies one text by all matrices of up to 32 MB at once, and
-    copies them beside each other first where they are many."""
+    """Returns x [B, T, K] so that its product with a large kernel [K, N] is made alone.
+
+    XLA for GPUs multiplies one text by all matrices of up to 32 MB at once, and copies
+    them beside each other first where they are many.
+    """
 
     def alone(x: Array, kernel: Array) -> Array:
         return jax.lax.optimization_barrier((x, kernel))[0]
 
-    def as_it_is(x: Array, kernel: Array) -> Array:
+    def unchanged(x: Array, kernel: Array) -> Array:
         del kernel
         return x
 
     if not isinstance(kernel, jax.Array) or kernel.nbytes < COPIED:
         return x
-    return jax.lax.platform_dependent(x, kernel, cuda=alone, default=as_it_is)
+    return jax.lax.platform_dependent(x, kernel, cuda=alone, default=unchanged)
 
 
 # A joined cache.
@@ -167,7 +199,7 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Joined:
-    """The cache of N layers in one buffer, to be read as a sequence of them. buffer:
+    """The cache of N layers in one buffer, which reads as a sequence of them. buffer:
     [B, N, 2, H, S, D], keys before values."""
 
     buffer: Array
@@ -175,6 +207,10 @@ class Joined:
     def __len__(self) -> int:
         return self.buffer.shape[1]
 
+    @overload
+    def __getitem__(self, layers: int) -> KeyValues: ...
+    @overload
+    def __getitem__(self, layers: slice) -> "Joined": ...
     def __getitem__(self, layers: int | slice) -> "KeyValues | Joined":
         part = self.buffer[:, layers]
         if isinstance(layers, slice):
@@ -182,18 +218,18 @@ class Joined:
         return KeyValues(part[:, 0].swapaxes(2, 3), part[:, 1])
 
     def __iter__(self) -> Iterator[KeyValues]:
-        return map(self.__getitem__, range(len(self)))
+        return (self[layer] for layer in range(len(self)))
 
 
 class Slice(NamedTuple):
-    """A layer's part of a joined cache."""
+    """The part of a joined cache that belongs to a layer."""
 
     joined: Joined
     layer: int
 
 
 class Unwritten(NamedTuple):
-    """A layer's new keys and values, to be written from slot `start` [B] on."""
+    """The new keys and values of a layer, to be written from slot `start` [B] on."""
 
     new: KeyValues
     start: Array
@@ -202,8 +238,9 @@ class Unwritten(NamedTuple):
 class Layers:
     """A joined cache while a call passes through its layers, as a list of them."""
 
-    def __init__(self, joined: Joined):
-        self.joined, self.unwritten = joined, []
+    def __init__(self, joined: Joined) -> None:
+        self.joined = joined
+        self.unwritten: list[Unwritten] = []
 
     def __getitem__(self, layer: int) -> Slice:
         return Slice(self.joined, layer)
@@ -215,24 +252,24 @@ class Layers:
             self.unwritten.append(after)
 
 
-def layers(cache: Sequence[KeyValues] | None, count: int) -> list | Layers:
-    """What a call of `count` layers reads a layer's cache from and puts it back to;
-    without a cache None, of each."""
+def layers(cache: Cache | None, count: int) -> Any:
+    """Returns the list, or `Layers`, from which a call of `count` layers reads each
+    layer's cache and to which it writes it back; None for each without a cache."""
     if isinstance(cache, Joined):
         return Layers(cache)
     return [None] * count if cache is None else list(cache)
 
 
 def join(layers: Sequence[KeyValues]) -> Joined:
-    """A joined cache of what layers hold. A CPU copies it at every call."""
+    """Returns a joined cache of several layers. A CPU copies it at every call."""
     return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
 
 
-def _joining(init: Callable) -> Callable:
-    def stack(node) -> bool:
+def _joining(init: ModelInit) -> ModelInit:
+    def stack(node: Any) -> bool:
         return isinstance(node, list) and isinstance(node[0], KeyValues)
 
-    def run(params, prompt, slots: int):
+    def run(params: Any, prompt: Prompt, slots: int) -> Any:
         cache = init(params, prompt, slots)
         joined = lambda node: join(node) if stack(node) else node  # noqa: E731
         return jax.tree.map(joined, cache, is_leaf=stack)
@@ -241,17 +278,18 @@ def _joining(init: Callable) -> Callable:
 
 
 def _packed(layer: KeyValues) -> Array:
-    """[B, 2, H, S, D]."""
+    """Packs keys and values of a layer: [B, 2, H, S, D]."""
     return jnp.stack([layer.keys.swapaxes(2, 3), layer.values], axis=1)
 
 
 def _settle(cache: Any, after: Any) -> Any:
-    """`after` a call, where joined caches of `cache` are still `Layers`."""
+    """Returns the caches after a call, where joined caches of `cache` are still
+    `Layers`."""
 
-    def joined(node) -> bool:
+    def is_joined(node: Any) -> bool:
         return isinstance(node, Joined)
 
-    def settled(old: Any, after: Any) -> Any:
+    def write_all(old: Any, after: Any) -> Any:
         if not isinstance(after, Layers):
             return after
         if not after.unwritten:
@@ -259,8 +297,8 @@ def _settle(cache: Any, after: Any) -> Any:
         new = join([layer.new for layer in after.unwritten])
         return _put_joined(old, new, after.unwritten[-1].start, layer=0)
 
-    if any(map(joined, jax.tree.leaves(cache, is_leaf=joined))):
-        return jax.tree.map(settled, cache, after, is_leaf=joined)
+    if any(map(is_joined, jax.tree.leaves(cache, is_leaf=is_joined))):
+        return jax.tree.map(write_all, cache, after, is_leaf=is_joined)
     return after
 
 
@@ -268,36 +306,45 @@ def _settle(cache: Any, after: Any) -> Any:
 
 
 def keep(
-    cache: Sequence[Layer], start: Array, path: Array, writes: Sequence = ()
-) -> Sequence[Layer]:
-    """As `specjax.types.Model.keep`, of a stack's cache. writes: of each layer, what
-    writes it; () is `write`."""
+    cache: Cache, start: Array, path: Array, writes: Sequence[Callable[..., Any]] = ()
+) -> Cache:
+    """Keeps a path of a tree in a stack's cache, see `specjax.types.KeepPath`. writes:
+    the function that writes each layer; () is `write`."""
     slots = start[:, None] + path
     if isinstance(cache, Joined):
-        new = join([taken(layer, slots) for layer in cache])
+        new = join([read_slots(layer, slots) for layer in cache])
         return _put_joined(cache, new, start, layer=0)
 
-    def moved(layer: Layer, put: Callable) -> Layer:
+    def move(layer: Any, put: Callable[..., Any]) -> Any:
         if isinstance(layer, Int8Layer):  # as they are: nothing is rounded twice
-            return Int8Layer(*(moved(part, put) for part in layer))
-        return put(layer, taken(layer, slots), start)[0]
+            return Int8Layer(*(move(part, put) for part in layer))
+        return put(layer, read_slots(layer, slots), start)[0]
 
-    return list(map(moved, cache, writes or [write] * len(cache)))
+    return list(map(move, cache, writes or [write] * len(cache)))
 
 
 @with_int8
 def write(
     cache: KeyValues | Slice, new: KeyValues, start: Array
 ) -> tuple[KeyValues | Joined | Unwritten, KeyValues]:
-    """`cache.write_rows` of one layer, and what attention is to read. cache: of the
-    layer. new: its keys and values of T tokens, of as many rows as the cache has or of
-    one that is repeated. start: [B], the slot of the first token. Returns the cache, of
-    all layers if it is joined, with slots `start .. start + T - 1` of each row written,
-    or what is to be written there; and the same numbers of the layer to read, of one
-    token at best not yet in memory."""
+    """Writes one layer's new keys and values as `cache.write_rows` does.
+
+    Args:
+      cache: of the layer.
+      new: its keys and values of T tokens, of as many rows as the cache has or of one
+        that is repeated.
+      start: [B], the slot of the first token.
+
+    Returns:
+      The cache, of all layers if it is joined, with slots `start .. start + T - 1` of
+      each row written, or what is to be written there; and the same numbers of the
+      layer for attention to read, which are best not yet in memory for one token.
+    """
     layer = cache.joined[cache.layer] if isinstance(cache, Slice) else cache
+    keys, values = new
     new = KeyValues(
-        *(x[: len(old)].astype(old.dtype) for x, old in zip(new, layer, strict=True))
+        keys[: len(layer.keys)].astype(layer.keys.dtype),
+        values[: len(layer.values)].astype(layer.values.dtype),
     )
     if isinstance(cache, Slice):
         if new.values.shape[2] == 1:
@@ -329,7 +376,8 @@ def _put(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
 
 @jax.named_scope("write_cache")
 def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
-    """`new`, of one layer or more, from layer `layer` and slots `start` [B] on."""
+    """Writes `new`, of one layer or more, from layer `layer` and slots `start` [B]
+    on."""
 
     def put(cache: Array, new: Array, start: Array) -> Array:
         return jax.lax.dynamic_update_slice(cache, new, (layer, 0, 0, start, 0))
@@ -340,7 +388,7 @@ def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
 
 
 def _ahead(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """A token put where it is read: a GPU's compiler makes one kernel of all of
+    """Puts a token where it is read: a GPU's compiler makes one kernel of all of
     attention, which does not wait for what is written."""
     here = jnp.arange(cache.values.shape[2]) == start[:, None]  # [B, S]
     here = here[:, None, None]  # [B, 1, 1, S]
@@ -351,9 +399,9 @@ def _ahead(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
 def _write_by_row(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    """In place. Fused with what reads the cache, a CPU's compiler makes four
-    copies of it for one token of one row; a loop is not fused, but one of a single turn
-    would be unrolled first, so its count is hidden."""
+    """Writes in place. A CPU's compiler fuses a write with what reads the cache and
+    then makes four copies of it for one token of one row; it does not fuse a loop, but
+    unrolls one of a single turn first, so the count is hidden."""
 
     def put(row: Array, cache: KeyValues) -> KeyValues:
         only = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1), new)

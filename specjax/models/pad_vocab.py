@@ -1,7 +1,9 @@
-"""A draft among the ids of a target that knows more tokens, or fewer.
+"""A draft in the vocabulary of a target that has more ids, or fewer.
 
 Axes: B rows, T tokens, E features, V vocabulary.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -10,10 +12,12 @@ from specjax.types import Branches, Model, Prompt
 
 
 def pad_vocab(model: Model, vocab: int) -> Model:
-    """The same model with the first `vocab` ids. Ids that it does not know have logits
-    of -inf, so that it never writes them; where a text holds one it reads its own last
-    id instead. Logits of ids beyond `vocab` are left out. As a draft it is as exact as
-    any: the law of a text is the target's."""
+    """Returns the same model with the first `vocab` ids.
+
+    Ids that it does not know have logits of -inf, so that it never writes them; where a
+    text holds one it reads its own last id instead. Logits of ids beyond `vocab` are
+    left out. As a draft it is as exact as any: the law of a text is the target's.
+    """
     if vocab == model.vocab:
         return model
     missing = max(vocab - model.vocab, 0)
@@ -21,7 +25,7 @@ def pad_vocab(model: Model, vocab: int) -> Model:
     def in_vocab(tokens: Array) -> Array:
         return jnp.minimum(tokens, model.vocab - 1)
 
-    def init(params, prompt: Prompt, slots: int):
+    def init(params: Any, prompt: Prompt, slots: int) -> Any:
         inputs = prompt.inputs
         if inputs is not None:  # ids, as a model with an encoder of texts reads them
             inputs = in_vocab(inputs[0]), inputs[1]
@@ -29,11 +33,15 @@ def pad_vocab(model: Model, vocab: int) -> Model:
         return model.init(params, prompt, slots)
 
     def apply(
-        params, tokens: Array, start: Array, cache, branches: Branches | None = None
-    ):
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Any,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Any]:
         return model.apply(params, in_vocab(tokens), start, cache, branches)
 
-    def readout(params, features: Array) -> Array:
+    def readout(params: Any, features: Array) -> Array:
         logits = model.readout(params, features)[..., :vocab]
         widths = [(0, 0)] * (logits.ndim - 1) + [(0, missing)]
         return jnp.pad(logits, widths, constant_values=-jnp.inf)

@@ -1,6 +1,6 @@
-"""Penalties for ids that a text has already: a change of the model's own distribution.
+"""Penalties for ids that a text already has, which change the model's distribution.
 
-As rules of `models.constrained` both sides have them, so that what is written follows
+As rules of `models.constrained`, both target and draft have them, so that texts follow
 the penalised target exactly, drafted or not.
 Axes: B rows, T tokens, W last tokens, V vocabulary.
 """
@@ -22,14 +22,15 @@ def build(
     frequency: float = 0.0,
     last: int = LAST,
 ) -> TokenAutomaton:
-    """Rules by which an id among the last tokens is less likely to be written again.
+    """Returns rules by which an id among the last tokens is less likely to be written
+    again.
 
     Args:
       repetition: logits above 0 are divided by it, others multiplied (Keskar et al.
         2019, https://arxiv.org/abs/1909.05858, Section 4.1); 1 is none.
-      presence: taken from the logit of each id that is there.
-      frequency: taken from it as often as the id is there.
-      last: how many tokens, those of the prompt among them, are looked back on.
+      presence: subtracted from the logit of each id that is among the last tokens.
+      frequency: subtracted once for each time that the id is among them.
+      last: how many tokens are looked back on, those of the prompt included.
 
     Raises:
       ValueError: a repetition that is not above 0, or a `last` below 1.

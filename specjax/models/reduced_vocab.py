@@ -1,10 +1,10 @@
-"""A small decoder that reads every id of its target, and says some thousands of them.
+"""A small draft with a reduced vocabulary: it reads every id, and says some thousands.
 
 A readout of all ids would be most of a small draft's work. This one reads by the
-target's own embedding, which is there already, and has rows of a table for the ids that
-it says, the most frequent ones, as the drafts of EAGLE-3 (Li et al. 2025) have. What it
-never says its target still may: the law of a text is the target's. A Whisper's draft
-hears by the target's encoder, too.
+target's own embedding, which is there already, and has a table with rows for the ids
+that it says, the most frequent ones, as the drafts of EAGLE-3 (Li et al. 2025) have.
+Its target may still write an id that it never says: the law of a text is the target's.
+A Whisper's draft hears by the target's encoder, too.
 Axes: B rows, T tokens, E features, V ids of the target, K of the draft.
 """
 
@@ -15,17 +15,19 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.models import families, llama, whisper
+from specjax.models import families
+from specjax.models.families import Config
 from specjax.types import Branches, Features, Model, Prompt, Reduced
 
-Config = llama.Config | whisper.Config
 UNSAID = -1e9  # a logit: where rules leave nothing that a draft says, it says another
 
 
 class Reduction(NamedTuple):
-    """A draft, before it has a target. config, params: of a decoder of K ids whose
-    embedding is its readout, without an encoder. ids [K]: which of the target's they
-    are, ascending."""
+    """A draft with a reduced vocabulary, before it has a target.
+
+    config, params: of a decoder of K ids whose embedding is its readout, without an
+    encoder. ids [K]: which of the target's they are, ascending.
+    """
 
     config: Config
     params: Any
@@ -33,8 +35,8 @@ class Reduction(NamedTuple):
 
 
 def build(config: Config, whole: Config) -> Model:
-    """The model, of the parameters of `with_target`. config: `Reduction.config`. whole:
-    the target's."""
+    """Returns the model, of the parameters of `with_target`. config:
+    `Reduction.config`. whole: the target's. Raises ValueError as `families.of`."""
     decoder = families.build(config._replace(vocab=whole.vocab))
     encode = families.of(whole).encode
 
@@ -61,8 +63,8 @@ def build(config: Config, whole: Config) -> Model:
 
 
 def spread(model: Model) -> Model:
-    """The same model with logits [..., V], which rules can mask: `UNSAID` of the ids
-    that it never says."""
+    """Returns the same model with logits [..., V], which rules can mask: `UNSAID` for
+    the ids that it never says."""
 
     def readout(params: Any, features: Array) -> Array:
         return probs.expand_logits(model.readout(params, features), UNSAID)
@@ -71,9 +73,9 @@ def spread(model: Model) -> Model:
 
 
 def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
-    """The parameters of a draft that reads, and hears, by its target's `params`, which
-    are not copied. Raises ValueError for a target of another width, or that lacks an
-    id."""
+    """Returns the parameters of a draft that reads, and hears, by its target's
+    `params`, which are not copied. Raises ValueError for a target of another width, or
+    that lacks an id."""
     embedding, ids = table_of(params), draft.ids
     vocab, width = embedding.shape
     if width != draft.config.dim:
@@ -95,17 +97,18 @@ def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
 
 
 def is_reduced(params: Any) -> bool:
-    """Whether these are parameters of `with_target`."""
+    """Returns whether these are parameters of `with_target`."""
     return "place" in params
 
 
 def table_of(params: Any) -> Any:
-    """The embedding in the parameters of either family."""
+    """Returns the embedding in the parameters of a decoder, with or without an
+    encoder."""
     return params.get("decoder", params)["embedding"]
 
 
 def with_table(params: Any, table: Any) -> dict[str, Any]:
-    """The same parameters with another embedding."""
+    """Returns the same parameters with another embedding."""
     if "decoder" in params:
         return {**params, "decoder": {**params["decoder"], "embedding": table}}
     return {**params, "embedding": table}

@@ -1,14 +1,14 @@
 """T5 (Raffel et al. 2020): v1.1, the family of Leviathan et al. (2023), 4.1, and v1.0.
 
 The encoder runs in `init`, and what the decoder reads of it stays in the cache, so that
-a step never learns that there is an encoder. Decoding starts from the token PAD.
+a step does not know that there is an encoder. Decoding starts from the token PAD.
 Parameter names and shapes are those of T5X.
 Axes: B rows, T tokens in one call, I input tokens, S cache slots, E features, H heads,
 D head width, V vocabulary.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -21,7 +21,7 @@ from specjax.models import dense, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense, multiply, parameters, table
+from specjax.models.dense import Dense, declare, describe, multiply
 from specjax.models.tree_mask import Tree, positions_of, tree_over_slots
 from specjax.types import Branches, Model, Prompt
 
@@ -35,15 +35,28 @@ PAD, END = 0, 1
 
 
 class Config(NamedTuple):
-    """Sizes. gated: GELU with a gate (v1.1), or relu. tied: the embedding is also the
-    readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
-    emitted; None if there is none. `dtype`: of activations and cache. joined: one
-    buffer for the caches of all decoder layers, one product of a text with several
-    matrices, and a norm after a product where that is a kernel less: see `lowering`.
-    scaled: features are divided by sqrt(E) before a readout of its own, as they always
-    are before a tied one. own_bias: each layer has its own position bias (T5X's
-    scalable_t5, umT5), or one serves all of a stack. gate: "gelu" or "silu", of
-    `gated`."""
+    """The sizes of a T5.
+
+    Attributes:
+      vocab: V.
+      dim: E.
+      mlp_dim: of the feed-forward layer.
+      num_heads: H.
+      head_width: D.
+      gated: whether the feed-forward layer is GELU with a gate (v1.1), or relu.
+      tied: whether the embedding is also the readout (v1.0).
+      pieces: ids from here on are padding of the vocabulary and are never emitted; None
+        if there is none.
+      dtype: of activations and cache.
+      joined: whether the caches of all decoder layers are one buffer, a text is
+        multiplied by several matrices at once, and a norm comes after a product where
+        that is a kernel less: see `lowering`.
+      scaled: whether features are divided by sqrt(E) before an untied readout, as they
+        always are before a tied one.
+      own_bias: whether each layer has its own position bias (T5X's scalable_t5, umT5),
+        or one serves all of a stack.
+      gate: "gelu" or "silu", of `gated`.
+    """
 
     vocab: int
     dim: int
@@ -72,9 +85,12 @@ def check(config: Config) -> None:
 
 
 def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
-    """The bucket 0 .. 31 of each distance (query's position less the key's), int32.
+    """Returns the bucket 0 .. 31 of each distance (query's position less the key's),
+    int32.
+
     Half of the buckets of a side are one distance each, the rest widen as its logarithm
-    does and end at 128. One side has all 32 where a token sees no later one."""
+    does and end at 128. One side has all 32 where a token sees no later one.
+    """
     distance, side = np.asarray(distance), BUCKETS // 2 if both_ways else BUCKETS
     exact = side // 2
     away = np.abs(distance) if both_ways else np.maximum(distance, 0)
@@ -86,18 +102,23 @@ def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
 
 
 class RelativeBias(nn.Module):
-    """What is added to the scores of a layer, or of all of a stack, by bucketed
-    distance."""
+    """The bias that is added to the scores of a layer, or of all of a stack, by
+    bucketed distance."""
 
     heads: int
     both_ways: bool
 
     @nn.compact
     def __call__(self, positions: Array, slots: int, tree: Tree | None = None) -> Array:
-        """Of queries at `positions` [B, T] to keys 0 .. slots - 1, or to where those of
-        a tree stand: [B, H, T, S]."""
-        init = nn.with_logical_partitioning(FAN_AVERAGE, ("heads", "relpos_buckets"))
-        table = self.param("rel_embedding", init, (self.heads, BUCKETS))
+        """Returns the biases [B, H, T, S] of queries at `positions` [B, T] to keys 0 ..
+        slots - 1, or to where those of a tree stand."""
+        table = declare(
+            self,
+            "rel_embedding",
+            FAN_AVERAGE,
+            axes=("heads", "relpos_buckets"),
+            shape=(self.heads, BUCKETS),
+        )
         # From the largest distance down, as a query's keys are: each reads a window.
         distance = np.arange(slots - 1, -slots, -1)
         by_distance = table[:, bucket(distance, self.both_ways)].astype(jnp.float32)
@@ -113,15 +134,18 @@ class RelativeBias(nn.Module):
 
 
 def residual_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """What features are added up in: float32 for float16, whose largest number is 65504
-    and which published T5s leave in their feed-forward layers."""
+    """Returns the dtype that features are added up in: float32 for float16, whose
+    largest number is 65504, which published T5s exceed in their feed-forward layers."""
     return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
 
 
 class Mlp(nn.Module):
-    """GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W) W_o (v1.0). gate:
-    "gelu", or "silu" in its place. joined: x is multiplied once, see
-    `lowering.products`. The last product is of `residual_dtype`."""
+    """The feed-forward layer: GELU(x W_0) * (x W_1) W_o if gated (v1.1), else
+    relu(x W) W_o (v1.0), with SiLU in GELU's place by `Config.gate`.
+
+    joined: whether x is multiplied once, see `lowering.products`. The last product is
+    of `residual_dtype`.
+    """
 
     config: Config
     joined: bool = False
@@ -137,26 +161,34 @@ class Mlp(nn.Module):
         hidden, *other = (product.astype(wide) for product in products)
         act = GATES[config.gate] if config.gated else nn.relu
         hidden = act(hidden) * other[0] if other else act(hidden)
-        last = shape[::-1], wide, False, axes[::-1], FAN_IN
-        return Dense(*last, name="wo")(hidden)
+        last = Dense(shape[::-1], wide, False, axes[::-1], FAN_IN, name="wo")
+        return last(hidden)
 
 
 def attention(config: Config, joined: bool = False) -> Attention:
-    """Scores are not scaled: the initial queries are, by 1 / sqrt(D)."""
+    """Returns the attention of a T5, whose scores are not scaled: the initial queries
+    are, by 1 / sqrt(D)."""
     query = nn.initializers.variance_scaling(
         1.0 / config.head_width, "fan_in", "truncated_normal"
     )
-    options = dict(scale=1.0, kernel_init=FAN_IN, query_init=query, joined=joined)
-    sizes = config.dim, config.num_heads, config.head_width
-    return Attention(*sizes, jnp.dtype(config.dtype), **options)
+    return Attention(
+        features=config.dim,
+        heads=config.num_heads,
+        head_width=config.head_width,
+        dtype=jnp.dtype(config.dtype),
+        scale=1.0,
+        kernel_init=FAN_IN,
+        query_init=query,
+        joined=joined,
+    )
 
 
 class EncoderLayer(nn.Module):
-    """Every input token sees every other."""
+    """A layer in which every input token sees every other."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         if self.config.own_bias:
             self.relpos_bias = RelativeBias(self.config.num_heads, both_ways=True)
         self.pre_attention_layer_norm = RMSNorm()
@@ -165,7 +197,7 @@ class EncoderLayer(nn.Module):
         self.mlp = Mlp(self.config)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
-        """x [B, I, E], mask [B, 1, I], bias [1, H, I, I] -> [B, I, E]."""
+        """Returns [B, I, E] of x [B, I, E], mask [B, 1, I] and bias [1, H, I, I]."""
         positions = jnp.arange(x.shape[1])[None]
         y = self.pre_attention_layer_norm(x)
         x = x + self.attention(y, positions, mask=mask, bias=bias)[0]
@@ -173,11 +205,11 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A token sees those before it, and the whole input."""
+    """A layer in which a token sees those before it, and the whole input."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         if config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
@@ -192,35 +224,45 @@ class DecoderLayer(nn.Module):
         self,
         x: Array,
         positions: Array,
-        cache: KeyValues | None,
+        cache: Any,
+        *,
         bias: Array,
-        inputs: tuple[KeyValues, Array],
+        memory: KeyValues,
+        mask: Array,
         tree: Tree | None = None,
-    ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E]; inputs: of the encoded input, and its mask [B, 1, I]."""
+    ) -> tuple[Array, Any]:
+        """Returns ([B, T, E], cache) of x [B, T, E].
+
+        memory, mask: the keys and values of the encoded input, and its mask [B, 1, I].
+        """
         y = self.pre_self_attention_layer_norm(x)
         y, cache = self.self_attention(y, positions, cache, bias=bias, tree=tree)
         x = x + y
         # Not yet divided, features may leave float16.
         dtype = jnp.dtype(self.config.dtype)
-        apart = self.config.joined and dtype == residual_dtype(dtype)
-        y, factor = self.pre_cross_attention_layer_norm(x, apart), None
-        if apart:
-            y, factor = y
-        x = x + self.encoder_decoder_attention.across(y, *inputs, factor)
+        factor, norm = None, self.pre_cross_attention_layer_norm
+        if self.config.joined and dtype == residual_dtype(dtype):
+            y, factor = norm.scale_and_factor(x)
+        else:
+            y = norm(x)
+        x = x + self.encoder_decoder_attention.across(y, memory, mask, factor)
         return x + self.mlp(self.pre_mlp_layer_norm(x)), cache
 
 
 class Inputs(NamedTuple):
-    """What an encoder reads: tokens [B, I] right-padded, length [B] at least 1."""
+    """The texts that an encoder reads: tokens [B, I] right-padded, length [B] at least
+    1."""
 
     tokens: Array
     length: Array
 
 
 class Cache(NamedTuple):
-    """own: keys and values of the text so far, None to decode it whole. read: a layer's
-    of the input, computed once; length [B]: how much of it is real."""
+    """The cache of a decoder and of the input that it attends to.
+
+    own: of the text so far; None to decode it whole. read: keys and values of the input
+    in each layer, computed once. length [B]: how much of the input is real.
+    """
 
     own: caches.Cache | None
     read: caches.Cache
@@ -229,18 +271,19 @@ class Cache(NamedTuple):
 
 def first_caches(cache: Cache, layers: int) -> Cache:
     """Returns the caches of the decoder's first `layers` layers."""
-    return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
+    own = None if cache.own is None else cache.own[:layers]
+    return cache._replace(own=own, read=cache.read[:layers])
 
 
 class Embedder(nn.Module):
-    """One table for inputs and outputs."""
+    """The embedding of inputs and outputs, which share one table."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         axes, init = ("vocab", "embed"), nn.initializers.normal(1.0)
-        sizes = dict(vocab=self.config.vocab, embed=self.config.dim)
-        self.embedding = table(self, "embedding", axes, init, **sizes)
+        shape = self.config.vocab, self.config.dim
+        self.embedding = declare(self, "embedding", init, axes=axes, shape=shape)
 
     def __call__(self, tokens: Array) -> Array:
         dtype = residual_dtype(jnp.dtype(self.config.dtype))
@@ -248,11 +291,11 @@ class Embedder(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Embedded inputs to what the decoder attends to."""
+    """The layers that turn embedded inputs into what the decoder attends to."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         if not config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=True)
@@ -261,7 +304,7 @@ class Encoder(nn.Module):
         self.encoder_norm = RMSNorm()
 
     def __call__(self, x: Array, length: Array) -> Array:
-        """x [B, I, E], of which length [B] are real -> [B, I, E]."""
+        """Returns [B, I, E] of x [B, I, E], of which length [B] are real."""
         positions = jnp.arange(x.shape[1])[None]
         biases = _biases(self, positions, x.shape[1])
         mask = (positions < length[:, None])[:, None]
@@ -271,11 +314,12 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedded tokens to the features that the readout multiplies."""
+    """The layers that turn embedded tokens into the features that the readout
+    multiplies."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         if not config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
@@ -285,17 +329,17 @@ class Decoder(nn.Module):
         if not config.tied:
             # Read by `readout`; declared here so that one tree holds all parameters.
             init = nn.with_logical_partitioning(FAN_IN, ("embed", "vocab"))
-            options = dict(use_bias=False, kernel_init=init)
-            self.logits_dense = nn.Dense(config.vocab, **options)
+            self.logits_dense = nn.Dense(config.vocab, use_bias=False, kernel_init=init)
 
     def read(self, encoded: Array) -> list[KeyValues]:
-        """Each layer's keys and values of the encoded input [B, I, E]."""
+        """Returns each layer's keys and values of the encoded input [B, I, E]."""
         return [layer.encoder_decoder_attention.read(encoded) for layer in self.layers]
 
     def __call__(
         self, x: Array, start: Array, cache: Cache, branches: Branches | None = None
     ) -> tuple[Array, Cache]:
-        """x [B, T, E] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        """Returns (features [B, T, E], cache) of x [B, T, E] at slots `start` [B]
+        on."""
         x = lowering.in_memory(x, cache.read)
         own = lowering.layers(cache.own, len(self.layers))
         held = caches.slots_of(cache.own)
@@ -305,31 +349,43 @@ class Decoder(nn.Module):
         inputs = jnp.arange(caches.slots_of(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]
         for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
-            x, own[i] = layer(x, positions, own[i], bias, (cache.read[i], mask), tree)
+            x, own[i] = layer(
+                x,
+                positions,
+                own[i],
+                bias=bias,
+                memory=cache.read[i],
+                mask=mask,
+                tree=tree,
+            )
         return self.decoder_norm(x).astype(self.config.dtype), cache._replace(own=own)
 
 
 class T5(nn.Module):
+    """An encoder and a decoder over one embedding."""
+
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         self.token_embedder = Embedder(self.config)
         self.encoder = Encoder(self.config)
         self.decoder = Decoder(self.config)
 
     def read(self, inputs: Inputs) -> list[KeyValues]:
-        """The encoder, and each decoder layer's keys and values of what it gives."""
+        """Returns each decoder layer's keys and values of the encoded inputs."""
         x = self.token_embedder(inputs.tokens)
         return self.decoder.read(self.encoder(x, inputs.length))
 
     def decode(
         self, tokens: Array, start: Array, cache: Cache, branches: Branches | None
     ) -> tuple[Array, Cache]:
-        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
+        on."""
         return self.decoder(self.token_embedder(tokens), start, cache, branches)
 
     def __call__(self, inputs: Inputs, tokens: Array) -> Array:
-        """Features [B, T, E] of whole texts, each token seeing those before it."""
+        """Returns the features [B, T, E] of whole texts, in which each token sees those
+        before it."""
         cache = Cache(None, self.read(inputs), inputs.length)
         start = jnp.zeros(1, jnp.int32)  # one for all: the bias is computed once
         x, _ = self.decode(tokens, start, cache, None)
@@ -341,7 +397,8 @@ class T5(nn.Module):
 def _biases(
     stack: Encoder | Decoder, positions: Array, slots: int, tree: Tree | None = None
 ) -> list[Array]:
-    """What each layer of a stack adds to its scores: its own, or one for all."""
+    """Returns the bias that each layer of a stack adds to its scores: its own, or one
+    for all."""
     if stack.config.own_bias:
         return [layer.relpos_bias(positions, slots, tree) for layer in stack.layers]
     # In memory: no layer computes it anew.
@@ -349,57 +406,77 @@ def _biases(
     return [bias] * len(stack.layers)
 
 
-def init_params(key: Array, config: Config):
-    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+def init_params(key: Array, config: Config) -> Any:
+    """Returns fresh parameters, each leaf boxed with the logical names of its axes."""
     tokens = jnp.ones((1, 1), jnp.int32)
     return T5(config).init(key, Inputs(tokens, tokens[0]), tokens)["params"]
 
 
 # v1.1 small has 76,961,152 parameters.
-abstract_params, partition_specs, num_params = parameters(init_params)
+abstract_params, partition_specs, num_params = describe(init_params)
 
 
-def readout(config: Config, params, features: Array) -> Array:
-    """features [..., E] -> logits [..., V] float32; those of padding are -inf."""
+def readout(config: Config, params: Any, features: Array) -> Array:
+    """Returns the logits [..., V] float32 of features [..., E]; those of padding are
+    -inf."""
     if config.tied or config.scaled:
         features = features * config.dim**-0.5
     if config.tied:
         weights = params["token_embedder"]["embedding"]
     else:
         weights = params["decoder"]["logits_dense"]["kernel"]
-    logits = dense.readout(features, weights, config.tied, config.dtype)
+    logits = dense.readout(features, weights, tied=config.tied, dtype=config.dtype)
     if config.pieces is not None:
         real = jnp.arange(config.vocab) < config.pieces
         logits = jnp.where(real, logits, -jnp.inf)
     return logits
 
 
-def logits(config: Config, params, inputs: Inputs, tokens: Array) -> Array:
-    """tokens [B, T] from the start token on -> [B, T, V] float32, without a cache."""
-    features = T5(config).apply({"params": params}, inputs, tokens)
+def logits(config: Config, params: Any, inputs: Inputs, tokens: Array) -> Array:
+    """Returns the logits [B, T, V] float32 of tokens [B, T] from the start token on,
+    without a cache."""
+    features: Any = T5(config).apply({"params": params}, inputs, tokens)
     return readout(config, params, features)
 
 
 def build(config: Config) -> Model:
-    """The model of `specjax.types.Model`: prompts need `inputs`, an `Inputs`."""
+    """Returns the model of these sizes, whose prompts need `inputs`, an `Inputs`."""
     network, dtype = T5(config), jnp.dtype(config.dtype)
 
-    def init(params, prompt: Prompt, slots: int) -> Cache:
-        batch = prompt.tokens.shape[0]
+    def init(params: Any, prompt: Prompt, slots: int) -> Cache:
         inputs = Inputs(*prompt.inputs)
-        read = network.apply({"params": params}, inputs, method="read")
-        sizes = batch, config.num_heads, slots, config.head_width
-        own = caches.empty(config.decoder_layers, sizes, dtype)
+        read: Any = network.apply({"params": params}, inputs, method="read")
+        own = caches.empty(
+            config.decoder_layers,
+            batch=prompt.tokens.shape[0],
+            heads=config.num_heads,
+            slots=slots,
+            width=config.head_width,
+            dtype=dtype,
+        )
         return Cache(own, read, inputs.length)
 
-    def apply(params, tokens, start, cache: Cache, branches: Branches | None = None):
-        arguments = {"params": params}, tokens, start, cache, branches
-        return network.apply(*arguments, method="decode")
+    def apply(
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> Any:
+        own = {"params": params}
+        return network.apply(own, tokens, start, cache, branches, method="decode")
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
+        assert cache.own is not None
         return cache._replace(own=lowering.keep(cache.own, start, path))
 
-    limits = config.vocab, abstract_params(config)
-    read_out = functools.partial(readout, config)
-    model = Model(init, apply, read_out, *limits, encodes=True, keep=keep)
+    model = Model(
+        init,
+        apply,
+        functools.partial(readout, config),
+        vocab=config.vocab,
+        shapes=abstract_params(config),
+        encodes=True,
+        keep=keep,
+    )
     return lowering.model(model, config.joined)

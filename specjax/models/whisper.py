@@ -1,6 +1,6 @@
 """Whisper (Radford et al. 2022) and Distil-Whisper (Gandhi et al. 2023) write speech.
 
-The encoder runs in `init`, or before it, where two models share what it gives; what the
+The encoder runs in `init`, or before it, where two models share its output; what the
 decoder reads of it stays in the cache. All norms come first, keys have no bias, and
 GELU is exact (Section 2.2).
 Axes: B rows, T tokens in one call, F frames, M bands, S states of the encoder, E
@@ -8,20 +8,22 @@ features, V vocabulary.
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm, check_heads
 from specjax.models.cache import KeyValues
-from specjax.models.dense import NORMAL, parameters, table
+from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
     Tree,
     embed_positions,
@@ -32,10 +34,20 @@ from specjax.types import Branches, Encoded, Features, Model, Prompt
 
 
 class Config(NamedTuple):
-    """Sizes. `dtype` is that of activations and cache; logits are always float32.
-    frames: of a window, twice as many as the encoder gives states. bands: of a frame.
-    positions: of a text, with its prompt. joined: one buffer for the caches of all
-    decoder layers, see `models.lowering`."""
+    """The sizes of a Whisper.
+
+    Attributes:
+      vocab: V.
+      dim: E.
+      mlp_dim: of the feed-forward layer.
+      num_heads: H.
+      bands: of a frame, M.
+      frames: of a window, F: twice as many as the encoder has states.
+      positions: of a text, with its prompt.
+      dtype: of activations and cache; logits are always float32.
+      joined: whether the caches of all decoder layers are one buffer, see
+        `models.lowering`.
+    """
 
     vocab: int
     dim: int
@@ -55,7 +67,7 @@ class Config(NamedTuple):
 
     @property
     def states(self) -> int:
-        """How many vectors the encoder gives of a window."""
+        """The number of vectors that the encoder makes of a window, S."""
         return self.frames // 2
 
 
@@ -68,60 +80,69 @@ GELU = functools.partial(nn.gelu, approximate=False)
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
-    """Of positions 0 .. count - 1, [count, width]: sines before cosines, of wavelengths
-    from 2 pi to 10000 times that, both included."""
+    """Returns the vectors of positions 0 .. count - 1, [count, width]: sines before
+    cosines, of wavelengths from 2 pi to 10000 times that, both included."""
     frequency = 10_000.0 ** -np.linspace(0.0, 1.0, width // 2)
     angle = np.arange(count)[:, None] * frequency
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
 
 
 class Convolution(nn.Module):
-    """Of three frames each, zeros beyond both ends: [B, F, K] -> [B, F / stride, E]. A
-    product of windows, as which a CPU computes it fastest."""
+    """A convolution over three frames, with zeros beyond both ends: [B, F, K] ->
+    [B, F / stride, E]. It is a product of windows, which a CPU computes fastest."""
 
     width: int
     stride: int
-    dtype: jnp.dtype
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        init = nn.with_logical_partitioning(NORMAL, ("window", "bands", "embed"))
-        shape = 3, x.shape[-1], self.width
-        kernel = self.param("kernel", init, shape).astype(self.dtype)
-        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("embed",))
-        bias = self.param("bias", zeros, shape[2:]).astype(self.dtype)
+        axes, shape = ("window", "bands", "embed"), (3, x.shape[-1], self.width)
+        kernel = declare(self, "kernel", axes=axes, shape=shape).astype(self.dtype)
+        zeros = nn.initializers.zeros
+        bias = declare(self, "bias", zeros, axes=axes[2:], shape=shape[2:])
+        bias = bias.astype(self.dtype)
         padded = jnp.pad(x.astype(self.dtype), ((0, 0), (1, 1), (0, 0)))
         last = x.shape[1]
         parts = [padded[:, i : i + last : self.stride] for i in range(3)]
         windows = jnp.concatenate(parts, axis=-1)
-        wide = dict(preferred_element_type=jnp.float32)
-        y = jnp.dot(windows, kernel.reshape(-1, self.width), **wide)
+        flat = kernel.reshape(-1, self.width)
+        y = jnp.dot(windows, flat, preferred_element_type=jnp.float32)
         return y.astype(self.dtype) + bias
 
 
 def attention(config: Config, joined: bool = False) -> Attention:
-    options = dict(use_bias=True, key_bias=False, joined=joined)
-    sizes = config.dim, config.num_heads, config.head_width
-    return Attention(*sizes, jnp.dtype(config.dtype), **options)
+    """Returns the attention of a Whisper, whose keys have no bias."""
+    return Attention(
+        features=config.dim,
+        heads=config.num_heads,
+        head_width=config.head_width,
+        dtype=jnp.dtype(config.dtype),
+        use_bias=True,
+        key_bias=False,
+        joined=joined,
+    )
 
 
 def feed_forward(config: Config) -> FeedForward:
-    return FeedForward(config.mlp_dim, jnp.dtype(config.dtype), True, GELU)
+    """Returns the feed-forward layer of a Whisper, with an exact GELU."""
+    dtype = jnp.dtype(config.dtype)
+    return FeedForward(config.mlp_dim, dtype, use_bias=True, activation=GELU)
 
 
 class EncoderLayer(nn.Module):
-    """Every state sees every other."""
+    """A layer in which every state sees every other."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         self.attention_norm = Norm(learned=True)
         self.attention = attention(self.config)
         self.mlp_norm = Norm(learned=True)
         self.mlp = feed_forward(self.config)
 
     def __call__(self, x: Array) -> Array:
-        """x [B, S, E] -> [B, S, E]."""
+        """Returns [B, S, E] of x [B, S, E]."""
         positions = jnp.arange(x.shape[1])[None]
         mask = jnp.ones((1, 1, x.shape[1]), bool)
         y = self.attention_norm(x)
@@ -130,11 +151,11 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A token sees those before it, and all that the encoder gave."""
+    """A layer in which a token sees those before it, and all states of the encoder."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         self.attention_norm = Norm(learned=True)
         self.attention = attention(self.config, self.config.joined)
         self.cross_attention_norm = Norm(learned=True)
@@ -146,24 +167,30 @@ class DecoderLayer(nn.Module):
         self,
         x: Array,
         positions: Array,
-        cache: KeyValues | None,
-        heard: KeyValues,
+        cache: Any,
+        *,
+        states: KeyValues,
         tree: Tree | None = None,
-    ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] at `positions` [B, T]; heard: of what the encoder gave; tree: as
-        in `Attention`."""
+    ) -> tuple[Array, Any]:
+        """Returns ([B, T, E], cache) of x [B, T, E] at `positions` [B, T].
+
+        states: keys and values of the encoder's states. tree: as in `Attention`.
+        """
         y = self.attention_norm(x)
         y, cache = self.attention(y, positions, cache, tree=tree)
         x = x + y
-        everything = jnp.ones((1, 1, heard.values.shape[2]), bool)
+        everything = jnp.ones((1, 1, states.values.shape[2]), bool)
         y = self.cross_attention_norm(x)
-        x = x + self.cross_attention.across(y, heard, everything)
+        x = x + self.cross_attention.across(y, states, everything)
         return x + self.mlp(self.mlp_norm(x)), cache
 
 
 class Cache(NamedTuple):
-    """own: keys and values of the text so far, None to decode it whole. read: a layer's
-    of what the encoder gave, computed once."""
+    """The cache of a decoder and of the states that it attends to.
+
+    own: of the text so far; None to decode it whole. read: keys and values of the
+    encoder's states in each layer, computed once.
+    """
 
     own: caches.Cache | None
     read: caches.Cache
@@ -171,7 +198,8 @@ class Cache(NamedTuple):
 
 def first_caches(cache: Cache, layers: int) -> Cache:
     """Returns the caches of the decoder's first `layers` layers."""
-    return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
+    own = None if cache.own is None else cache.own[:layers]
+    return cache._replace(own=own, read=cache.read[:layers])
 
 
 class Encoder(nn.Module):
@@ -181,12 +209,12 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, frames: Array) -> Array:
-        """frames [B, F, M] -> [B, S, E]."""
+        """Returns the states [B, S, E] of frames [B, F, M]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         x = GELU(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
         x = GELU(Convolution(config.dim, 2, dtype, name="conv_1")(x))
-        count = dict(positions=config.states, embed=config.dim)
-        fixed = table(self, "positions", ("positions", "embed"), _sinusoids, **count)
+        axes, shape = ("positions", "embed"), (config.states, config.dim)
+        fixed = declare(self, "positions", _sinusoids, axes=axes, shape=shape)
         x = x + jax.lax.stop_gradient(fixed).astype(dtype)  # never trained
         for i in range(config.encoder_layers):
             x = EncoderLayer(config, name=f"layers_{i}")(x)
@@ -194,21 +222,27 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to the features that the readout multiplies."""
+    """The layers that turn tokens into the features that the readout multiplies."""
 
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
-        sizes = dict(vocab=config.vocab, positions=config.positions, embed=config.dim)
-        self.embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
-        self.positions = table(self, "positions", ("positions", "embed"), **sizes)
+        self.embedding = declare(
+            self, "embedding", axes=("vocab", "embed"), shape=(config.vocab, config.dim)
+        )
+        self.positions = declare(
+            self,
+            "positions",
+            axes=("positions", "embed"),
+            shape=(config.positions, config.dim),
+        )
         layers = range(config.decoder_layers)
         self.layers = [DecoderLayer(config) for _ in layers]
         self.norm = Norm(learned=True)
 
     def read(self, states: Array) -> list[KeyValues]:
-        """Each layer's keys and values of what the encoder gave, [B, S, E]."""
+        """Returns each layer's keys and values of the encoder's states [B, S, E]."""
         return [layer.cross_attention.read(states) for layer in self.layers]
 
     def __call__(
@@ -218,87 +252,103 @@ class Decoder(nn.Module):
         cache: Cache,
         branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
-        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
+        on."""
         own = lowering.layers(cache.own, len(self.layers))
         positions = positions_of(start, tokens.shape[1], branches)
         tree = tree_over_slots(branches, start, caches.slots_of(cache.own))
         x = self.embedding[tokens] + embed_positions(self.positions, positions)
         x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
-            x, own[i] = layer(x, positions, own[i], cache.read[i], tree)
+            states = cache.read[i]
+            x, own[i] = layer(x, positions, own[i], states=states, tree=tree)
         return self.norm(x), cache._replace(own=own)
 
 
 class Whisper(nn.Module):
+    """An encoder of sound and a decoder of text."""
+
     config: Config
 
-    def setup(self):
+    def setup(self) -> None:
         self.encoder = Encoder(self.config)
         self.decoder = Decoder(self.config)
 
     def __call__(self, frames: Array, tokens: Array) -> Array:
-        """Features [B, T, E] of whole texts, each token seeing those before it."""
+        """Returns the features [B, T, E] of whole texts, in which each token sees those
+        before it."""
         cache = Cache(None, self.decoder.read(self.encoder(frames)))
         return self.decoder(tokens, jnp.zeros(1, jnp.int32), cache)[0]
 
 
-def read(config: Config, params, states: Array) -> list[KeyValues]:
-    """Each decoder layer's keys and values of what the encoder gave, [B, S, E]."""
+def read(config: Config, params: Any, states: Array) -> list[KeyValues]:
+    """Returns each decoder layer's keys and values of the encoder's states
+    [B, S, E]."""
     own = {"params": params["decoder"]}
-    return Decoder(config).apply(own, states, method="read")
+    layers: Any = Decoder(config).apply(own, states, method="read")
+    return layers
 
 
-def listening(
-    config: Config, params, states: Array, tokens: Array
+def features_and_scores(
+    config: Config, params: Any, states: Array, tokens: Array
 ) -> tuple[Array, list[Array]]:
-    """Whole texts [B, T] over what the encoder gave, [B, S, E]: features [B, T, E], and
-    how much each layer's heads attend to each state, before softmax: [B, H, T, S]."""
+    """Returns the features [B, T, E] of whole texts [B, T] over the encoder's states
+    [B, S, E], and each layer's scores of every state before softmax, [B, H, T, S]."""
     own, start = {"params": params["decoder"]}, jnp.zeros(1, jnp.int32)
     cache = Cache(None, read(config, params, states))
-    (features, _), kept = Decoder(config).apply(
+    found: Any = Decoder(config).apply(
         own, tokens, start, cache, mutable="intermediates"
     )
+    (features, _), kept = found
     layers = (kept["intermediates"][f"layers_{i}"] for i in range(len(cache.read)))
     return features, [layer["cross_attention"]["scores"][0] for layer in layers]
 
 
-def _sinusoids(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
-    del key
-    return jnp.asarray(sinusoids(*shape), dtype)
+def _sinusoids(
+    key: Array,
+    shape: Sequence[int],
+    dtype: DTypeLike | None = jnp.float32,
+    out_sharding: Any = None,
+) -> Array:
+    del key, out_sharding
+    count, width = shape
+    return jnp.asarray(sinusoids(count, width), dtype)
 
 
-def init_params(key: Array, config: Config):
-    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+def init_params(key: Array, config: Config) -> Any:
+    """Returns fresh parameters, each leaf boxed with the logical names of its axes."""
     frames = jnp.zeros((1, config.frames, config.bands))
     tokens = jnp.zeros((1, 1), jnp.int32)
     return Whisper(config).init(key, frames, tokens)["params"]
 
 
 # Whisper tiny has 37,760,640 parameters.
-abstract_params, partition_specs, num_params = parameters(init_params)
+abstract_params, partition_specs, num_params = describe(init_params)
 
 
-def readout(config: Config, params, features: Array) -> Array:
-    """features [..., E] -> logits [..., V] float32, by the embedding."""
-    return dense.readout(features, params["decoder"]["embedding"], True, config.dtype)
+def readout(config: Config, params: Any, features: Array) -> Array:
+    """Returns the logits [..., V] float32 of features [..., E], by the embedding."""
+    table = params["decoder"]["embedding"]
+    return dense.readout(features, table, tied=True, dtype=config.dtype)
 
 
-def logits(config: Config, params, features: Features, tokens: Array) -> Array:
-    """tokens [B, T] from the first one on -> [B, T, V] float32, without a cache."""
-    outputs = Whisper(config).apply({"params": params}, features.frames, tokens)
+def logits(config: Config, params: Any, features: Features, tokens: Array) -> Array:
+    """Returns the logits [B, T, V] float32 of tokens [B, T] from the first one on,
+    without a cache."""
+    outputs: Any = Whisper(config).apply({"params": params}, features.frames, tokens)
     return readout(config, params, outputs)
 
 
-def encode(config: Config, params, features: Features) -> Encoded:
-    """What the encoder gives, for prompts of every model that shares it."""
+def encode(config: Config, params: Any, features: Features) -> Encoded:
+    """Returns the encoder's output, for prompts of every model that shares it."""
     own = {"params": params["encoder"]}
-    return Encoded(Encoder(config).apply(own, features.frames))
+    states: Any = Encoder(config).apply(own, features.frames)
+    return Encoded(states)
 
 
-def same_encoder(params, other) -> bool:
-    """Whether two models hear alike: the same numbers in both encoders. Then `encode`
-    runs once for both, and `other | {"encoder": params["encoder"]}` needs one copy of
-    them."""
+def same_encoder(params: Any, other: Any) -> bool:
+    """Returns whether both encoders hold the same numbers. Then `encode` runs once for
+    both models, and `other | {"encoder": params["encoder"]}` needs one copy of them."""
     encoders = params["encoder"], other["encoder"]
     shapes = [jax.tree.map(jnp.shape, encoder) for encoder in encoders]
     return shapes[0] == shapes[1] and all(
@@ -308,30 +358,51 @@ def same_encoder(params, other) -> bool:
 
 
 def build(config: Config) -> Model:
-    """The model of `specjax.types.Model`: prompts need `inputs`, `Features` or what
-    `encode` gave of them."""
+    """Returns the model of these sizes, whose prompts need `inputs`: `Features`, or the
+    `Encoded` that `encode` makes of them."""
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
-    heard_as = (config.frames, config.bands), (config.states, config.dim)
-    reads = Features(heard_as[0]), Encoded(heard_as[1])
+    frames: Any = config.frames, config.bands  # shapes of a row, see `Model.reads`
+    states: Any = config.states, config.dim
 
-    def init(params, prompt: Prompt, slots: int) -> Cache:
+    def init(params: Any, prompt: Prompt, slots: int) -> Cache:
         heard = prompt.inputs
         if isinstance(heard, Features):
             heard = encode(config, params, heard)
         states = heard.states.astype(dtype)
         across = read(config, params, states)
-        sizes = states.shape[0], config.num_heads, slots, config.head_width
-        own = caches.empty(config.decoder_layers, sizes, dtype)
+        own = caches.empty(
+            config.decoder_layers,
+            batch=states.shape[0],
+            heads=config.num_heads,
+            slots=slots,
+            width=config.head_width,
+            dtype=dtype,
+        )
         return Cache(own, across)
 
-    def apply(params, tokens, start, cache: Cache, branches=None):
+    def apply(
+        params: Any,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> Any:
         own = {"params": params["decoder"]}
         return decoder.apply(own, tokens, start, cache, branches)
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
+        assert cache.own is not None
         return cache._replace(own=lowering.keep(cache.own, start, path))
 
-    limits = config.vocab, abstract_params(config), config.positions, True
-    read_out = functools.partial(readout, config)
-    model = Model(init, apply, read_out, *limits, reads=reads, keep=keep)
+    model = Model(
+        init,
+        apply,
+        functools.partial(readout, config),
+        vocab=config.vocab,
+        shapes=abstract_params(config),
+        slots=config.positions,
+        encodes=True,
+        reads=(Features(frames), Encoded(states)),
+        keep=keep,
+    )
     return lowering.model(model, config.joined)

@@ -1,8 +1,8 @@
-"""Caches of layers that see the last tokens alone: rings, no longer than they need be.
+"""Caches of layers that see only the last tokens: rings of slots.
 
 Position p lies in slot p mod R. After a call that ends at position e, slot j holds
 position e - ((e - j) mod R), none if that is negative. A call of T tokens at `start`
-sees the window before it, and what an earlier call wrote from `start` on is stale: R is
+sees the window before it, and what an earlier call wrote from `start` on is stale. R is
 the window and as many tokens as a call may write, so that neither takes the other's
 slots.
 Axes: B rows, T tokens in one call, R slots, H heads, D head width.
@@ -20,7 +20,8 @@ from specjax.models.int8_cache import with_int8
 
 
 def positions_in_slots(start: Array, count: int, slots: int) -> Array:
-    """The position in each slot after `count` tokens from `start` [B] on: [B, R]."""
+    """Returns the position in each slot, [B, R], after `count` tokens from `start` [B]
+    on."""
     end = start[:, None] + count - 1
     return end - (end - jnp.arange(slots)) % slots
 
@@ -29,7 +30,8 @@ def positions_in_slots(start: Array, count: int, slots: int) -> Array:
 def write(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    """As `lowering.write`, of at most R tokens, which may pass the ring's end."""
+    """Writes as `lowering.write`, at most R tokens, which may pass the ring's end.
+    Raises ValueError for more."""
     slots, count = cache.values.shape[2], new.values.shape[2]
     at = start % slots
     if count == 1:
@@ -48,7 +50,7 @@ def write(
 
 
 def _chosen(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
-    """`new` where `mask` [B, T] says so, else what slots `at` [B] on hold already."""
+    """Returns `new` where `mask` [B, T] is true, else what slots `at` [B] on hold."""
 
     def row(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
         def choose(old: Array, new: Array, axis: int, mask: Array) -> Array:

@@ -138,9 +138,14 @@ def run_command(command: list[str], timeout: float) -> subprocess.CompletedProce
 
     Raises SubprocessError if it fails.
     """
-    text = dict(text=True, encoding="utf-8", errors="replace")
     return subprocess.run(
-        command, capture_output=True, timeout=timeout, check=True, **text
+        command,
+        capture_output=True,
+        timeout=timeout,
+        check=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
 
 

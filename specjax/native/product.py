@@ -10,6 +10,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -101,14 +102,14 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
         with jax.disable_jit(False):  # else it would call itself for ever
             return compiled(*operands, transposed=transposed)
 
-    def shape(*operands, transposed: bool) -> tuple[int, int]:
+    def shape(*operands: Any, transposed: bool) -> tuple[int, int]:
         return operands[0].shape[0], operands[matrix].shape[not transposed]
 
-    def abstract(*operands, transposed: bool):
+    def abstract(*operands: Any, transposed: bool) -> jax.core.ShapedArray:
         sizes = shape(*operands, transposed=transposed)
         return jax.core.ShapedArray(sizes, jnp.float32)
 
-    def thin(x, *weights, transposed: bool):
+    def thin(x: Array, *weights: Any, transposed: bool) -> Any:
         kind = "" if weights[0].dtype == jnp.int8 else f"_{weights[0].dtype.name}"
         target = f"specjax_{name}{kind}" + ("_transposed" if transposed else "")
         sizes = shape(x, *weights, transposed=transposed)
@@ -123,7 +124,7 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
     return product
 
 
-def _plain(x, w, transposed):
+def _plain(x: Array, w: Any, transposed: bool) -> Array:
     return plain(x, w.T if transposed else w)
 
 
@@ -133,11 +134,11 @@ thin_p = primitive("thin", _plain, 1)
 # with the columns of w, so XLA computes them.
 
 
-def _transpose_x(cotangent, x, w, transposed):
+def _transpose_x(cotangent: Any, x: Any, w: Any, transposed: bool) -> Array:
     return plain(cotangent, w if transposed else w.T).astype(x.aval.dtype)
 
 
-def _transpose_w(cotangent, x, w, transposed):
+def _transpose_w(cotangent: Any, x: Any, w: Any, transposed: bool) -> Array:
     left, right = (cotangent, x) if transposed else (x, cotangent)
     return plain(left.T, right).astype(w.aval.dtype)
 
@@ -152,7 +153,7 @@ def register_batching(primitive: Primitive, many: Callable, plain: Callable) -> 
     `many`; otherwise each entry is a product by `plain`.
     """
 
-    def batch(operands, axes, transposed):
+    def batch(operands: Any, axes: Any, transposed: bool) -> tuple[Array, int]:
         (x, *weights), (at_x, *at) = operands, axes
         if any(axis is not None for axis in at):
             each = functools.partial(plain, transposed=transposed)

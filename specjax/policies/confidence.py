@@ -6,6 +6,8 @@ drafter is q(x) of the token that it drew, from its logits at temperature 1. Axe
 rows, G = gamma.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -31,7 +33,7 @@ def threshold(start: float = 0.2, step: float = 0.02, whole: float = 0.4) -> Pol
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
         return jnp.full(batch, gamma, jnp.int32), jnp.full(batch, start, jnp.float32)
 
-    def go_on(least: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
+    def go_on(least: Array, law: Law, token: Array, slot: Any) -> tuple[Array, Array]:
         del slot
         return least, probs.at_temperature_one(law, token) >= least
 

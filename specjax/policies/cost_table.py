@@ -50,7 +50,8 @@ def cost_table(
         )
     except ValueError:
         raise ValueError(f"v={v}: write gamma:cost with / between, 1:1/4:1.1") from None
-    lengths, costs = np.int32([g for g, _ in pairs]), np.float32([x for _, x in pairs])
+    lengths = np.array([g for g, _ in pairs], np.int32)
+    costs = np.array([x for _, x in pairs], np.float32)
     if lengths[0] < 1 or costs.min() <= 0 or c < 0 or not 0 <= margin < 1 or memory < 1:
         raise ValueError(
             "need gamma >= 1, v > 0, c >= 0, 0 <= margin < 1 and memory >= 1; got"

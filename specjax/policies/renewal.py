@@ -12,7 +12,7 @@ a token is kept, given how sure the drafter was of it. Both use past tokens only
 rule does not look ahead. Axes: B rows, G = gamma, K bins.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +22,8 @@ from specjax import probs
 from specjax.policies.confidence import WIDTHS
 from specjax.types import Info, Law, Policy
 
-EDGES = np.float32([0.1, 0.3, 0.6, 0.9])  # of the bins of q(x)
-CENTRES = np.float32([0.05, 0.2, 0.45, 0.75, 0.95])
+EDGES = np.array([0.1, 0.3, 0.6, 0.9], np.float32)  # of the bins of q(x)
+CENTRES = np.array([0.05, 0.2, 0.45, 0.75, 0.95], np.float32)
 
 
 class Carry(NamedTuple):
@@ -63,7 +63,7 @@ def renewal(c: float = 0.05, slope: float = 0.02, prior: float = 3.0) -> Policy:
         )
 
     def init(batch: int, gamma: int) -> tuple[Array, Carry]:
-        def rows(x) -> Array:
+        def rows(x: np.ndarray) -> Array:
             return jnp.tile(jnp.asarray(x, jnp.float32), (batch, 1))
 
         tested = np.full(len(CENTRES), prior)
@@ -79,7 +79,7 @@ def renewal(c: float = 0.05, slope: float = 0.02, prior: float = 3.0) -> Policy:
         )
         return jnp.full(batch, gamma, jnp.int32), carry
 
-    def go_on(carry: Carry, law: Law, token: Array, slot) -> tuple[Carry, Array]:
+    def go_on(carry: Carry, law: Law, token: Array, slot: Any) -> tuple[Carry, Array]:
         own = jnp.searchsorted(EDGES, probs.at_temperature_one(law, token)).astype(
             jnp.int32
         )

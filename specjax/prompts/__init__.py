@@ -203,7 +203,8 @@ def check_reads(model: Pretrained) -> None:
 def make_prompts(ids: list[list[int]], model: Pretrained) -> Prompts:
     """Returns prompts of these ids: inputs of an encoder, or beginnings of texts."""
     if model.model.encodes:
-        return Prompts([[model.start]] * len(ids), ids, model.ends)
+        begin: Any = [model.start]
+        return Prompts([begin] * len(ids), ids, model.ends)
     return Prompts(ids, None, model.ends)
 
 

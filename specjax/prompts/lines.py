@@ -132,7 +132,8 @@ def check_messages(value: Any) -> list[dict[str, Any]]:
 
 def check_template_options(fields: dict[str, Any]) -> dict[str, Any]:
     """Returns the variables of the chat template besides the messages."""
-    listed = {name: fields[name] for name in ("tools", "documents") if name in fields}
+    names = "tools", "documents"
+    listed: dict[str, Any] = {name: fields[name] for name in names if name in fields}
     for name, value in listed.items():
         entries = value if isinstance(value, list) else [None]
         if not all(isinstance(x, dict) for x in entries):

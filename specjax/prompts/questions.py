@@ -79,7 +79,8 @@ def select(lines: Sequence[Mapping[str, Any]], chosen: Selection) -> list[int]:
         raise ValueError(
             f"no question belongs to {task}: the file has {tasks or 'no tasks'}"
         )
-    selected, counts = [], Counter()
+    selected: list[int] = []
+    counts: Counter[str] = Counter()
     for place in sorted(matches, key=lambda i: sort_key(each[i].id)):
         counts[each[place].category] += 1
         if most is None or counts[each[place].category] <= most:
@@ -90,8 +91,9 @@ def select(lines: Sequence[Mapping[str, Any]], chosen: Selection) -> list[int]:
             f"several lines have question_id {shared[0]}: give each line a"
             ' "question_id" of its own'
         )
-    for place in sorted(selected) if chosen.by is not None else ():
-        group_name(each[place], chosen.by)
+    if chosen.by is not None:
+        for place in sorted(selected):
+            group_name(each[place], chosen.by)
     return sorted(selected)
 
 

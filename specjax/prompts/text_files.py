@@ -9,6 +9,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 MARK = b"\xef\xbb\xbf"  # a byte order mark in UTF-8
 # By the first bytes of a file, and by its suffix.
@@ -42,7 +43,7 @@ def read_bytes(path: str | Path) -> bytes:
     if not Path(path).exists():
         raise ValueError(NO_FILE.format(path))
     raw, suffix = Path(path).read_bytes(), Path(path).suffix
-    unpack = find_prefix(raw, UNPACK)
+    unpack: Any = find_prefix(raw, UNPACK)
     if unpack is not SUFFIXES.get(suffix, unpack):
         raise ValueError(
             f"{path} is not a {suffix} file: give it the suffix of its format"

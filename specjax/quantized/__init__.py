@@ -16,5 +16,6 @@ def dot(x: Array, w: Array | Int8, transposed: bool = False) -> Array:
     """Returns x [..., K] times w [K, N], summed in float32: [..., N] float32."""
     if isinstance(w, Dynamic):
         return dynamic_product.dot(x, w, transposed)
-    multiply = int8_product.dot if isinstance(w, Int8) else product.dot
-    return multiply(x, w, transposed)
+    if isinstance(w, Int8):
+        return int8_product.dot(x, w, transposed)
+    return product.dot(x, w, transposed)

@@ -72,7 +72,7 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Arra
     return _plain(x, values, scale, transposed)
 
 
-def _plain(x, values, scale, transposed):
+def _plain(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     """Returns it as two eight-bit products, 256 high + low; overflow cancels out."""
     del transposed  # always True
     q, row_scale = round_rows(x)

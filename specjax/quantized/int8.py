@@ -115,7 +115,7 @@ def can_concatenate(matrices: Sequence[Array | Int8]) -> bool:
     return len(kinds) == 1
 
 
-def concatenate(matrices: Sequence[Array | Int8]) -> Array | Int8:
+def concatenate(matrices: Sequence[Any]) -> Any:
     """Joins matrices [K, N] by columns; eight-bit ones need a scale per output."""
     if not isinstance(matrices[0], Int8):
         return jnp.concatenate(matrices, 1)

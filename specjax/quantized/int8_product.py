@@ -50,7 +50,7 @@ def serves(x: Array, values: Array) -> bool:
     return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
 
 
-def _plain(x, values, scale, transposed):
+def _plain(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     values = values.astype(x.dtype)
     return product.plain(x, values.T if transposed else values) * scale
 

@@ -33,10 +33,10 @@ class Parser(argparse.ArgumentParser):
     A flag must be written in full, because a shortened one may be another command's
     flag."""
 
-    def __init__(self, *arguments: Any, **options: Any):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"allow_abbrev": False} | options)
 
-    def parse_args(self, args=None, namespace=None):
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, others = self.parse_known_args(args, namespace)
         if others:
             self.error(self.explain_unknown(others))
@@ -62,9 +62,10 @@ class Parser(argparse.ArgumentParser):
     def report_errors(self, *kinds: type[Exception]) -> Iterator[None]:
         """Turns errors that a person can fix (ValueError, OSError and `kinds`) into one
         line."""
+        known: tuple[type[Exception], ...] = (ValueError, OSError, *kinds)
         try:
             yield
-        except (ValueError, OSError, *kinds) as error:
+        except known as error:
             self.error(str(error))
 
 
@@ -72,7 +73,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     """Returns the type of a flag: a whole number x with least <= x <= most."""
 
     def parse(text: str) -> int:
-        return parse_bounded(int, text, least, most, name="a whole number")
+        return int(parse_bounded(int, text, least, most, name="a whole number"))
 
     return parse
 
@@ -234,9 +235,9 @@ class Unwritable(SystemExit):
 
     why: a message; "" for a closed pipe, which is a usual end."""
 
-    def __init__(self, why: str, code: int):
-        super().__init__(code)
-        self.why = why
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(status)
+        self.why, self.status = why, status
 
 
 class Stream:
@@ -293,7 +294,7 @@ def guard_output() -> Iterator[None]:
     except Unwritable as end:
         if end.why:
             print(end.why, file=sys.stderr)
-        leave(end.code)
+        leave(end.status)
     finally:
         sys.stdout, sys.stderr = before
 
@@ -320,7 +321,7 @@ def handle_stops(
     JAX lacks the device that it is configured for. left: returns a phrase about the
     work done so far."""
 
-    def end(*_) -> NoReturn:
+    def end(*_: Any) -> NoReturn:
         raise Terminated
 
     try:
@@ -383,7 +384,7 @@ def explain_memory(error: BaseException | None) -> str | None:
 def explain_full_disk(error: BaseException) -> str | None:
     """Returns the message of an error about a full disk, with the file; None for
     others."""
-    if getattr(error, "errno", None) not in FULL:
+    if not isinstance(error, OSError) or error.errno not in FULL:
         return None
     if error.filename is None:  # the message may name the path
         return f"{error}" if error.strerror is None else error.strerror

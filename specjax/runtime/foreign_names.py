@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # The names that transformers, vLLM, llama.cpp and OpenAI give to each setting of ours.
 FOREIGN = {
@@ -82,7 +83,7 @@ def check(caller: str, settings: Mapping[str, Any], known: Sequence[str]) -> Non
 def suggest(name: str, known: Sequence[str]) -> str:
     """Returns advice on what to write instead of an unknown name."""
     ours = OURS.get(name)
-    if ours in known:
+    if ours is not None and ours in known:
         return f"write {NOTES.get(ours, ours)}"
     near = difflib.get_close_matches(name, known, 1, 0.7)
     return f"write {near[0]}" if near else f"it has {', '.join(known)}"

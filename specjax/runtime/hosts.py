@@ -138,8 +138,11 @@ def meet(*job: Any) -> None:
     # `console.handle_stops` handles SIGTERM.
     jax.config.update("jax_enable_preemption_service", False)
     try:
+        address, count, number = job or (None, None, None)
         jax.distributed.initialize(
-            *job,
+            address,
+            count,
+            number,
             initialization_timeout=MEETING,
             heartbeat_timeout_seconds=SILENT,
             shutdown_timeout_seconds=ENDING,

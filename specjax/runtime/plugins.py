@@ -63,7 +63,7 @@ def resolve(name: str) -> tuple[Any, str]:
 
 def file_of(name: str) -> Path:
     """Returns the file of the module that "module:name" names."""
-    return Path(importlib.import_module(name.partition(":")[0]).__file__)
+    return Path(str(importlib.import_module(name.partition(":")[0]).__file__))
 
 
 def call_with_options(

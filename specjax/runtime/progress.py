@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,20 +35,23 @@ class Bar:
         *,
         done: int = 0,
         kept: bool = False,
-    ):
+    ) -> None:
         self.label, self.total, self.unit, self.done = label, total, unit, done
-        self.kept, self.task, self.due = kept, None, math.inf
+        self.kept, self.due = kept, math.inf
+        self.task: Any = None
 
     def __enter__(self) -> "Bar":
         self.start = time.monotonic()
         self.pause = LOGGED if self.kept else math.inf
         if sys.stderr.isatty() and board().console.is_interactive:
-            at = dict(total=self.total, completed=self.done, unit=self.unit)
-            self.task, self.pause = board().add_task(self.label, **at), DRAWN
+            self.task = board().add_task(
+                self.label, total=self.total, completed=self.done, unit=self.unit
+            )
+            self.pause = DRAWN
         self.due = self.start + self.pause
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: Any) -> None:
         if self.task is not None:
             board().remove_task(self.task)
             board().refresh()
@@ -65,8 +68,13 @@ class Bar:
         if self.task is None:
             self.print_line()
         else:
-            now = dict(description=self.label, total=self.total, completed=self.done)
-            board().update(self.task, **now, refresh=True)
+            board().update(
+                self.task,
+                description=self.label,
+                total=self.total,
+                completed=self.done,
+                refresh=True,
+            )
         self.due = time.monotonic() + self.pause
 
     def print_line(self) -> None:

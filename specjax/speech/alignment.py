@@ -72,7 +72,7 @@ def program(config: whisper.Config, heads: Heads) -> Callable:
 
     def listen(params, states: Array, texts: Array, text: Array) -> tuple:
         states = states.astype(config.dtype)
-        features, scores = whisper.listening(config, params, states, texts)
+        features, scores = whisper.features_and_scores(config, params, states, texts)
 
         def likely(row: tuple[Array, Array]) -> Array:
             """Computes one row at a time, because logits are large."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specjax.speech.languages import LANGUAGES
 from specjax.tokenizers.folder import Coder, Special
-from specjax.tokenizers.huggingface import LEVEL, of_backend, tokenizers
+from specjax.tokenizers.huggingface import LEVEL, make_coder, tokenizers
 from specjax.tokenizers.merges import GPT2
 
 AFTER = "translate transcribe startoflm startofprev nospeech notimestamps".split()
@@ -59,7 +59,7 @@ def read(file: Path) -> Coder:
             merges.append(tuple(spelled[part] for part in parts))
     backend = library.Tokenizer(library.models.BPE(vocab, merges))
     GPT2.apply(library, backend, spaced=False)
-    return of_backend(backend, Special(None, (), False))
+    return make_coder(backend, Special(None, (), False))
 
 
 def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:

@@ -11,6 +11,8 @@ Everything here is float64 numpy. Arguments are numbers or arrays (numpy or jax,
 traced) and broadcast; numbers return a number, arrays an array. Axes: V vocabulary.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -83,7 +85,7 @@ def _optimal_gamma(alpha: float, c: float) -> int:
         # own rate, alpha^(gamma + 1) / c: it grows if and only if that rate exceeds S.
         # What is compared, alpha^(gamma + 1) (gamma c + 1) - c E, falls with gamma, so
         # the first draft that gains nothing ends the search.
-        return alpha ** (gamma + 1) > c * walltime_factor(alpha, gamma, c)
+        return bool(alpha ** (gamma + 1) > c * walltime_factor(alpha, gamma, c))
 
     high = 1
     while gains(high):
@@ -197,7 +199,7 @@ def _real(x: ArrayLike) -> np.ndarray:
     return np.asarray(x, np.float64)
 
 
-def _result(x: ArrayLike) -> float | np.ndarray:
+def _result(x: np.ndarray) -> Any:
     return float(x) if np.ndim(x) == 0 else x
 
 

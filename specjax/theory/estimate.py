@@ -18,7 +18,7 @@ standard error under independence, typically too small. Arrays are numpy or jax,
 traced. Axes: N positions of the target's text, S sequences.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
     value: float
     se: float
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count; records have the name
     naive_se: float
     sequences: int
 
@@ -190,7 +190,7 @@ def _ratio(x: np.ndarray, weight: np.ndarray) -> Estimate:
     return Estimate(float(value), float(np.sqrt(variance)), int(total), np.nan, n)
 
 
-def _rescale(mean: Estimate, value: float, slope: float) -> Estimate:
+def _rescale(mean: Estimate, value: Any, slope: float) -> Estimate:
     se, naive_se = float(mean.se * slope), float(mean.naive_se * slope)
     return mean._replace(value=value, se=se, naive_se=naive_se)
 

@@ -16,7 +16,7 @@ Axes: N tokens of one text, K values of gamma.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,10 +121,10 @@ def expected_steps(laws: Sequence[ArrayLike]) -> float:
     """
     if not len(laws):
         raise ValueError("laws is empty: pass the calls_law of each row of the batch")
-    laws = [_law(law) for law in laws]
-    most = max(map(len, laws))
+    each = [_law(law) for law in laws]
+    most = max(map(len, each))
     # Beyond the end of a shorter law its row has ended.
-    ended = [np.pad(np.cumsum(law), (0, most - len(law)), mode="edge") for law in laws]
+    ended = [np.pad(np.cumsum(law), (0, most - len(law)), mode="edge") for law in each]
     return float(np.sum(1 - np.prod(ended, axis=0)))  # sum_k P(max > k)
 
 
@@ -197,7 +197,8 @@ def _counted(
     return tokens, steps
 
 
-def _cost(name: str, cost: Cost) -> Cost:
+def _cost(name: str, cost: Cost) -> Any:
+    """Returns a cost whose fields are arrays. Raises ValueError for others."""
     cost = Cost(*(np.asarray(each, np.float64) for each in cost))
     for field, each in cost._asdict().items():
         enough = each > 0 if field == "v" else each >= 0

@@ -151,7 +151,7 @@ def predictions(row: dict) -> dict:
     gammas = row["gamma"]
     nothing = [None] * len(gammas)
     names = "expected_tokens_per_call", "predicted", "predicted_ci"
-    result = {name: list(nothing) for name in names}
+    result: dict[str, list] = {name: list(nothing) for name in names}
     expected = row["timed"]["others"]["expected_steps"]
     if expected is None or not row["chosen_on"]:
         return result

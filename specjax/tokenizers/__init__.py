@@ -1,8 +1,9 @@
 """Text to token ids and back, by the files that lie beside a model's weights.
 
 SentencePiece models, alone or in a folder that says how they are read; `tokenizer.json`
-of Hugging Face; `vocab.json` with its `merges.txt`; ByT5's, which has no file; what is
-within a GGUF file. All but the first need the extra `hf`, the last also `gguf`.
+of Hugging Face; `vocab.json` with its `merges.txt`; ByT5's, which has no file; the
+tokenizer within a GGUF file. All but the first need the extra `hf`, the last also
+`gguf`.
 """
 
 import functools
@@ -23,30 +24,40 @@ from specjax.tokenizers import (
 from specjax.tokenizers.folder import Special
 
 # The files that a tokenizer is read from, in this order where a folder has several:
-# what the first of them adds to the others, such as new tokens, is in it alone.
+# only the first has what was added later, such as new tokens.
 FILES = {
     "tokenizer.json": huggingface.read,
     "spiece.model": pieces.read,
     "tokenizer.model": pieces.read,
     "vocab.json": merges.read,
 }
-# Every file of a folder that is read here, as patterns: what a hub is asked for.
+# Every file of a folder that is read here, as the patterns of a request to a hub.
 READ = (*FILES, merges.MERGES, *folder.READ, f"{chat.FURTHER}/*.jinja")
 BROKEN = "\ufffd"  # stands where a character lacks some of its tokens
 
 
 class Tokenizer(NamedTuple):
-    """How one model reads and writes text. encode: text -> ids, with the special ones
-    that the model wants around them: the start of a text that it goes on with, the end
-    of an input that its encoder reads. decode: ids -> text, special ids left out.
-    piece: id -> its own text on one line. converse: [{"role": ..., "content": ...},
-    ...] -> ids, up to the place where the model answers, by the folder's chat template;
-    keywords are what the template may ask, such as tools or enable_thinking; raises
-    ValueError where there is none. vocab: ids are in 0 .. vocab - 1. start: of a text
-    that the model writes, None where nothing says. ends: ids that each end it. file:
-    what it was read from. token: id -> how the file calls it, None for no token.
-    spelled: id -> the bytes that it writes within a text, None of special ids and of no
-    token. silent: the ids that `decode` leaves out."""
+    """The functions by which one model reads and writes text.
+
+    Attributes:
+      encode: text -> ids, with the special ones that the model wants around them: the
+        start of a text that it goes on with, the end of an input that its encoder
+        reads.
+      decode: ids -> text, without special ids.
+      piece: id -> its text on one line.
+      converse: [{"role": ..., "content": ...}, ...] -> ids, up to the place where the
+        model answers, by the folder's chat template. Keywords are variables of the
+        template, such as tools or enable_thinking. Raises ValueError where there is no
+        template.
+      vocab: ids are in 0 .. vocab - 1.
+      start: the id of a text that the model writes, None where nothing says.
+      ends: ids that each end a text.
+      file: what the tokenizer was read from.
+      token: id -> its name in the file, None for no token.
+      token_bytes: id -> the bytes that it writes within a text, None for special ids
+        and for no token.
+      silent: the ids that `decode` leaves out.
+    """
 
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
@@ -57,7 +68,7 @@ class Tokenizer(NamedTuple):
     ends: tuple[int, ...]
     file: Path
     token: Callable[[int], str | None]
-    spelled: Callable[[int], bytes | None]
+    token_bytes: Callable[[int], bytes | None]
     silent: frozenset[int] = frozenset()
 
 
@@ -67,8 +78,8 @@ def read(
     ends: tuple[int, ...] = (),
     encodes: bool = False,
 ) -> Tokenizer:
-    """The tokenizer in a file, or in a folder; the same one as long as these files stay
-    as they are.
+    """Reads the tokenizer in a file, or in a folder; returns the same one as long as
+    these files do not change.
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
@@ -93,7 +104,7 @@ def read(
 
 @functools.lru_cache(maxsize=64)
 def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
-    """version: of the files, with which another tokenizer is read."""
+    """Reads a tokenizer. version: of its files; another version is read anew."""
     del version
     within = gguf_file.is_gguf(path)
     if within:
@@ -105,20 +116,30 @@ def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
     reader = gguf.read if within else reader
     coder = reader(path, special, config)
 
-    def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
+    def converse(messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
         if not within:
-            return coder.bare(chat.render(path.parent, messages, asked))
-        text = chat.render(path.parent, messages, asked, config)
+            return coder.bare(chat.render(path.parent, messages, variables))
+        text = chat.render(path.parent, messages, variables, stated=config)
         return coder.encode(gguf.without_around(text, config))
 
-    plain = coder.encode, coder.decode, coder.piece
-    around = special.start, special.ends
-    names = coder.token, coder.spelled, coder.silent
-    return Tokenizer(*plain, converse, coder.vocab, *around, path, *names)
+    return Tokenizer(
+        encode=coder.encode,
+        decode=coder.decode,
+        piece=coder.piece,
+        converse=converse,
+        vocab=coder.vocab,
+        start=special.start,
+        ends=special.ends,
+        file=path,
+        token=coder.token,
+        token_bytes=coder.token_bytes,
+        silent=coder.silent,
+    )
 
 
-def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
-    """How many ids are a token to both, and those that are not the same one."""
+def compare(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
+    """Returns how many ids are a token to both, and the ids that are different
+    tokens."""
     if a.file == b.file:
         return min(a.vocab, b.vocab), []
     pairs = [(i, a.token(i), b.token(i)) for i in range(min(a.vocab, b.vocab))]
@@ -127,7 +148,8 @@ def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
 
 
 def beside(place: Path) -> Path | None:
-    """The file that a folder's tokenizer is read from; None if there is none."""
+    """Returns the file that a folder's tokenizer is read from; None if there is
+    none."""
     for name in FILES:
         if (place / name).is_file():
             return place / name
@@ -138,20 +160,23 @@ def beside(place: Path) -> Path | None:
 
 def files(file: Path) -> list[Path]:
     """Returns all files that a tokenizer and its chat template are read from. file: the
-    one that `beside` gives."""
+    one that `beside` returns."""
     if gguf_file.is_gguf(file):
         return [file]
-    names = folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL
-    names += (merges.MERGES,) if file.name == "vocab.json" else ()
+    names = [folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL]
+    names += [merges.MERGES] if file.name == "vocab.json" else []
     places = [file.with_name(name) for name in names]
     places += sorted((file.parent / chat.FURTHER).glob("*.jinja"))
     return [file, *(place for place in places if place.is_file())]
 
 
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:
-    """What each of ever longer lists of ids adds to the text before it. A character of
-    several tokens is held back until the last of them is there; what stays broken is
-    yielded at the end. The parts joined are the last list's text."""
+    """Yields what each of ever longer lists of ids adds to the text before it.
+
+    A character of several tokens is held back until the last of them is there; a
+    character that stays broken is yielded at the end. The parts joined are the last
+    list's text.
+    """
     shown, text = 0, ""
     for ids in texts:
         text = tokenizer.decode(ids)

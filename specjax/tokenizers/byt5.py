@@ -1,7 +1,7 @@
 """ByT5's tokenizer, which has no vocabulary: an id for each byte, three before them.
 
-Xue et al. (2022), https://arxiv.org/abs/2105.13626. The folder says no more than its
-class, in `tokenizer_config.json`.
+Xue et al. (2022), https://arxiv.org/abs/2105.13626. The folder names only its class, in
+`tokenizer_config.json`.
 """
 
 from pathlib import Path
@@ -14,7 +14,8 @@ FIRST = ("pad_token", "eos_token", "unk_token")  # ids 0, 1 and 2
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Raises ValueError for a folder of another class, or without the library."""
+    """Reads the tokenizer. Raises ValueError for a folder of another class, or without
+    the library."""
     if config.kind != KIND:
         raise ValueError(
             f"{file} is no tokenizer: name a SentencePiece model (.model) or a"
@@ -32,8 +33,8 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     count = extra_ids(config, 125)
     extra = config.older or [token(f"<extra_id_{i}>") for i in range(count)]
     config = config._replace(named=named)
-    huggingface.extend(library, file, backend, config, extra)
-    coder = huggingface.of_backend(backend, special, broken="ignore")
+    huggingface.extend(backend, config, library=library, file=file, extra=extra)
+    coder = huggingface.make_coder(backend, special, broken="ignore")
     end = backend.token_to_id(named["eos_token"]["content"])
 
     def encode(text: str) -> list[int]:

@@ -20,11 +20,20 @@ PLAIN = 'write {"prompt": text} instead'
 def render(
     folder: Path,
     messages: Sequence[Mapping[str, Any]],
-    asked: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    *,
     stated: TokenizerConfig | None = None,
 ) -> str:
-    """The text of a conversation, up to where the model's answer begins."""
-    name = "tool_use" if asked.get("tools") is not None else "default"
+    """Returns the text of a conversation, up to where the model's answer begins.
+
+    Args:
+      options: variables of the template, such as tools.
+      stated: the template and special tokens of a file; None reads those of `folder`.
+
+    Raises:
+      ValueError: there is no template, or it refuses the messages.
+    """
+    name = "tool_use" if options.get("tools") is not None else "default"
     template = find(folder, name, stated)
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -42,8 +51,10 @@ def render(
     place.globals["raise_exception"] = refuse
     place.globals["strftime_now"] = datetime.now().strftime
     named = (stated or folders.read(folder)).named.items()
-    variables = {"tools": None, "documents": None, "add_generation_prompt": True}
-    variables |= {name: value["content"] for name, value in named} | asked
+    variables: dict[str, Any] = dict(tools=None, documents=None)
+    variables["add_generation_prompt"] = True
+    variables |= {name: value["content"] for name, value in named}
+    variables |= options
     variables["messages"] = [
         {name: value for name, value in message.items() if value is not None}
         for message in messages
@@ -59,12 +70,13 @@ def render(
 def find(
     folder: Path, name: str = "default", stated: TokenizerConfig | None = None
 ) -> str:
-    """The template of a folder by its name, else its default one."""
+    """Returns the template of a folder by its name, else its default one. Raises
+    ValueError for none."""
     files = {file.stem: file for file in sorted((folder / FURTHER).glob("*.jinja"))}
     if (folder / folders.TEMPLATE).is_file():
         files["default"] = folder / folders.TEMPLATE
     of_file = read_json(folder / folders.CONFIG) if stated is None else stated.fields
-    named = (stated is None and files) or of_file.get("chat_template")
+    named: Any = (stated is None and files) or of_file.get("chat_template")
     if isinstance(named, list):
         pairs = [entry for entry in named if isinstance(entry, dict)]
         named = {entry.get("name"): entry.get("template") for entry in pairs}
@@ -81,12 +93,15 @@ def find(
 
 
 def generation() -> type:
-    """A tag around the model's own words, which training reads: they are text like any
-    other, and names set among them are forgotten behind it, as in transformers."""
+    """Returns a tag around the model's own words, which training reads: they are text
+    like any other, and variables that are set among them end with it, as in
+    transformers."""
     from jinja2 import ext, nodes
 
     class Generation(ext.Extension):
-        tags = frozenset({"generation"})
+        """The tag."""
+
+        tags = {"generation"}  # noqa: RUF012 (never changed)
 
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
@@ -97,10 +112,12 @@ def generation() -> type:
 
 
 def refuse(message: str) -> NoReturn:
-    """`raise_exception`, as templates call it."""
+    """Raises ValueError with a template's message; templates call it
+    `raise_exception`."""
     raise ValueError(message)
 
 
-def to_json(value: Any, ensure_ascii: bool = False, **how: Any) -> str:
-    """Unlike Jinja's own, which escapes for HTML. how: indent, sort_keys ..."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, **how)
+def to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """Returns a value as JSON, unlike Jinja's filter, which escapes for HTML. options:
+    indent, sort_keys ..."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)

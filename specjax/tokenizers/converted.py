@@ -1,10 +1,9 @@
 """SentencePiece models in folders of Hugging Face, as the folder's class reads them.
 
 transformers does not run SentencePiece on them: it moves their pieces into its own
-tokenizers library, where added tokens are found first, and so is it done here.
+tokenizers library, where added tokens are found first. This module does the same.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,13 +20,20 @@ from specjax.tokenizers.folder import (
     token,
 )
 
-NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; OWN are always one token in a text
+NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; an OWN one is always one token
 UNIGRAM, PAIRS = 1, 2  # kinds of models
 SPACE = "\u2581"
 
 
+def new_model() -> Any:
+    """Returns an empty SentencePiece model, whose type the library declares only when
+    it is imported."""
+    return formats.ModelProto()  # type: ignore[attr-defined]
+
+
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Raises ValueError as `huggingface.read`, and for a class that is not known."""
+    """Reads a tokenizer. Raises ValueError as `huggingface.read`, and for a class that
+    is not known."""
     library = huggingface.tokenizers(file)
     build = CLASSES.get(config.kind)
     if build is None:
@@ -36,43 +42,30 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
             f" {file.name} is not known ({', '.join(filter(None, CLASSES))} are): put"
             " the tokenizer.json there that AutoTokenizer.save_pretrained writes"
         )
-    model = formats.ModelProto.FromString(file.read_bytes())
+    model = new_model().FromString(file.read_bytes())
     # Pieces kept free for later get the tokens that the folder gives their ids to.
     names = {piece.piece for piece in model.pieces}
     for number, value in config.added.items():
         if number < len(model.pieces) and value["content"] not in names:
             model.pieces[number].piece = value["content"]
-    return of_model(library, model, file, special, config, build)
-
-
-def of_model(
-    library: ModuleType,
-    model: Any,
-    file: Path,
-    special: Special,
-    config: TokenizerConfig,
-    build: Callable | None = None,
-) -> Coder:
-    """The tokenizer of a parsed model, by a class; None, as the model itself asks."""
-    build = by_model if build is None else build
     if build is by_model:
-        config = _completed(model, config)
+        config = _with_model_tokens(model, config)
     backend = build(library, model, config)
-    of_model = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
-    extra = [token(x.piece, x.type == CONTROL) for x in of_model]
+    tokens = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
+    extra = [token(x.piece, special=x.type == CONTROL) for x in tokens]
     extra = [value | {"normalized": False} for value in extra]
     if config.kind == "T5Tokenizer":
         extra += map(token, sentinels(config))
-    huggingface.extend(library, file, backend, config, extra)
+    huggingface.extend(backend, config, library=library, file=file, extra=extra)
     if config.kind == "T5Tokenizer":
         end = config.named["eos_token"]["content"]
         last = [(end, backend.token_to_id(end))]
-        huggingface.set_around(library, backend, [], last)
-    return huggingface.of_backend(backend, special)
+        huggingface.set_around(library, backend, first=[], last=last)
+    return huggingface.make_coder(backend, special)
 
 
-def _completed(model: Any, config: TokenizerConfig) -> TokenizerConfig:
-    """With the special tokens of the model itself; added ones are found in a text as it
+def _with_model_tokens(model: Any, config: TokenizerConfig) -> TokenizerConfig:
+    """Adds the special tokens of the model itself; added ones are found in a text as it
     was before any space was put there."""
     trained, named = model.trainer_spec, dict(config.named)
     for name in ("bos", "eos", "unk"):
@@ -86,7 +79,8 @@ def _completed(model: Any, config: TokenizerConfig) -> TokenizerConfig:
 
 
 def llama(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """Spaces are marked before the text; pairs are merged in the order of ids."""
+    """Returns the backend of Llama: spaces are marked before the text; pairs are merged
+    in the order of ids."""
     spaced = config.fields.get("add_prefix_space") is not False
     scheme = "always" if config.fields.get("legacy") else "first"
     backend = library.Tokenizer(_pairs(library, model))
@@ -98,7 +92,7 @@ def llama(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
 
 
 def gemma(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """No space is added before a text."""
+    """Returns the backend of Gemma: no space is added before a text."""
     unknown = config.named["unk_token"]["content"]
     backend = library.Tokenizer(_pairs(library, model, unk_token=unknown))
     backend.normalizer = library.normalizers.Replace(" ", SPACE)
@@ -109,7 +103,8 @@ def gemma(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
 
 
 def t5(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """Words are apart, whatever is between them; the sentinels follow the pieces."""
+    """Returns the backend of T5: words are divided at any white space; the sentinels
+    follow the pieces."""
     vocab = [(piece.piece, piece.score) for piece in model.pieces]
     vocab += [(name, 0.0) for name in reversed(sentinels(config))]
     backend = library.Tokenizer(library.models.Unigram(vocab, 2, False))
@@ -123,12 +118,13 @@ def t5(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
 
 
 def sentinels(config: TokenizerConfig) -> list[str]:
-    """<extra_id_0> is the last id, as in T5's vocabularies."""
+    """Returns the names of T5's sentinels, of which <extra_id_0> is the last id."""
     return [f"<extra_id_{i}>" for i in range(extra_ids(config, 100))]
 
 
 def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """As the SentencePiece model itself asks, where a class says no more."""
+    """Returns the backend that the SentencePiece model itself describes, where no class
+    says more."""
     trained, normal = model.trainer_spec, model.normalizer_spec
     own = [piece.piece for piece in model.pieces if piece.type == OWN]
     legacy = config.fields.get("legacy", True)
@@ -138,15 +134,16 @@ def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     else:
         words = library.models.BPE(
             {piece.piece: i for i, piece in enumerate(model.pieces)},
-            _by_score(model),
+            _pairs_by_score(model),
             unk_token=trained.unk_piece,
             fuse_unk=True,
             byte_fallback=trained.byte_fallback,
             ignore_merges=bool(own),
         )
     backend = library.Tokenizer(words)
-    place, replace = library.normalizers, library.normalizers.Replace
-    steps = []
+    place: Any = library.normalizers
+    replace = library.normalizers.Replace
+    steps: list[Any] = []
     if normal.precompiled_charsmap:
         steps.append(place.Precompiled(normal.precompiled_charsmap))
     if normal.remove_extra_whitespaces:
@@ -177,25 +174,27 @@ def _escaped(text: str) -> str:
 
 
 def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
-    """Byte pairs by the order of ids: every two pieces that are a third one."""
+    """Returns byte pairs in the order of ids: every two pieces that are a third
+    one."""
     vocab = {piece.piece: i for i, piece in enumerate(model.pieces)}
-    merges = [(left, right) for _, left, right in _halved(vocab)]
+    merges = [(left, right) for _, left, right in _halves(vocab)]
     options |= {"fuse_unk": True, "byte_fallback": True}
     return library.models.BPE(vocab, merges, **options)
 
 
-def _by_score(model: Any) -> list[tuple[str, str]]:
-    """Byte pairs by the scores of what they make, of normal pieces."""
+def _pairs_by_score(model: Any) -> list[tuple[str, str]]:
+    """Returns byte pairs of normal pieces, in the order of the scores of what they
+    make."""
     ids = {x.piece: i for i, x in enumerate(model.pieces) if x.type == NORMAL}
     ranked = sorted(
         (-model.pieces[number].score, number, *halves)
-        for number, *halves in _halved(ids)
+        for number, *halves in _halves(ids)
     )
     return [(left, right) for *_, left, right in ranked]
 
 
-def _halved(ids: dict[str, int]) -> list[tuple[int, str, str]]:
-    """Every piece that two others make, by its id, and those two."""
+def _halves(ids: dict[str, int]) -> list[tuple[int, str, str]]:
+    """Returns every piece that two others make, by its id, and those two."""
     return [
         (number, name[:at], name[at:])
         for name, number in ids.items()

@@ -1,4 +1,5 @@
-"""What a folder of Hugging Face says of its tokenizer, beside the vocabulary itself.
+"""The files of a folder of Hugging Face that describe its tokenizer, beside the
+vocabulary.
 
 `tokenizer_config.json` names a class, special tokens and added ones; older folders have
 the tokens in `special_tokens_map.json` and `added_tokens.json`.
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple
 
 
 class Special(NamedTuple):
-    """The ids around a text: its start, None for none, and those that each end it. An
-    input of an encoder ends with the first. encodes: whether the model reads what it is
-    asked by an encoder."""
+    """The ids around a text.
+
+    start: of a text, None for none. ends: ids that each end it; an input of an encoder
+    ends with the first. encodes: whether the model reads its prompts by an encoder.
+    """
 
     start: int | None
     ends: tuple[int, ...]
@@ -22,8 +25,8 @@ class Special(NamedTuple):
 
 
 class Coder(NamedTuple):
-    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added, but special
-    ones where the text names them."""
+    """The functions of a `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing
+    added, with special ones only where the text names them."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]
@@ -31,7 +34,7 @@ class Coder(NamedTuple):
     piece: Callable[[int], str]
     vocab: int
     token: Callable[[int], str | None]
-    spelled: Callable[[int], bytes | None]
+    token_bytes: Callable[[int], bytes | None]
     silent: frozenset[int]
 
 
@@ -45,9 +48,9 @@ LISTS = "extra_special_tokens", "additional_special_tokens"
 FLAGS = "special", "normalized", "lstrip", "rstrip", "single_word"
 SPECIAL = tuple(f"{x}_token" for x in "bos eos unk sep pad cls mask".split())
 
-# The class of a family whose folders name none, or, of those marked generic, a wrong
-# one: transformers then reads the vocabulary as the file itself says.
-BY_FAMILY = {
+# The class of a model_type whose folders name none, or a wrong one where it is generic:
+# transformers then reads the vocabulary as the file itself says.
+BY_MODEL_TYPE = {
     "gpt2": "GPT2Tokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
@@ -83,13 +86,21 @@ DEFAULTS = {
 
 
 class TokenizerConfig(NamedTuple):
-    """What the files of a folder say. kind: the class of the tokenizer, None where
-    nothing tells. fields: those of `tokenizer_config.json`. named: special tokens by
-    name, such as bos_token; the class's own where the folder has none. extra: further
-    special tokens, None where `tokenizer_config.json` lists none; older: those of
-    `special_tokens_map.json`, which count where the vocabulary brings none itself.
-    added: id -> an added token. A token is a dictionary: its content, and how it is
-    found in a text. described: whether a file is there for the tokenizer's sake."""
+    """The contents of the files of a folder that describe its tokenizer.
+
+    A token is a dictionary: its content, and how it is found in a text.
+
+    Attributes:
+      kind: the class of the tokenizer, None where nothing tells.
+      fields: those of `tokenizer_config.json`.
+      named: special tokens by name, such as bos_token; the class's own where the folder
+        has none.
+      extra: further special tokens, None where `tokenizer_config.json` lists none.
+      older: those of `special_tokens_map.json`, which count where the vocabulary has
+        none.
+      added: id -> an added token.
+      described: whether a file exists only for the tokenizer.
+    """
 
     kind: str | None
     fields: dict[str, Any]
@@ -101,57 +112,65 @@ class TokenizerConfig(NamedTuple):
 
 
 def read(folder: Path) -> TokenizerConfig:
-    """Raises ValueError for a file that is no JSON, or a token that is none."""
+    """Reads the files of a folder. Raises ValueError for a file that is no JSON, or a
+    token that is none."""
     fields, model = read_json(folder / CONFIG), read_json(folder / MODEL)
     kind = kind_of(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
-    decoder, older = fields.get("added_tokens_decoder"), {}
+    decoder = fields.get("added_tokens_decoder")
+    older: dict[str, Any] = {}
     if not isinstance(decoder, dict):
         older = read_json(folder / MAP)
         fields |= {x: value for x, value in older.items() if x not in LISTS[1:]}
     names = (x for x in fields if x.endswith("_token") and fields[x])
     named = {x: token(fields[x]) for x in names if isinstance(fields[x], str | dict)}
-    by_name, extra = fields.get(LISTS[0]), listed(fields, *LISTS)
+    by_name, extra = fields.get(LISTS[0]), first_list(fields, *LISTS)
     if isinstance(by_name, dict):  # such as image_token
         named |= {x: token(value) for x, value in by_name.items()}
     if isinstance(decoder, dict):
         pairs = [(x, value) for x, value in decoder.items() if isinstance(value, dict)]
-        added = {int(x): token(value, False) for x, value in pairs if x.isdecimal()}
+        added = {int(x): token(y, special=False) for x, y in pairs if x.isdecimal()}
     else:
         special = {x["content"] for x in (*named.values(), *(extra or ()))}
         ids = [x for x in read_json(folder / ADDED).items() if type(x[1]) is int]
-        added = {i: token(text, text in special) for text, i in ids}
+        added = {i: token(text, special=text in special) for text, i in ids}
     flags = {value["content"]: value for value in added.values()}
-    own = DEFAULTS.get(kind, {})
-    names = [f"{x}_token" for x in own if f"{x}_token" not in fields]
-    named |= {x: token(own[x.removesuffix("_token")]) for x in names}
+    own = DEFAULTS.get(kind or "", {})
+    lacking = [f"{x}_token" for x in own if f"{x}_token" not in fields]
+    named |= {x: token(own[x.removesuffix("_token")]) for x in lacking}
     first = [x for x in SPECIAL if x in named]
     named = {x: named[x] for x in (*first, *named)}
     named = {x: flags.get(y["content"], y) for x, y in named.items()}
-    older = listed(older, LISTS[1]) or []
     return TokenizerConfig(
-        kind, fields, named, extra, older, dict(sorted(added.items())), described
+        kind,
+        fields,
+        named,
+        extra,
+        older=first_list(older, LISTS[1]) or [],
+        added=dict(sorted(added.items())),
+        described=described,
     )
 
 
-def listed(fields: dict[str, Any], *names: str) -> list[dict[str, Any]] | None:
-    """The tokens of the first of these lists that is there."""
+def first_list(fields: dict[str, Any], *names: str) -> list[dict[str, Any]] | None:
+    """Returns the tokens of the first of these lists that is there; None for none."""
     lists = [fields[x] for x in names if isinstance(fields.get(x), list) and fields[x]]
     return [*map(token, lists[0])] if lists else None
 
 
 def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
-    """The class, by `tokenizer_config.json` and `config.json`, as transformers 5 finds
-    it; without the "Fast" at its end."""
-    name = fields.get("tokenizer_class") or model.get("tokenizer_class")
+    """Returns the class, by `tokenizer_config.json` and `config.json`, as transformers
+    5 finds it; without the "Fast" at its end. None where nothing tells."""
+    name: Any = fields.get("tokenizer_class") or model.get("tokenizer_class")
     name = name.removesuffix("Fast") if isinstance(name, str) else None
-    family = BY_FAMILY.get(str(model.get("model_type")))
-    wrong = family == GENERIC or model.get("model_type") == "qwen2"
-    return family if name is None or wrong else ALIASES.get(name, name)
+    usual = BY_MODEL_TYPE.get(str(model.get("model_type")))
+    wrong = usual == GENERIC or model.get("model_type") == "qwen2"
+    return usual if name is None or wrong else ALIASES.get(name, name)
 
 
-def token(value: Any, special: bool = True) -> dict[str, Any]:
-    """A token by its text, or as the folder has it. Raises ValueError for none."""
+def token(value: Any, *, special: bool = True) -> dict[str, Any]:
+    """Returns a token by its text, or as the folder has it. Raises ValueError for
+    none."""
     flags = {"special": special, "normalized": not special}
     if not isinstance(value, dict):
         return {"content": str(value)} | flags
@@ -162,7 +181,7 @@ def token(value: Any, special: bool = True) -> dict[str, Any]:
 
 
 def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
-    """How many <extra_id_n> there are. Raises ValueError for no number."""
+    """Returns how many <extra_id_n> there are. Raises ValueError for no number."""
     count = config.fields.get("extra_ids", otherwise)
     if type(count) is not int or not 0 <= count <= 10_000:
         raise ValueError(f"{CONFIG}: extra_ids is {count!r}: want a number of tokens")
@@ -170,18 +189,20 @@ def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
 
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:
-    """The ids of bos_token and eos_token where the folder tells them, else None."""
+    """Returns the ids of bos_token and eos_token where the folder names them, else
+    None."""
     config = read(folder)
-    ids = {value["content"]: i for i, value in config.added.items()}
+    ids: dict[Any, Any] = {x["content"]: i for i, x in config.added.items()}
     if not ids and config.named:
         listed = read_json(folder / "tokenizer.json").get("added_tokens") or ()
         ids = {x.get("content"): x.get("id") for x in listed if isinstance(x, dict)}
-    named = (config.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
-    return tuple(ids.get(value.get("content")) for value in named)
+    bos, eos = (config.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
+    return ids.get(bos.get("content")), ids.get(eos.get("content"))
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A file that holds one JSON object; nothing where there is no file."""
+    """Reads a file that holds one JSON object; {} where there is no file. Raises
+    ValueError for anything else."""
     if not file.is_file():
         return {}
     try:

@@ -1,8 +1,8 @@
 """The tokenizer within a GGUF file, as llama.cpp reads it (extra `gguf`).
 
-Byte-level pairs are cut as the file's `tokenizer.ggml.pre` says; pieces of
-SentencePiece are merged by their scores. Both run in the tokenizers library. Where a
-file lacks a key, llama.cpp's default stands for it (src/llama-vocab.cpp).
+Byte-level pairs are split by the file's `tokenizer.ggml.pre`; pieces of SentencePiece
+are merged by their scores. Both run in the tokenizers library. Where a file lacks a
+key, llama.cpp's default is taken (src/llama-vocab.cpp).
 """
 
 import reprlib
@@ -33,9 +33,11 @@ TEMPLATE = "tokenizer.chat_template"
 
 
 class Cut(NamedTuple):
-    """How texts are cut before their bytes are merged. whole: whether a word that is a
-    token stays one, whatever the merges say. starts: whether a text starts with BOS
-    where the file does not say."""
+    """The way that texts are split before their bytes are merged.
+
+    whole: whether a word that is a token stays one, whatever the merges say. starts:
+    whether a text starts with BOS where the file does not say.
+    """
 
     split: Split
     whole: bool = False
@@ -63,11 +65,11 @@ CUTS = {name: cut for names, cut in LIKE.items() for name in names.split()}
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Raises ValueError for a file without a tokenizer, or with one of a kind that is
-    not known, by its name."""
+    """Reads a tokenizer. Raises ValueError for a file without one, or with one of a
+    kind that is not known, by its name."""
     held = open_file(file)
     kind = held.fields.get(f"{AT}model")
-    known = {PAIRS: of_pairs, PIECES: of_pieces}
+    known = {PAIRS: byte_pairs, PIECES: scored_pieces}
     if not isinstance(kind, str) or kind not in known:
         raise ValueError(
             f"{file}: {AT}model is {reprlib.repr(kind)}; known are {', '.join(known)}:"
@@ -79,20 +81,28 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         list_of(held, AT + name, str)
     library = huggingface.tokenizers(file)
     backend = known[kind](library, held, config)
-    backend.add_tokens(huggingface.added(library, config._replace(named={})))
-    around = []
-    for name in ("bos", "eos"):
-        asked = config.fields[f"add_{name}_token"] and f"{name}_token" in config.named
-        text = config.named[f"{name}_token"]["content"] if asked else None
-        around.append([(text, backend.token_to_id(text))] if asked else [])
-    huggingface.set_around(library, backend, *around)
-    if not config.added.get(special.start, {}).get("special"):
+    backend.add_tokens(huggingface.added_tokens(library, config._replace(named={})))
+
+    def around(name: str) -> list[tuple[str, int]]:
+        if (
+            not config.fields[f"add_{name}_token"]
+            or f"{name}_token" not in config.named
+        ):
+            return []
+        text = config.named[f"{name}_token"]["content"]
+        return [(text, backend.token_to_id(text))]
+
+    first, last = around("bos"), around("eos")
+    huggingface.set_around(library, backend, first=first, last=last)
+    start = -1 if special.start is None else special.start
+    if not config.added.get(start, {}).get("special"):
         special = special._replace(start=None)  # a word that llama.cpp starts with
-    return huggingface.of_backend(backend, special)
+    return huggingface.make_coder(backend, special)
 
 
 def config(held: Contents) -> TokenizerConfig:
-    """What a folder's files would say of this tokenizer."""
+    """Returns the contents of the files that would describe this tokenizer in a
+    folder."""
     texts, kinds, ids, _ = vocabulary(held)
     named = {
         f"{name}_token": token(texts[ids[name]])
@@ -100,24 +110,26 @@ def config(held: Contents) -> TokenizerConfig:
         if name in ids and ids[name] < len(texts)
     }
     added = {
-        i: token(texts[i], kind != OWN) | {"normalized": False}
+        i: token(texts[i], special=kind != OWN) | {"normalized": False}
         for i, kind in enumerate(kinds)
         if kind in (UNKNOWN, CONTROL, OWN)
     }
     spaced = held.fields.get(f"{AT}model") == PIECES
     cut = CUTS.get(_cut(held))
     starts = spaced or (cut is not None and cut.starts)
-    asked = {
+    fields = {
         "add_bos_token": value_of(held, f"{AT}add_bos_token", bool, starts),
         "add_eos_token": value_of(held, f"{AT}add_eos_token", bool, False),
         "add_prefix_space": value_of(held, f"{AT}add_space_prefix", bool, spaced),
         "chat_template": _templates(held),
     }
-    return TokenizerConfig(GENERIC, asked, named, None, [], added, True)
+    return TokenizerConfig(
+        GENERIC, fields, named, extra=None, older=[], added=added, described=True
+    )
 
 
 def _templates(held: Contents) -> dict[str, str]:
-    """The templates of conversations by their names."""
+    """Returns the templates of conversations by their names."""
     at = f"{TEMPLATE}."
     keys = {x.removeprefix(at): x for x in held.fields if x.startswith(at)}
     keys["default"] = TEMPLATE
@@ -127,8 +139,8 @@ def _templates(held: Contents) -> dict[str, str]:
 
 
 def without_around(text: str, config: TokenizerConfig) -> str:
-    """A conversation without the start and the end that encoding adds: a template may
-    have written them too, and llama.cpp wants each once."""
+    """Removes from a conversation the start and the end that encoding adds: a template
+    may have written them too, and llama.cpp wants each once."""
     if config.fields["add_bos_token"] and "bos_token" in config.named:
         text = text.removeprefix(config.named["bos_token"]["content"])
     if config.fields["add_eos_token"] and "eos_token" in config.named:
@@ -140,8 +152,9 @@ def _cut(held: Contents) -> str:
     return value_of(held, f"{AT}pre", str, "default") or "default"
 
 
-def of_pairs(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
-    """Byte-level pairs, as GPT-2's, before special tokens are added."""
+def byte_pairs(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
+    """Returns the backend of byte-level pairs, as GPT-2's, without special tokens.
+    Raises ValueError for a split that is not known."""
     del config
     pre = _cut(held)
     if pre not in CUTS:
@@ -153,18 +166,18 @@ def of_pairs(library: ModuleType, held: Contents, config: TokenizerConfig) -> An
     pairs = [tuple(pair.split(" ", 1)) for pair in held.fields[f"{AT}merges"]]
     words = library.models.BPE(vocab, pairs, ignore_merges=CUTS[pre].whole)
     backend = library.Tokenizer(words)
-    CUTS[pre].split.apply(library, backend, False)
+    CUTS[pre].split.apply(library, backend, spaced=False)
     return backend
 
 
-def of_pieces(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
-    """Pieces with scores, as a SentencePiece model has them, before special tokens are
-    added."""
+def scored_pieces(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
+    """Returns the backend of pieces with scores, as in a SentencePiece model, without
+    special tokens. Raises ValueError for too few scores."""
     texts, kinds, _, _ = vocabulary(held)
     scores = list_of(held, f"{AT}scores", float, int) or [0.0] * len(texts)
     if len(scores) < len(texts):
         raise ValueError(f"{held.path}: {AT}scores is shorter than {AT}tokens")
-    model = converted.formats.ModelProto()
+    model = converted.new_model()
     for text, score, kind in zip(texts, scores, kinds, strict=False):
         kind = kind if NORMAL <= kind <= BYTE else NORMAL
         model.pieces.add(piece=text, score=score, type=kind)

@@ -1,8 +1,8 @@
 """The header of a GGUF file: its keys, and where its tensors lie (extra `gguf`).
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. It
-is parsed here because a vocabulary of 150,000 tokens takes the gguf library a quarter
-of a minute; the types of tensors and their sizes are that library's.
+is parsed here because the gguf library takes a quarter of a minute for a vocabulary of
+150,000 tokens; the types of tensors and their sizes are that library's.
 """
 
 import functools
@@ -25,8 +25,11 @@ TEXT, LIST = 8, 9
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies in its file. shape: a matrix is [outputs, inputs]. kind: the
-    name of its type in ggml, such as Q4_K. at: its first byte. size: in bytes."""
+    """The place of a tensor in its file.
+
+    shape: a matrix is [outputs, inputs]. kind: the name of its type in ggml, such as
+    Q4_K. at: its first byte. size: in bytes.
+    """
 
     shape: tuple[int, ...]
     kind: str
@@ -35,7 +38,7 @@ class Tensor(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What the header of a GGUF file says: metadata by key, and tensors by name."""
+    """The header of a GGUF file: metadata by key, and tensors by name."""
 
     path: Path
     fields: dict[str, Any]
@@ -43,7 +46,7 @@ class Contents(NamedTuple):
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file is GGUF by its first bytes, or ought to be by its name."""
+    """Returns whether a file is GGUF by its first bytes, or should be by its name."""
     if not path.is_file():
         return False
     if path.suffix.lower() == SUFFIX:
@@ -60,11 +63,11 @@ def open_file(path: Path) -> Contents:
         another version; or it is one part of several.
     """
     state = path.stat()
-    return _opened(path, state.st_mtime_ns, state.st_size)
+    return _open(path, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=2)  # weights and tokenizer read the same header
-def _opened(path: Path, *version: int) -> Contents:
+def _open(path: Path, *version: int) -> Contents:
     del version
     try:
         import gguf
@@ -83,7 +86,7 @@ def _opened(path: Path, *version: int) -> Contents:
         fields = {cursor.text(): cursor.value() for _ in range(keys)}
         if len(fields) < keys:
             raise _Damaged("a key is there twice")
-        tensors = _tensors(path, cursor, count, fields, gguf)
+        tensors = _tensors(path, cursor, count=count, fields=fields, library=gguf)
     except _Damaged as error:
         raise ValueError(
             f"{path} is no whole GGUF file ({error}): copy or download it again"
@@ -97,13 +100,13 @@ def _opened(path: Path, *version: int) -> Contents:
 
 
 class _Damaged(ValueError):
-    """The bytes are not what the format has there."""
+    """An error for bytes that are not what the format has there."""
 
 
 class _Cursor:
-    """Reads values of the format one after the other."""
+    """A reader of values of the format, one after the other."""
 
-    def __init__(self, data: memoryview):
+    def __init__(self, data: memoryview) -> None:
         self.data, self.at = data, 0
 
     def take(self, size: int) -> memoryview:
@@ -120,8 +123,9 @@ class _Cursor:
         return str(self.take(self.number("<u8")), "utf-8", "replace")
 
     def texts(self, count: int) -> list[str]:
-        """So many texts. They are most of a header: nothing is called that need not."""
-        data, at, found = self.data, self.at, []
+        """Reads so many texts, which are most of a header: calls are few for speed."""
+        data, at = self.data, self.at
+        found: list[str] = []
         length = struct.Struct("<Q").unpack_from
         try:
             for _ in range(count):
@@ -166,7 +170,12 @@ def _check_version(path: Path, cursor: _Cursor) -> None:
 
 
 def _tensors(
-    path: Path, cursor: _Cursor, count: int, fields: dict[str, Any], library: Any
+    path: Path,
+    cursor: _Cursor,
+    *,
+    count: int,
+    fields: dict[str, Any],
+    library: Any,
 ) -> dict[str, Tensor]:
     described = []
     for _ in range(count):
@@ -179,7 +188,8 @@ def _tensors(
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise _Damaged(f"general.alignment is {reprlib.repr(alignment)}")
     first = -(-cursor.at // alignment) * alignment
-    kinds, tensors = {x.value: x for x in library.GGMLQuantizationType}, {}
+    kinds = {x.value: x for x in library.GGMLQuantizationType}
+    tensors: dict[str, Tensor] = {}
     for name, shape, number, offset in described:
         if number not in kinds:
             raise ValueError(

@@ -1,7 +1,8 @@
 """The tokens within a GGUF file: which are special, and which end a text.
 
-As llama.cpp finds them (`llama_vocab::impl::load` of its src/llama-vocab.cpp): by the
-keys of the header, by names that it knows, and by its defaults.
+They are found as llama.cpp finds them (`llama_vocab::impl::load` of its
+src/llama-vocab.cpp): by the keys of the header, by names that it knows, and by its
+defaults.
 """
 
 import reprlib
@@ -22,8 +23,8 @@ ENDS = (
     *("_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>"),
     *("<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~["),
 )
-# Parts of a file to fill in: the first of these names has the part, where no key says
-# which id does. What is behind a part ends a text too.
+# Parts of a file to fill in: the first of these names that is a token marks the part,
+# where no key names its id. The tokens of `ENDING` end a text too.
 FILLS = {
     "fim_pre": (
         *("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<|code_prefix|>"),
@@ -42,8 +43,8 @@ FILLS = {
     "fim_sep": ("<|file_sep|>",),
 }
 ENDING = "fim_pad", "fim_rep", "fim_sep"
-# Of two conventions of messages: these tokens are text, and so is the one that would
-# end a text if all of the others were not there too.
+# Two conventions of messages: these tokens are text, and so is a token that would end a
+# text, if all of the others are there too.
 SHOWN = "<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"
 NO_END = (
     ("<|end|>", OWN, ("<|return|>", "<|call|>")),
@@ -56,8 +57,11 @@ NO_END = (
 
 
 class Vocabulary(NamedTuple):
-    """The tokens of a file. kinds: of each. named: ids by name, such as bos, where the
-    file or llama.cpp has one. ends: ids that each end a text."""
+    """The tokens of a file.
+
+    kinds: of each. named: ids by name, such as bos, where the file or llama.cpp has
+    one. ends: ids that each end a text.
+    """
 
     texts: list[str]
     kinds: list[int]
@@ -66,15 +70,15 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary(held: Contents) -> Vocabulary:
-    """The tokens that a header names; without them, its ids alone. Raises ValueError
-    for a key whose value is of another type than the format's."""
+    """Returns the tokens that a header names; without them, only its ids. Raises
+    ValueError for a key whose value is of another type than the format's."""
     texts = list_of(held, f"{AT}tokens", str)
     texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
     kinds = list_of(held, f"{AT}token_type", int) or [NORMAL] * len(texts)
     if len(kinds) < len(texts):
         raise ValueError(f"{held.path}: {AT}token_type is shorter than {AT}tokens")
     ids, kinds = {text: i for i, text in enumerate(texts)}, kinds[: len(texts)]
-    named = _named(held, len(texts))
+    named = _ids_by_name(held, len(texts))
     for name, known in FILLS.items():
         found = [ids[text] for text in known if text in ids]
         if name not in named and found:
@@ -95,9 +99,9 @@ def vocabulary(held: Contents) -> Vocabulary:
     return Vocabulary(texts, kinds, named, tuple(ends))
 
 
-def _named(held: Contents, count: int) -> dict[str, int]:
-    """The ids that a header gives to names, or that llama.cpp takes for them; an id
-    that the vocabulary lacks is none."""
+def _ids_by_name(held: Contents, count: int) -> dict[str, int]:
+    """Returns the ids that a header gives to names, or that llama.cpp takes for them;
+    an id that the vocabulary lacks is none."""
     usual = IDS.get(value_of(held, f"{AT}model", str, ""), {}) if count else {}
     named = {}
     for name in (*NAMED, "eot", "eom", *FILLS):
@@ -110,11 +114,13 @@ def _named(held: Contents, count: int) -> dict[str, int]:
 
 
 def value_of(held: Contents, key: str, kind: type, default: Any) -> Any:
+    """Returns the value of a key. Raises ValueError for one of another type."""
     return _checked(held, key, held.fields.get(key, default), kind)
 
 
 def list_of(held: Contents, key: str, *kinds: type) -> list[Any]:
-    """Values that have one type in the format, which the first tells."""
+    """Returns a list of values, whose type the first tells. Raises ValueError for
+    values of another type."""
     values = value_of(held, key, list, [])
     return [_checked(held, key, values[0], *kinds), *values[1:]] if values else []
 

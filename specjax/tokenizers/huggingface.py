@@ -1,4 +1,5 @@
-"""`tokenizer.json`, and what else the tokenizers library reads (extra `hf`)."""
+"""Tokenizers that run in the tokenizers library, such as `tokenizer.json` (extra
+`hf`)."""
 
 import re
 from collections.abc import Iterable
@@ -9,17 +10,18 @@ from typing import Any
 
 from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
-BYTE = re.compile("<0x([0-9A-F]{2})>")  # how SentencePiece names the piece of a byte
-# How byte-level pairs name a byte: as the Latin-1 character that it is, where that is
-# seen, the others as the characters from 256 on.
+BYTE = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's name for the piece of a byte
+# The names of bytes in byte-level pairs: the Latin-1 character that a byte is, where it
+# is visible, and for the others the characters from 256 on.
 SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 LEVEL = {chr(byte): byte for byte in SEEN}
 LEVEL |= {chr(256 + i): x for i, x in enumerate(sorted({*range(256)} - {*SEEN}))}
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Adds the special ids that the file's own post-processor adds, as transformers
-    does, and never cuts or pads, which the file may ask for."""
+    """Reads a tokenizer that adds the special ids of the file's post-processor, as
+    transformers does, and never cuts or pads, even where the file says so. Raises
+    ValueError for a damaged file."""
     library = tokenizers(file)
     try:
         backend = library.Tokenizer.from_buffer(file.read_bytes())
@@ -28,13 +30,14 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     backend.no_truncation()
     backend.no_padding()
     known = {x.content for x in backend.get_added_tokens_decoder().values()}
-    more = added(library, config, config.older)
+    more = added_tokens(library, config, config.older)
     backend.add_tokens([value for value in more if value.content not in known])
-    return of_backend(backend, special)
+    return make_coder(backend, special)
 
 
 def tokenizers(file: Path) -> ModuleType:
-    """The library, which is imported only where a file needs it."""
+    """Returns the library, which is imported only where a file needs it. Raises
+    ValueError where it is missing."""
     try:
         import tokenizers
     except ImportError:
@@ -45,14 +48,15 @@ def tokenizers(file: Path) -> ModuleType:
     return tokenizers
 
 
-def added(
+def added_tokens(
     library: ModuleType, config: TokenizerConfig, extra: Iterable[dict] = ()
 ) -> list[Any]:
-    """The added tokens of a folder in the order of their ids: those with one, then
-    special ones without. extra: further special tokens where the folder lists none."""
+    """Returns the added tokens of a folder in the order of their ids: those with one,
+    then special ones without. extra: further special tokens where the folder lists
+    none."""
     more = [*config.named.values(), *(extra if config.extra is None else config.extra)]
     special = {value["content"] for value in config.named.values()}
-    tokens = {}
+    tokens: dict[str, Any] = {}
     for value in (*config.added.values(), *more):
         flags = dict(value)
         text = flags.pop("content")
@@ -62,14 +66,16 @@ def added(
 
 
 def extend(
-    library: ModuleType,
-    file: Path,
     backend: Any,
     config: TokenizerConfig,
+    *,
+    library: ModuleType,
+    file: Path,
     extra: Iterable[dict] = (),
 ) -> None:
-    """Adds the tokens of a folder, and the start and the end that it asks for."""
-    backend.add_tokens(added(library, config, extra))
+    """Adds the tokens of a folder, and the start and the end that it requires. Raises
+    ValueError for tokens that get another id than the folder says."""
+    backend.add_tokens(added_tokens(library, config, extra))
     for number, value in config.added.items():
         got = backend.token_to_id(value["content"])
         if got != number:
@@ -77,30 +83,38 @@ def extend(
                 f"{file.parent} says that {value['content']} is id {number}, and after"
                 f" the tokens of {file.name} it is {got}: are both of one model?"
             )
-    around = []
-    for name in ("bos", "eos"):
+
+    def around(name: str) -> list[tuple[str, int]]:
         value = config.named.get(f"{name}_token", {}).get("content")
-        number = None if value is None else backend.token_to_id(value)
-        asked = config.fields.get(f"add_{name}_token") and number is not None
-        around.append([(value, number)] if asked else [])
-    set_around(library, backend, *around)
+        if value is None or not config.fields.get(f"add_{name}_token"):
+            return []
+        number = backend.token_to_id(value)
+        return [] if number is None else [(value, number)]
+
+    set_around(library, backend, first=around("bos"), last=around("eos"))
 
 
 def set_around(
-    library: ModuleType, backend: Any, first: list[tuple], last: list[tuple]
+    library: ModuleType,
+    backend: Any,
+    *,
+    first: list[tuple[str, int]],
+    last: list[tuple[str, int]],
 ) -> None:
-    """first, last: (token, id) before and after every text."""
+    """Sets the tokens around every text. first, last: (token, id) before and after
+    it."""
     parts = [*(text for text, _ in first), "$A", *(text for text, _ in last)]
     backend.post_processor = library.processors.TemplateProcessing(
         single=parts, special_tokens=list({*first, *last})
     )
 
 
-def of_backend(backend: Any, special: Special, broken: str = "replace") -> Coder:
-    """broken: what becomes of bytes that are no text, as `bytes.decode` names it."""
+def make_coder(backend: Any, special: Special, broken: str = "replace") -> Coder:
+    """Returns the functions of a backend. broken: the way that bytes that are no text
+    are decoded, as in `bytes.decode`."""
     count = max(backend.get_vocab().values(), default=-1) + 1
     listed = backend.get_added_tokens_decoder().items()
-    silent = {i for i, token in listed if token.special}
+    silent: set[int | None] = {i for i, token in listed if token.special}
     silent |= {special.start, *special.ends}
     decoder = backend.decoder
     by_bytes = decoder is not None and b"ByteFallback" in decoder.__getstate__()
@@ -132,33 +146,40 @@ def of_backend(backend: Any, special: Special, broken: str = "replace") -> Coder
     added = {i: token.content for i, token in listed}
     bytewise = decoder is not None and b"ByteLevel" in decoder.__getstate__()
 
-    def spelled(token: int) -> bytes | None:
+    def token_bytes(token: int) -> bytes | None:
         name = backend.id_to_token(int(token))
         if name is None or token in silent:
             return None
         if bytewise and token not in added:
             return bytes(LEVEL[character] for character in name)
-        return raw(name)
+        return piece_bytes(name)
 
-    names = backend.id_to_token, spelled
-    hidden = frozenset(i for i in silent if i is not None)
-    return Coder(bare, encode, decode, piece, count, *names, hidden)
+    return Coder(
+        bare,
+        encode,
+        decode,
+        piece,
+        vocab=count,
+        token=backend.id_to_token,
+        token_bytes=token_bytes,
+        silent=frozenset(i for i in silent if i is not None),
+    )
 
 
-def raw(name: str) -> bytes:
-    """What a piece of SentencePiece's writes within a text."""
+def piece_bytes(name: str) -> bytes:
+    """Returns the bytes that a piece of SentencePiece writes within a text."""
     byte = BYTE.fullmatch(name)
     return bytes([int(byte[1], 16)]) if byte else name.replace("\u2581", " ").encode()
 
 
 def mend(names: Iterable[str], broken: str) -> list[str]:
-    """Tokens, where runs of bytes that are no text are decoded: the library would give
-    up such a run from its first byte on, with the whole characters in it."""
-    mended = []
-    for bytewise, run in groupby(names, lambda name: bool(BYTE.fullmatch(name))):
-        run = list(run)
+    """Returns tokens in which runs of bytes that are no text are decoded: the library
+    would drop such a run from its first byte on, with the whole characters in it."""
+    mended: list[str] = []
+    for bytewise, group in groupby(names, lambda name: bool(BYTE.fullmatch(name))):
+        run = list(group)
         if bytewise:
-            raw = bytes(int(BYTE.fullmatch(name)[1], 16) for name in run)
+            raw = b"".join(map(piece_bytes, run))
             text = raw.decode("utf-8", broken)
             run = run if text.encode() == raw else [text]
         mended += run

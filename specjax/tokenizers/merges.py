@@ -11,15 +11,20 @@ MERGES = "merges.txt"
 
 
 class Split(NamedTuple):
-    """How a text is cut before its bytes are merged. patterns: each cuts further what
-    those before it left; none are GPT-2's. composed: characters are composed before."""
+    """The way that a text is split before its bytes are merged.
+
+    patterns: each splits further what those before it left; () is GPT-2's. composed:
+    whether characters are composed first.
+    """
 
     patterns: tuple[str, ...] = ()
     composed: bool = False
 
-    def apply(self, library: ModuleType, backend: Any, spaced: bool) -> None:
-        """Makes a backend cut so, and join again. spaced: a space before a text."""
-        place, steps = library.pre_tokenizers, []
+    def apply(self, library: ModuleType, backend: Any, *, spaced: bool) -> None:
+        """Makes a backend split so, and join again. spaced: whether a text gets a space
+        before it."""
+        place = library.pre_tokenizers
+        steps: list[Any] = []
         for pattern in self.patterns:
             steps.append(place.Split(library.Regex(pattern), behavior="isolated"))
         usual = dict(add_prefix_space=spaced, use_regex=not self.patterns)
@@ -29,11 +34,11 @@ class Split(NamedTuple):
             backend.normalizer = library.normalizers.NFC()
 
 
-# How GPT-2 cuts a text: contractions, letters, digits, signs, spaces.
+# The split of GPT-2: contractions, letters, digits, signs, spaces.
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# How Qwen cuts a text before merging: contractions; letters with a sign before them;
-# digits one by one; signs; line ends; spaces but for the last before a word. Llama 3
-# differs in that it takes up to three digits.
+# The split of Qwen: contractions; letters with a sign before them; digits one by one;
+# signs; line ends; spaces except the last before a word. Llama 3 takes up to three
+# digits at a time.
 CUT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -53,8 +58,8 @@ SPLITS = {
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Raises ValueError as `huggingface.read`, without `merges.txt`, and for a class
-    that is not known."""
+    """Reads a tokenizer. Raises ValueError as `huggingface.read`, without `merges.txt`,
+    and for a class that is not known."""
     library, merges = huggingface.tokenizers(file), file.with_name(MERGES)
     if not merges.is_file():
         raise ValueError(f"{merges} is missing: {file.name} means nothing without it")
@@ -70,15 +75,18 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         backend = library.Tokenizer(library.models.BPE(vocab, pairs))
     except Exception as error:  # the library raises no class of its own
         raise ValueError(f"{file} and {MERGES} are no tokenizer: {error}") from None
-    split.apply(library, backend, bool(config.fields.get("add_prefix_space")))
-    huggingface.extend(library, file, backend, config, config.older)
+    spaced = bool(config.fields.get("add_prefix_space"))
+    split.apply(library, backend, spaced=spaced)
+    huggingface.extend(backend, config, library=library, file=file, extra=config.older)
     if config.kind is None and END in vocab:
         backend.add_special_tokens([END])
-    if config.kind == "Qwen2Tokenizer":  # how they are found is not the folder's to say
+    if (
+        config.kind == "Qwen2Tokenizer"
+    ):  # the class, not the folder, says how to find them
         listed = (*config.named.values(), *(config.extra or config.older))
         backend.add_special_tokens([value["content"] for value in listed])
     if config.kind == "RobertaTokenizer":
         names = (config.named[f"{x}_token"]["content"] for x in ("cls", "sep"))
-        pairs = ([(name, backend.token_to_id(name))] for name in names)
-        huggingface.set_around(library, backend, *pairs)
-    return huggingface.of_backend(backend, special)
+        first, last = ([(name, backend.token_to_id(name))] for name in names)
+        huggingface.set_around(library, backend, first=first, last=last)
+    return huggingface.make_coder(backend, special)

@@ -10,7 +10,8 @@ from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """By the class that the folder names, if it does."""
+    """Reads a tokenizer, by the class that the folder names, if it names one. Raises
+    ValueError for a damaged file."""
     try:
         model = SentencePieceProcessor(model_file=str(file))
     except (RuntimeError, OSError):
@@ -22,7 +23,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     head = [special.start] if not special.encodes and special.start is not None else []
     tail = list(special.ends[:1]) if special.encodes else []
     count = model.vocab_size()
-    silent = {i for i in range(count) if model.is_control(i)}
+    silent: set[int | None] = {i for i in range(count) if model.is_control(i)}
     silent |= {special.start, *special.ends}
 
     def encode(text: str) -> list[int]:
@@ -40,11 +41,19 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         text = name(token) or f"<{int(token)}>"
         return text.replace("\u2581", " ").replace("\n", "\\n")
 
-    def spelled(token: int) -> bytes | None:
+    def token_bytes(token: int) -> bytes | None:
         text = name(token)
         if text is None or token in silent or model.is_unknown(int(token)):
             return None
-        return huggingface.raw(text)
+        return huggingface.piece_bytes(text)
 
-    hidden = frozenset(i for i in silent if i is not None)
-    return Coder(model.encode, encode, decode, piece, count, name, spelled, hidden)
+    return Coder(
+        model.encode,
+        encode,
+        decode,
+        piece,
+        vocab=count,
+        token=name,
+        token_bytes=token_bytes,
+        silent=frozenset(i for i in silent if i is not None),
+    )

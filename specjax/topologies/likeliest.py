@@ -48,8 +48,8 @@ def build(
                 following += [(above * shares[rank + 1], parent, depth, rank + 1)]
             if longest is None or depth < longest:
                 following += [(-chance * shares[0], own, depth + 1, 0)]
-            for likely, *place in following:
-                heapq.heappush(waiting, (-likely, order, *place))
+            for likely, above_it, level, at in following:
+                heapq.heappush(waiting, (-likely, order, above_it, level, at))
                 order += 1
         return sort_by_depth([parent for _, parent, _ in chosen])
 
@@ -78,7 +78,8 @@ def sort_by_depth(parent: Sequence[int]) -> tuple[int, ...]:
 
 def expected_tokens(accept: Sequence[float], parent: Sequence[int]) -> float:
     """Returns E[tokens per call] of a tree, with the target's own token."""
-    shares, chance, total = acceptance_by_rank(accept), [], 1.0
+    shares, total = acceptance_by_rank(accept), 1.0
+    chance: list[float] = []
     for node, above in enumerate(parent):
         rank = list(parent[:node]).count(above)
         share = shares[rank] if rank < len(shares) else 0.0

@@ -56,6 +56,7 @@ def verify(
         return block.verify(target, draft, noise, keep_residual)
     parent, (batch, size) = draft.parent, draft.tokens.shape
     rows, live = jnp.arange(batch)[:, None], jnp.arange(size) < draft.num[:, None]
+    assert draft.law is not None  # of siblings drawn with replacement
     p, drawn_from = probs.dense(target), probs.dense(draft.law)
 
     def children(group: Array) -> Array:

@@ -81,4 +81,4 @@ def read() -> dict[str, str]:
 def digest(name: str) -> str:
     """Returns the SHA-256 of the file that defines "module:name"."""
     file = importlib.import_module(name.partition(":")[0]).__file__
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()

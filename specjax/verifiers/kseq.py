@@ -9,7 +9,7 @@ On a chain it is Algorithm 1.
 p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,13 @@ class Node(NamedTuple):
 
     p, q: [..., V], target and drafter probabilities after the node.
     rho: [...], the divisor of the acceptance ratio.
-    count: [...], K, the number of children.
+    children: [...], K, how many there are.
     """
 
     p: Array
     q: Array
     rho: Array
-    count: Array
+    children: Array
 
 
 def verify(
@@ -77,6 +77,7 @@ def verify(
 def node_laws(target: Law, draft: Draft, live: Array) -> Node:
     """Returns the `Node` of every row of the call, [B, G + 1], over live children."""
     size = draft.tokens.shape[1]
+    assert draft.parent is not None and draft.law is not None
     below = draft.parent[:, None] == jnp.arange(-1, size)[:, None]
     below &= live[:, None]
     first, count = jnp.argmax(below, axis=2), below.sum(2)
@@ -102,7 +103,7 @@ def solve_rho(p: Array, q: Array, count: Array) -> Array:
     The result is never below the root, so that what is left of p is not negative.
     """
 
-    def halve(_, ends: tuple) -> tuple:
+    def halve(_: Any, ends: tuple) -> tuple:
         low, high = ends
         middle = (low + high) / 2
         b = overlap(p, q, middle)

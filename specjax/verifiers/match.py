@@ -68,6 +68,7 @@ def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdi
 
     Its path has the nodes that agree with y.
     """
+    assert draft.parent is not None
     parent, (batch, size) = draft.parent, draft.tokens.shape
     rows, index = jnp.arange(batch), jnp.arange(size, dtype=jnp.int32)
     wanted = jnp.take_along_axis(y, parent + 1, axis=1)

@@ -9,7 +9,7 @@ https://arxiv.org/abs/2402.12374, Algorithm 1). On a chain it is Algorithm 1.
 p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -101,7 +101,7 @@ def build(with_replacement: bool = False) -> Verifier:
     return Verifier(token.noise, verify, siblings=(*kinds, "certain"))
 
 
-def initial_walk(target: Law, draft: Draft, next_child) -> Walk:
+def initial_walk(target: Law, draft: Draft, next_child: Any) -> Walk:
     """Returns the walk at the root, before any child is tried."""
     batch, size = draft.tokens.shape
     root = jnp.full(batch, trees.ROOT, jnp.int32)

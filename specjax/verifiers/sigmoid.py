@@ -196,7 +196,9 @@ def law(logits: Array, sampling: Sampling) -> Law:
 def raw_logits(law: Law) -> Array:
     """Returns all logits of a law, [..., V], in float32 or wider."""
     z = law.logits
-    z = probs.table_rows(z, law.row) if isinstance(z, Table) else z
+    if isinstance(z, Table):
+        assert law.row is not None  # as of tables
+        z = probs.table_rows(z, law.row)
     return z.astype(jnp.promote_types(z.dtype, jnp.float32))
 
 

@@ -118,6 +118,7 @@ def build(with_replacement: bool = False) -> Verifier:
 def initial_walk(target: Law, draft: Draft, live: Array) -> Walk:
     """Returns the walk at the root, before anything is decided."""
     (batch, size), r = draft.tokens.shape, probs.dense(target)
+    assert draft.parent is not None
     parent, rows = draft.parent, jnp.arange(batch)
     q = jnp.zeros_like(r)
     for node in reversed(range(size)):  # a row has the law of its first child

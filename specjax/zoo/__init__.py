@@ -1,11 +1,13 @@
 """The bundled models, small and ready to decode: code, a T5 family, two that listen.
 
 Weights are safetensors: large matrices in eight bits with a scale for each output, all
-else in float32 (counts in sixteen bits), with their sizes in the file's metadata. How
-each was trained and how well is in the recipes beside them. The T5 family translates
-English to German, corrects prose and summarizes documentation strings; its sentences
-are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a few dozen words of
-synthesised voices, of unheard ones one in twenty wrong; its times are no good.
+else in float32 (counts in sixteen bits), with their sizes in the file's metadata. The
+recipes beside them say how each was trained and how well it does.
+
+The T5 family translates English to German, corrects prose and summarizes documentation
+strings; its sentences are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a
+few dozen words of synthesised voices, one in twenty wrong with a new voice; its times
+are not usable.
 """
 
 from collections.abc import Mapping
@@ -34,20 +36,20 @@ FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_target", "code_small")  # the target and its draft
 T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 SPEECH_MODELS = ("speech_target", "speech_small")
-# They read by the embedding of a target that is fetched.
+# Drafts that read by the embedding of a target that is fetched.
 DRAFTS = ("smollm2_draft", "whisper_base_draft")
-LISTENING = {"speech_target": "speech_small"}  # who drafts unless another is named
+LISTENING = {"speech_target": "speech_small"}  # the draft unless another is named
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB = 8192, 6016, 236
 TOKENIZERS = {"code": "tokenizer.model", "t5": "t5.model"}
 TOKENIZERS["speech"] = "speech/tokenizer.json"
-# Of a text that they write.
+# The ids that a text starts and ends with.
 ENDS = {"code": (START, END), "t5": (t5.PAD, t5.END), "speech": (28, 27)}
 
 
 def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, Config]:
-    """The family and the sizes that a file's metadata holds. Raises ValueError if it
-    holds none, or some that no model has."""
+    """Returns the family's name and the sizes in a file's metadata. Raises ValueError
+    if it has none, or some that no model has."""
     if "config" not in metadata:
         raise ValueError(
             f"{path} has no sizes: write it with specjax.zoo.save, or name a folder"
@@ -66,13 +68,22 @@ def save(
     path: Path,
     config: Config,
     params: Any,
+    *,
     bits: int = 16,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Writes weights, one tensor a leaf, names joined by slashes. bits: 16, in
-    bfloat16; or 8, matrices as int8 with a scale for each output, by `rounding.pack`.
-    What is read back are the weights, whatever was rounded away. more: arrays that are
-    written as they are. Raises ValueError for other bits, and of eight as `pack`."""
+    """Writes weights, one tensor for each leaf, with names joined by slashes.
+
+    The rounded weights that are read back are the model.
+
+    Args:
+      bits: 16, in bfloat16; or 8, matrices as int8 with a scale for each output, by
+        `rounding.pack`.
+      more: arrays that are written as they are.
+
+    Raises:
+      ValueError: other bits; and of eight, as `pack`.
+    """
     flat = flatten_dict(params, sep="/")
     if bits == 8:
         stored = rounding.pack(flat)
@@ -80,25 +91,27 @@ def save(
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
         raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
-    _save(stored | dict(more), path, sizes.written(config))
+    _save(stored | dict(more), path, sizes.metadata(config))
 
 
 def tokenizer(name: str = "code") -> Tokenizer:
-    """A bundled tokenizer: "code", 8,192 subwords, any text round-trips; "t5", 6,000
-    subwords of two languages; or "speech", letters, which needs the extra `hf`."""
+    """Returns a bundled tokenizer: "code", 8,192 subwords, from which any text can be
+    decoded again; "t5", 6,000 subwords of two languages; or "speech", letters, which
+    needs the extra `hf`."""
     start, end = ENDS[name]
     return tokenizers.read(FOLDER / TOKENIZERS[name], start, (end,), name != "code")
 
 
 def tokenizer_file(vocab: int) -> Path | None:
-    """The bundled tokenizer of the models of this vocabulary; None for any other."""
+    """Returns the bundled tokenizer of models of this vocabulary; None for any
+    other."""
     name = {CODE_VOCAB: "code", T5_VOCAB: "t5", SPEECH_VOCAB: "speech"}.get(vocab)
     return FOLDER / TOKENIZERS[name] if name else None
 
 
 def ends(config: Config) -> tuple[int | None, int | None]:
-    """The ids that a text of a model in the bundled format starts and ends with; of a
-    Whisper that is not bundled, as its tokenizer says."""
+    """Returns the ids that a text of a model in the bundled format starts and ends
+    with; None for a Whisper that is not bundled, whose tokenizer knows them."""
     family = families.of(config)
     if family.listens:
         return ENDS["speech"] if config.vocab == SPEECH_VOCAB else (None, None)
@@ -106,7 +119,8 @@ def ends(config: Config) -> tuple[int | None, int | None]:
 
 
 def ngrams(path: Path = FOLDER / "bigram.safetensors") -> NGram:
-    """A table written by `save_ngrams`; the bundled one has bigrams, row 0 unigrams."""
+    """Reads a table of `save_ngrams`; the bundled one has bigrams, and unigrams in row
+    0."""
     flat = load_file(path)
     wide = {k: v.astype(jnp.float32) for k, v in flat.items() if v.dtype == jnp.float16}
     ids = flat["ids"].astype(jnp.int32)
@@ -124,7 +138,7 @@ def save_ngrams(path: Path, params: NGram) -> None:
 def _save(arrays: Mapping[str, Any], path: Path, metadata: Any = None) -> None:
     """Writes a safetensors file. Raises OSError, in one line, for a full disk."""
     try:
-        save_file(arrays, path, metadata)
+        save_file(dict(arrays), path, metadata)
     except SafetensorError as error:
         raise writing.write_error(path, error) from None
     path.chmod(0o644)

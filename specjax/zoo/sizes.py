@@ -1,4 +1,4 @@
-"""The sizes of a model, as a bundled file's metadata holds them: JSON, checked."""
+"""The sizes of a model in the metadata of a bundled file: JSON, which is checked."""
 
 import json
 import math
@@ -11,17 +11,18 @@ from specjax.models import families
 from specjax.models.families import Config
 
 
-def written(config: Config) -> dict[str, str]:
-    """The metadata that `read` reads."""
+def metadata(config: Config) -> dict[str, str]:
+    """Returns the metadata that `read` reads. Raises ValueError as `families.of`."""
     family = families.of(config).name
-    return {"family": family, "config": json.dumps(_written(config))}
+    return {"family": family, "config": json.dumps(_to_json(config))}
 
 
-def read(metadata: dict[str, str]) -> tuple[str, Config]:
-    """The family and the sizes. Raises ValueError for any that no model has."""
-    family = families.by_name(metadata.get("family", families.GPT.name))
+def read(stated: dict[str, str]) -> tuple[str, Config]:
+    """Returns the family's name and the sizes. Raises ValueError for any that no model
+    has."""
+    family = families.by_name(stated.get("family", families.GPT.name))
     try:
-        sizes = json.loads(metadata["config"])
+        sizes = json.loads(stated["config"])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its sizes are not JSON: {error}") from None
     config = _read(sizes, family.config)
@@ -41,15 +42,16 @@ WANTED = {
 }
 
 
-def _written(sizes: Any) -> Any:
-    """A NamedTuple of sizes as what JSON holds: objects and lists."""
+def _to_json(sizes: Any) -> Any:
+    """Returns a NamedTuple of sizes as what JSON holds: objects and lists."""
     if hasattr(sizes, "_asdict"):
-        return {name: _written(value) for name, value in sizes._asdict().items()}
+        return {name: _to_json(value) for name, value in sizes._asdict().items()}
     return list(sizes) if isinstance(sizes, tuple) else sizes
 
 
-def _read(sizes: Any, kind: type, name: str = "its sizes") -> Any:
-    """The NamedTuple of this kind that an object of JSON holds."""
+def _read(sizes: Any, kind: Any, name: str = "its sizes") -> Any:
+    """Returns the NamedTuple of this kind that an object of JSON holds. Raises
+    ValueError for any other."""
     if not isinstance(sizes, Mapping):
         raise ValueError(f"{name} are {type(sizes).__name__}, not an object")
     hints = get_type_hints(kind)
@@ -62,12 +64,13 @@ def _read(sizes: Any, kind: type, name: str = "its sizes") -> Any:
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value of JSON can be a size."""
+    """Returns whether a value of JSON can be a size."""
     return type(value) is int and 1 <= value <= MOST
 
 
 def _value(value: Any, hint: Any, name: str) -> Any:
-    """A field's value. hint: its annotation, of one kind, or that or None."""
+    """Returns a field's value. hint: its annotation: one kind, or one kind or None.
+    Raises ValueError for another value."""
     if isinstance(hint, UnionType):
         (hint,) = set(get_args(hint)) - {NoneType}
         if value is None:

@@ -46,7 +46,7 @@ def test_every_output_keeps_seven_bits_of_its_largest(saved):
 
 
 def test_a_shard_reads_its_own_part_of_the_scales(saved):
-    whole = archive.scaled(archive.of_safetensors([saved[0]], "file"))
+    whole = archive.multiply_scales(archive.open_safetensors([saved[0]], "file"))
     for name in (n for n, of in whole.arrays.items() if len(of.shape) == 2):
         everything = whole.read(name, (slice(0, None), slice(0, None)))
         part = slice(1, 2), slice(2, 5)
@@ -108,9 +108,9 @@ def test_only_numbers_that_are_stored_so_are_taken_as_they_are():
         arrays = {"w": np.ones((5, 7), values)}
         arrays["w" + rounding.SCALE] = np.ones(scale, np.float32)
         raw, source = open_arrays(arrays), Source("w", transpose=transpose)
-        whole = archive.scaled(raw)
-        assert (int8_weights.stored(whole, source, 0) is not None) == there
-        assert int8_weights.stored(raw, source, 0) is None  # nothing scales it
+        whole = archive.multiply_scales(raw)
+        assert (int8_weights.stored_parts(whole, source, 0) is not None) == there
+        assert int8_weights.stored_parts(raw, source, 0) is None  # nothing scales it
 
 
 def test_parameters_in_eight_bits_are_written_as_others(saved, tmp_path):
@@ -119,7 +119,7 @@ def test_parameters_in_eight_bits_are_written_as_others(saved, tmp_path):
     for bits in 8, 16:
         again = [tmp_path / f"{bits}_{number}.safetensors" for number in range(2)]
         for file, checkpoint in zip(again, (loaded, floats), strict=True):
-            zoo.save(file, checkpoint.config, checkpoint.params, bits)
+            zoo.save(file, checkpoint.config, checkpoint.params, bits=bits)
         first, second = map(load_file, again)
         jax.tree.map(np.testing.assert_array_equal, first, second)
 

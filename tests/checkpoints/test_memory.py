@@ -23,7 +23,7 @@ class Device:
 
 
 def check(dtype="float32", sharding=None):
-    memory.check("mine", HELD, SOURCES, SHAPES, dtype, sharding)
+    memory.check("mine", HELD, SOURCES, SHAPES, dtype=dtype, sharding=sharding)
 
 
 def put(monkeypatch, free, where="memory"):
@@ -68,27 +68,27 @@ def test_nothing_is_read_of_a_model_that_does_not_fit(monkeypatch, tmp_path):
 def test_what_the_system_says(tmp_path):
     """The less of the machine's and the container's."""
     file = tmp_path / "meminfo"
-    assert memory.of_machine(file) is None
+    assert memory.machine_memory(file) is None
     file.write_text("MemTotal:  9 kB\nMemAvailable:   7 kB\nSwapFree: 5 kB\n")
-    assert memory.of_machine(file) == 7 * 1024
+    assert memory.machine_memory(file) == 7 * 1024
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("300\n")
-    assert memory.of_group(tmp_path) is None
+    assert memory.container_memory(tmp_path) is None
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.stat").write_text("anon 250\ninactive_file 40\n")
-    assert memory.of_group(tmp_path) == 740
+    assert memory.container_memory(tmp_path) == 740
     old = tmp_path / "old" / "memory"
     old.mkdir(parents=True)
     (old / "memory.limit_in_bytes").write_text("500\n")
     (old / "memory.usage_in_bytes").write_text("100\n")
     (old / "memory.stat").write_text("total_inactive_file 1\n")
-    assert memory.of_group(old.parent) == 401
+    assert memory.container_memory(old.parent) == 401
 
 
 def test_the_less_of_machine_and_container_or_what_an_accelerator_says(monkeypatch):
     for machine, group, wanted in ((7, 9, 7), (7, 5, 5), (None, 5, 5)):
-        monkeypatch.setattr(memory, "of_machine", lambda told=machine: told)
-        monkeypatch.setattr(memory, "of_group", lambda told=group: told)
+        monkeypatch.setattr(memory, "machine_memory", lambda told=machine: told)
+        monkeypatch.setattr(memory, "container_memory", lambda told=group: told)
         assert memory.available(jax.local_devices()[0]) == (wanted, "memory")
     for stats, wanted in (({"bytes_limit": 80, "bytes_in_use": 30}, 50), (None, None)):
         device = Device()

@@ -40,9 +40,8 @@ def test_any_part_of_a_parameter_is_that_part_of_the_whole():
     ):
         shape = whole.shape
         assert archive.stored_shape(source, shape) == (7, 12)
-        read = archive.reader(
-            open_arrays({"a": stored}), source, shape, np.dtype("float32")
-        )
+        kind = dict(shape=shape, dtype=np.dtype("float32"))
+        read = archive.reader(open_arrays({"a": stored}), source, **kind)
         for index in np.s_[:, :], np.s_[1:3, :2], np.s_[2:, 0:4]:
             np.testing.assert_array_equal(read(index), whole[index])
 
@@ -76,7 +75,7 @@ def test_one_array_is_in_memory_at_a_time():
     arrays = {f"p{i}": np.ones((50, 50), np.float32) for i in range(6)}
     shapes = open_arrays(arrays).arrays
     sources = {name: Source(name) for name in arrays}
-    archive.fill(open_arrays(arrays, read), sources, shapes, "bfloat16")
+    archive.fill(open_arrays(arrays, read), sources, shapes, dtype="bfloat16")
     assert most == [0] * 6 and not alive
 
 

@@ -65,7 +65,8 @@ def test_it_is_in_as_many_bits_as_its_file(written, monkeypatch):
     kinds = {}
     for bits in (8, 16):
         path = written / f"{bits}.safetensors"
-        zoo.save(path, SMALL, params, bits, {"d2t": np.int32(IDS - np.arange(11))})
+        more = {"d2t": np.int32(IDS - np.arange(11))}
+        zoo.save(path, SMALL, params, bits=bits, more=more)
         kinds[bits] = type(reduced_vocab.load(path, "float32").params["embedding"])
         assert (
             reduced_vocab.load(path, "bfloat16").params["embedding"].dtype == "bfloat16"

@@ -21,7 +21,16 @@ from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder, build_step
-from specjax.types import Draft, Drafter, Kept, Params, Policy, Request, Sampling, State
+from specjax.types import (
+    Draft,
+    Drafter,
+    Params,
+    Policy,
+    Request,
+    Sampling,
+    State,
+    TargetCall,
+)
 from tests.support import tiny
 from tests.support.drafted import along
 
@@ -238,12 +247,12 @@ def test_successors_are_those_that_the_target_held_likely():
     logits[0, 2, [1, 2]] = 2, 1
     law = probs.standardize(jnp.array(logits), Sampling(jnp.ones(2)))
     zero = np.zeros(2, np.int32)
-    kept = Kept(np.array([[4, 5, 5], [7, 7, 7]]), law, np.array([2, 0]), zero)
-    table = tree.observe(None, table, kept)
+    call = TargetCall(np.array([[4, 5, 5], [7, 7, 7]]), law, np.array([2, 0]), zero)
+    table = tree.observe(None, table, call)
     tokens, _ = drafted(tree, state_of([[4], [7]], table))
     assert tokens[0] == [5, 8, 1, 2]
-    kept = kept._replace(num=np.array([1, 0]))  # what is not real is not learnt
-    table = tree.observe(None, tree.init(None, prompt, 16), kept)
+    call = call._replace(num=np.array([1, 0]))  # what is not real is not learnt
+    table = tree.observe(None, tree.init(None, prompt, 16), call)
     assert drafted(tree, state_of([[4], [7]], table))[0][0] == [5, 8, 3, 2]
 
 

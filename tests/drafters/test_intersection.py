@@ -61,7 +61,7 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
         for node, above in enumerate(parent):
             text = [*known.head]
             for i in paths[above]:
-                text += known.pieces[i, : known.count[i]].tolist()
+                text += known.pieces[i, : known.num[i]].tolist()
             texts.append(text)
             paths[node] = [*paths[above], int(now.draft.tokens[row, node])]
     prompt, count = make_prompt(texts), len(texts)
@@ -79,7 +79,7 @@ def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
     known, silent = spelled(SHORT), ([], [])
     for now in short_of_room(make):
         for row, text in enumerate(now.texts()):
-            size = known.head.size + int(known.count[text].sum())
+            size = known.head.size + int(known.num[text].sum())
             fits = size + len(now.draft.tokens[row]) <= 19
             assert (now.draft.num[row] > 0) == fits
             silent[fits].append(row)
@@ -107,7 +107,7 @@ def test_tokens_are_cut_at_the_longest_pieces():
     target = [None, b"ab", b"abab", b"x", b"bxc", b"a", None, b"a" * 10, None]
     names = ["<s>", *[None] * 5, "<ab>", None, None]
     known = intersection.spelling(target, draft, same={0: 0}, names=names, head=[4])
-    read = [row[:n].tolist() for row, n in zip(known.pieces, known.count, strict=True)]
+    read = [row[:n].tolist() for row, n in zip(known.pieces, known.num, strict=True)]
     assert read == [[0], [3], [3, 3], [0], [2, 4], [6], [3], [6] * 8, [0]]
     assert known.ids.tolist() == [0, 1, 5] and known.own.tolist() == [0, 3, 6]
     assert known.head.tolist() == [4] and known.stretch == 2
@@ -133,7 +133,7 @@ def test_it_says_its_likeliest_ids_of_the_whole_text():
     for written, drafted in zip(now.texts(), now.draft.tokens.tolist(), strict=True):
         text = [*known.head]
         for i in written:
-            text += known.pieces[i, : known.count[i]].tolist()
+            text += known.pieces[i, : known.num[i]].tolist()
         texts.append([*text, *drafted])
         at.append(len(text) - 1 + np.arange(len(drafted)))
     logits = whole(world.draft)(world.draft_weights, make_prompt(texts).tokens)

@@ -63,7 +63,7 @@ ASKS = {
     "save": lambda folder: checkpoints.save(folder / "new", (OTHER, {})),
     "pieces": lambda: checkpoints.with_pieces(OTHER, 4),
     "readout": lambda: checkpoints.untie_readout(OTHER, "lm_head.weight", "it differs"),
-    "sizes": lambda: sizes.written(OTHER),
+    "sizes": lambda: sizes.metadata(OTHER),
     "ends": lambda: zoo.ends(OTHER),
     "mesh": lambda: sharding.check_sizes("m", OTHER, devices=2),
     "exit": lambda: early_exit(TARGET, 1),

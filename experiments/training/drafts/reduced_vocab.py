@@ -21,7 +21,8 @@ from experiments.training.drafts.written import Compared, Written
 from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
-from specjax.models.reduced_vocab import Config, Reduction, table_of, with_table
+from specjax.models.families import Config
+from specjax.models.reduced_vocab import Reduction, table_of, with_table
 
 
 class Lesson(NamedTuple):

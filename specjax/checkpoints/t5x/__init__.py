@@ -1,6 +1,6 @@
 """T5X's checkpoints, native and Orbax, read without T5X into arrays by our names.
 
-Opening one reads what describes it and no element. Only its parameters are seen, as
+Opening one reads its description and no element. Only its parameters are opened, as
 "decoder/layers_0/mlp/wi_0/kernel"; step and optimizer are left where they are.
 """
 
@@ -19,7 +19,7 @@ from specjax.checkpoints.t5x.native import save
 
 __all__ = ["is_t5x", "open", "save"]
 
-# What a checkpoint's folder has one of. Orbax's are in a folder of their own there.
+# A checkpoint's folder has one of these files, Orbax's in an inner folder.
 TREE, METADATA = "checkpoint", "_METADATA"
 FILES = (TREE, METADATA, f"state/{TREE}", f"state/{METADATA}")
 # Where the parameters are in a tree, by the age of T5X.
@@ -27,7 +27,8 @@ ROOTS = ("optimizer/target/", "_optimizer/target/", "target/", "params/")
 
 
 class Place(NamedTuple):
-    """A checkpoint found: its folder, the file of its tree, whether it is complete."""
+    """The place of a checkpoint: its folder, the file of its tree, whether it is
+    complete."""
 
     folder: ts.KvStore
     file: str
@@ -35,10 +36,13 @@ class Place(NamedTuple):
 
 
 def open(path: str | Path) -> Archive:
-    """The parameters of one checkpoint, as they are stored. path: a `checkpoint_<step>`
-    folder, a run's folder with several (the last complete one counts), or a single
-    file; or a gs:// URL of any of them. Layers that are stacked (`scalable_t5`) are
-    seen apart."""
+    """Opens the parameters of one checkpoint, as they are stored.
+
+    path: a `checkpoint_<step>` folder, a run's folder with several (the last complete
+    one counts), or a single file; or a gs:// URL of any of them. Layers that are
+    stacked (`scalable_t5`) become one array each. Raises ValueError for a checkpoint
+    that is missing, damaged or incomplete.
+    """
     where = str(path)
     store.check_reachable(where)
     place = _find(where)
@@ -58,7 +62,7 @@ def open(path: str | Path) -> Archive:
         for name, leaf in leaves.items()
     }
     outside = {n: s for n, s in stored.items() if isinstance(s, store.Zarr)}
-    arrays = stored | store.open_arrays(outside, where)
+    arrays: dict[str, Any] = stored | store.open_arrays(outside, where)
     read_chunks = store.reader(arrays, where)
 
     def read(name: str, index: Index) -> np.ndarray:
@@ -76,7 +80,7 @@ def open(path: str | Path) -> Archive:
 
 
 def is_t5x(path: Path) -> bool:
-    """Whether a path is what `open` reads, whole or damaged: a folder by the names in
+    """Returns whether `open` reads a path, whole or damaged: a folder by the names in
     it, a file by its first bytes."""
     if path.is_dir():
         return _find(str(path)) is not None
@@ -95,7 +99,7 @@ def _find(path: str) -> Place | None:
 
 
 def _checkpoint(path: str) -> Place | None:
-    """The checkpoint whose folder this is."""
+    """Returns the checkpoint in a folder; None if there is none."""
     folder = store.folder(path)
     file = next((file for file in FILES if store.exists(folder, file)), None)
     if file is None:
@@ -109,7 +113,7 @@ def _checkpoint(path: str) -> Place | None:
 
 
 def _last(path: str) -> Place | None:
-    """The last checkpoint of a run that is complete; if none is, the last."""
+    """Returns the last checkpoint of a run that is complete; if none is, the last."""
     files = store.keys(store.folder(path), "checkpoint_")
     matches = (re.match(r"checkpoint_(\d+)/", file) for file in files)
     steps = {int(match[1]): match[0] for match in matches if match}
@@ -121,7 +125,7 @@ def _last(path: str) -> Place | None:
 
 
 def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:
-    """The leaves that are parameters, by our names."""
+    """Returns the leaves that are parameters, by our names."""
     root = next((r for r in ROOTS if any(n.startswith(r) for n in tree)), None)
     if root is None:
         some = store.shown(tree) or "nothing"

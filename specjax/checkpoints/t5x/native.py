@@ -22,19 +22,21 @@ VERSION = 3  # of the format, since June 2021
 WHOLE = 2**20  # bytes of an array that is one chunk
 PARTS = 8  # of the first and last axis of a larger one
 SPEC = {"driver", "kvstore", "metadata"}
-# Where a `checkpoint` of Orbax has an array that lies in a folder of this name.
+# The mark of an array in Orbax's `checkpoint` that lies in a folder of this name.
 PLACEHOLDER = "PLACEHOLDER://"
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file that begins so may be a checkpoint: a msgpack map of its keys."""
+    """Returns whether a file that begins so may be a checkpoint: a msgpack map of its
+    keys."""
     is_map = head[:1] in (b"\xde", b"\xdf") or 0x80 <= (head[:1] or b"\0")[0] < 0x90
     return is_map and any(key in head for key in (b"optimizer", b"state", b"target"))
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
-    """The leaves of a `checkpoint` file by their paths, joined by slashes: arrays,
-    specs of arrays, or Orbax's placeholders. Raises ValueError for anything else."""
+    """Returns the leaves of a `checkpoint` file by their paths, joined by slashes:
+    arrays, specs of arrays, or Orbax's placeholders. Raises ValueError for anything
+    else."""
     try:
         tree = serialization.msgpack_restore(data)
         return flatten_dict(tree, sep="/", is_leaf=lambda _, node: node.keys() >= SPEC)
@@ -45,7 +47,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.Zarr:
-    """What a leaf stands for: itself, or an array in a folder beside the file."""
+    """Returns what a leaf stands for: itself, or an array in a folder beside the file.
+    Raises ValueError for a leaf of another kind."""
     if isinstance(leaf, str) and leaf.startswith(PLACEHOLDER):
         return t5x_store.Zarr(folder / f"{leaf.removeprefix(PLACEHOLDER)}/")
     if isinstance(leaf, dict):
@@ -68,7 +71,9 @@ def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.
 
 
 def save(folder: str | Path, step: int, params: Any) -> Path:
-    """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone."""
+    """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone.
+    Raises ValueError for a folder that exists or is no local one, and OSError, in one
+    line, where a disk is full."""
     final = Path(folder) / f"checkpoint_{step}"
     if "://" in str(folder):
         raise ValueError(f"{folder}: save to a disk, then copy the folder there")
@@ -97,8 +102,8 @@ def save(folder: str | Path, step: int, params: Any) -> Path:
 
 
 def _write(root: Path, name: str, leaf: Any) -> dict[str, Any]:
-    """One array. A large one is cut along both ends, so that a device of a mesh reads
-    no more than its own rows or columns."""
+    """Writes one array. A large one is cut along both ends, so that a device of a mesh
+    reads no more than its own rows or columns."""
     array, path = np.asarray(leaf), f"target.{name.replace('/', '.')}/"
     chunks = list(array.shape)
     if array.nbytes > WHOLE:
@@ -108,6 +113,6 @@ def _write(root: Path, name: str, leaf: Any) -> dict[str, Any]:
     metadata = {"chunks": chunks, "compressor": gzip, "shape": list(array.shape)}
     spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
     store = t5x_store.folder(root) / path
-    options = dict(kvstore=store, create=True, context=t5x_store.CONTEXT)
-    ts.open(spec, **options).result().write(array).result()
+    opening = ts.open(spec, kvstore=store, create=True, context=t5x_store.CONTEXT)
+    opening.result().write(array).result()
     return spec | {"kvstore": {"driver": "file", "path": path}}

@@ -17,7 +17,7 @@ INDEX = {"total_bytes_limit": 2**23}  # of a database's index, read for each arr
 
 
 def committed(folder: ts.KvStore, renamed: bool) -> bool:
-    """Whether Orbax finished what is in a checkpoint's folder."""
+    """Returns whether Orbax finished writing a checkpoint's folder."""
     if store.exists(folder, COMMIT):
         return True
     started = store.content(folder, STARTED)
@@ -25,7 +25,8 @@ def committed(folder: ts.KvStore, renamed: bool) -> bool:
 
 
 def arrays_folder(folder: ts.KvStore) -> ts.KvStore:
-    """Where the folders of a checkpoint's arrays are: in it, or in its database."""
+    """Returns where the folders of a checkpoint's arrays are: in it, or in its
+    database."""
     if not store.exists(folder, MANIFEST):
         return folder
     spec = {"driver": "ocdbt", "base": folder.spec().to_json(), "cache_pool": INDEX}
@@ -33,8 +34,8 @@ def arrays_folder(folder: ts.KvStore) -> ts.KvStore:
 
 
 def parse(data: bytes, where: str) -> dict[str, str]:
-    """The placeholders of the arrays that a `_METADATA` names, by their paths joined by
-    slashes. Raises ValueError for a file of another kind."""
+    """Returns the placeholders of the arrays that a `_METADATA` names, by their paths
+    joined by slashes. Raises ValueError for a file of another kind."""
     try:
         fields = json.loads(data)
         nodes = fields["tree_metadata"].values()

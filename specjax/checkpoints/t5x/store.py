@@ -1,7 +1,7 @@
 """Folders and zarr arrays through tensorstore: on a disk, in a bucket or in memory."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
 from pathlib import Path
@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorstore as ts
 
-# One for all: what is in memory is found again only in the context that it was made in.
+# One context for all: an array in memory is found again only in its own context.
 CONTEXT = ts.Context()
 SHOWN = 5  # names in one message
 KEPT = 2**28  # bytes of chunks that wait for the next device
-# Of the first question to a bucket: later ones may wait for as long as they take.
+# Of the first request to a bucket; later ones may take as long as they need.
 PATIENCE = {"max_retries": 3, "initial_delay": "500ms", "max_delay": "2s"}
 SECONDS = 30
 
 
 class Zarr(NamedTuple):
     """A stored array. folder: its own. metadata, dtype: as a zarr spec has them, used
-    where the folder has no `.zarray`; None if only that can tell."""
+    where the folder has no `.zarray`; None if only that file has them."""
 
     folder: ts.KvStore
     metadata: dict[str, Any] | None = None
@@ -29,8 +29,8 @@ class Zarr(NamedTuple):
 
 
 def base(path: str | Path) -> dict[str, Any]:
-    """The tensorstore spec of a folder: a local path, or a gs://, file:// or memory://
-    URL. Raises ValueError for any other URL."""
+    """Returns the tensorstore spec of a folder: a local path, or a gs://, file:// or
+    memory:// URL. Raises ValueError for any other URL."""
     text = str(path)
     if "://" not in text:
         local = str(Path(text).expanduser().absolute()).rstrip("/")  # "" is the root
@@ -45,13 +45,13 @@ def base(path: str | Path) -> dict[str, Any]:
 
 
 def folder(path: str | Path) -> ts.KvStore:
-    """The folder at `base(path)`, which need not exist."""
+    """Returns the folder at `base(path)`, which need not exist."""
     return ts.KvStore.open(base(path), context=CONTEXT).result()
 
 
 def check_reachable(path: str) -> None:
     """Raises ValueError for a gs:// URL that does not answer within half a minute, or
-    may not be read: where it may not, tensorstore lists nothing and says no more."""
+    may not be read: of such a one tensorstore lists nothing, without an error."""
     if not path.startswith("gs://"):
         return
     context = ts.Context({"gcs_request_retries": PATIENCE})
@@ -68,24 +68,25 @@ def check_reachable(path: str) -> None:
 
 
 def content(store: ts.KvStore, key: str) -> bytes | None:
-    """Of one file, None if there is none."""
+    """Returns the bytes of a file, None if there is none."""
     stored = store.read(key).result()
     return stored.value if stored.state == "value" else None
 
 
 def exists(store: ts.KvStore, key: str) -> bool:
-    """Whether there is such a file; reads none of it."""
+    """Returns whether a file exists, without reading it."""
     return bool(store.list(ts.KvStore.KeyRange(key, f"{key}\0")).result())
 
 
 def keys(store: ts.KvStore, prefix: str) -> frozenset[str]:
-    """The files whose paths in the folder begin with `prefix`."""
+    """Returns the files whose paths in the folder begin with `prefix`."""
     after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
     return _text(store.list(ts.KvStore.KeyRange(prefix, after)).result())
 
 
 def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore]:
-    """Opens arrays by name, all at once: reads what describes them and no element."""
+    """Opens arrays by name, all at once, and reads none of their elements. Raises
+    ValueError for arrays that lack a description or chunks."""
     with readable(where):
         listings = {name: zarr.folder.list() for name, zarr in stored.items()}
         files = {name: _text(listing.result()) for name, listing in listings.items()}
@@ -100,9 +101,14 @@ def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore
         opening = {}
         for name, zarr in stored.items():
             known = name in described
-            told = {} if known else {"metadata": zarr.metadata, "dtype": zarr.dtype}
-            how = dict(kvstore=zarr.folder, context=CONTEXT, assume_metadata=not known)
-            opening[name] = ts.open({"driver": "zarr"} | told, open=True, **how)
+            stated = {} if known else {"metadata": zarr.metadata, "dtype": zarr.dtype}
+            opening[name] = ts.open(
+                {"driver": "zarr"} | stated,
+                open=True,
+                kvstore=zarr.folder,
+                context=CONTEXT,
+                assume_metadata=not known,
+            )
         arrays = {name: array.result() for name, array in opening.items()}
     broken = [name for name in arrays if not _chunks(arrays[name]) <= files[name]]
     if broken:
@@ -113,18 +119,21 @@ def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore
     return arrays
 
 
-def reader(arrays: dict[str, ts.TensorStore], where: str) -> Callable:
-    """(name, index) -> that part of an array, from no chunks but its own. They are kept
-    until others are read: of devices that need parts of one, the first decodes it."""
-    kept = {}
+def reader(
+    arrays: Mapping[str, Any], where: str
+) -> Callable[[str, tuple[slice, ...]], np.ndarray]:
+    """Returns the function (name, index) -> that part of an array, which reads no other
+    chunks. They are kept until others are read: of several devices that need parts of a
+    chunk, the first decodes it."""
+    kept: dict[tuple, np.ndarray] = {}
 
     def read(name: str, index: tuple[slice, ...]) -> np.ndarray:
         array = arrays[name]
         part = [s.indices(n)[:2] for s, n in zip(index, array.shape, strict=True)]
-        sizes = array.chunk_layout.read_chunk.shape, array.shape
+        grid = zip(part, array.chunk_layout.read_chunk.shape, array.shape, strict=True)
         chunks = tuple(
             (start // chunk * chunk, min(-(-stop // chunk) * chunk, size))
-            for (start, stop), chunk, size in zip(part, *sizes, strict=True)
+            for (start, stop), chunk, size in grid
         )
         count = math.prod(stop - start for start, stop in chunks)
         few = count * array.dtype.numpy_dtype.itemsize <= KEPT
@@ -142,7 +151,7 @@ def reader(arrays: dict[str, ts.TensorStore], where: str) -> Callable:
 
 @contextmanager
 def readable(where: str) -> Iterator[None]:
-    """Says of what tensorstore cannot read where it was, and what to do."""
+    """Adds to an error of tensorstore where it was, and what to do."""
     try:
         yield
     except ValueError as error:
@@ -153,14 +162,14 @@ def readable(where: str) -> Iterator[None]:
 
 
 def shown(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Returns the first few names, and how many more there are."""
     listed = sorted(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return ", ".join(listed[:SHOWN]) + more
 
 
 def _chunks(array: ts.TensorStore) -> frozenset[str]:
-    """The files that hold an array's elements."""
+    """Returns the files that hold an array's elements."""
     metadata = array.spec().to_json()["metadata"]
     sizes = zip(metadata["shape"], metadata["chunks"], strict=True)
     join = metadata["dimension_separator"].join
@@ -168,5 +177,5 @@ def _chunks(array: ts.TensorStore) -> frozenset[str]:
     return frozenset(join(map(str, place)) or "0" for place in grid)
 
 
-def _text(listing: list[bytes]) -> frozenset[str]:
+def _text(listing: Iterable[bytes]) -> frozenset[str]:
     return frozenset(key.decode(errors="replace") for key in listing)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specjax.tokenizers import Tokenizer
-from specjax.tokenizers.respelled import Respelled
+from specjax.tokenizers.retokenize import Retokenizer
 
 
 def coder(*pieces: bytes) -> Tokenizer:
@@ -24,7 +24,7 @@ def coder(*pieces: bytes) -> Tokenizer:
     names = [None, *pieces]
     read = dict(vocab=len(names), start=None, ends=(0,), file=Path())
     unused = dict.fromkeys(("decode", "piece", "converse", "token"))
-    return Tokenizer(encode=encode, spelled=names.__getitem__, **read, **unused)
+    return Tokenizer(encode=encode, token_bytes=names.__getitem__, **read, **unused)
 
 
 A, B, AB, E, C, LAST = range(1, 7)
@@ -49,10 +49,10 @@ WRITES = coder(b"a", b"b", b"bc", b"\xc3", b"\xa9", b"x", b"d")
     ],
 )
 def test_a_text_is_cut_behind_what_is_kept(behind, said, ids):
-    assert Respelled(READS, WRITES, LAST).row(behind, said) == ids
+    assert Retokenizer(READS, WRITES, LAST).row(behind, said) == ids
 
 
 def test_rows_are_filled_up_to_gamma():
-    respelled = Respelled(READS, WRITES, LAST)
+    respelled = Retokenizer(READS, WRITES, LAST)
     tokens, num = respelled(np.array([[C], [C]]), np.array([[3, 3], [1, 2]]))
     assert tokens.tolist() == [[B, C], [AB, 0]] and num.tolist() == [2, 1]
