@@ -10,7 +10,12 @@ import numpy as np
 
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
-from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, in_turns
+from experiments.papers.wagner.runs import (
+    by_prompt,
+    error_of_ratio,
+    in_turns,
+    make_batch,
+)
 from experiments.tasks import Task
 from specjax import generate
 from specjax.inputs import make_sampling
@@ -34,7 +39,13 @@ def batch_of(
     # A filter that keeps everything would sort every row for nothing.
     nucleus = {"top_p": setting.top_p} if setting.top_p < 1 else {}
     sampling = make_sampling(index.size, setting.temperature, **nucleus)
-    return batched(task.prompts, index, key, setting.new_tokens + spare, sampling)
+    return make_batch(
+        task.prompts,
+        index,
+        key=key,
+        tokens=setting.new_tokens + spare,
+        sampling=sampling,
+    )
 
 
 def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:

@@ -1,8 +1,8 @@
-"""Texts of recordings by one way to verify, and what they took.
+"""The transcripts of recordings by one way to verify, and their times.
 
 Each recording is transcribed as Wagner et al. (2024) did: its windows in order, at one
-temperature, without times, no text the context of another.
-Axes: T frames, M bands.
+temperature, without timestamps; no text is the context of another. Axes: T frames, M
+bands.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,12 @@ from specjax.speech.sequential import Options, Recording, transcribe
 
 
 class Outcome(NamedTuple):
-    """texts: of the recordings in order. spent: of each batch."""
+    """The transcripts of recordings.
+
+    Attributes:
+        texts: of the recordings in order.
+        spent: the times of each batch.
+    """
 
     texts: list[str]
     spent: list[Spent]
@@ -27,6 +32,7 @@ class Outcome(NamedTuple):
 def hear(
     pair: Listeners,
     frames: Sequence[np.ndarray],
+    *,
     how: Speculation,
     temperature: float,
     language: str,
@@ -36,9 +42,17 @@ def hear(
     spent: list[Spent] = []
     decode = decoding.build(pair, how, False, spent.append)
     once = Thresholds(None, None, None, (temperature,))
-    sizes = decoding.positions(pair), pair.target.config.frames
     spoken = language if pair.tokens.languages else None
-    options = Options(spoken, "transcribe", False, (), False, once, *sizes)
+    options = Options(
+        spoken,
+        "transcribe",
+        False,
+        (),
+        False,
+        once,
+        decoding.positions(pair),
+        pair.target.config.frames,
+    )
     texts = [""] * len(frames)
     heard = map(Recording, frames)
     for news in transcribe(heard, decode, pair.tokens, pair.read, options, batch):
