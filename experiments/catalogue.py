@@ -1,8 +1,9 @@
-"""Which tables there are, and what was published for each row.
+"""The list of all tables, and the published numbers of each row.
 
 A line of lines.json names the record that fills it (folder of `gin_configs`, row,
-quantity) and the number that was published for it. What no file here can run says what
-it would need. What a table shows beside its lines is in `experiments.report.details`.
+quantity) and the number that was published for it. A line that no file here can run
+names what it would need. The details that a table shows beside its lines are in
+`experiments.report.details`.
 """
 
 from functools import cache
@@ -19,16 +20,19 @@ FOLDERS = ("papers/leviathan", "papers/wagner", "papers/chen", "", "questions")
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """Every table and figure: those of papers, in their order, then our own."""
+    """Returns every table and figure: those of the papers, in their order, then our
+    own.
+    """
     return tuple(table.read([HERE / name / "lines.json" for name in FOLDERS]))
 
 
-def named(name: str) -> Table:
+def find_table(name: str) -> Table:
+    """Returns the table of a name."""
     return next(table for table in tables() if table.name == name)
 
 
 def published(folder: str, row: str) -> dict[str, float] | None:
-    """The published numbers of a row by quantity, None if there are none."""
+    """Returns the published numbers of a row by quantity, None if there are none."""
     numbers = {
         line.quantity: line.published
         for table in tables()

@@ -1,9 +1,10 @@
-"""Every table and figure: `python -m experiments.reproduce [--quick | --full]`.
+"""Reproduces every table and figure: `python -m experiments.reproduce [--quick |
+--full]`.
 
---quick: CHOSEN rows, smaller, into results/quick; all other lines are filled from
-results/ and say that they were recorded earlier. Five minutes, two cores. --full:
-every row that needs no more than a laptop, into results/, which nothing else writes.
-Stopped at any moment, the same command goes on.
+--quick measures the rows of CHOSEN at a smaller size, into results/quick; all other
+lines are filled from results/ and say that they were recorded earlier. It takes five
+minutes on two cores. --full measures every row that a laptop can run, into results/,
+which nothing else writes. After an interruption the same command continues.
 """
 
 import argparse
@@ -46,26 +47,30 @@ def main(arguments: list[str] | None = None) -> None:
     which.add_argument("--quick", action="store_true", help="five minutes, two cores")
     which.add_argument("--full", action="store_true", help="hours; writes results/")
     if parser.parse_args(arguments).quick:
-        reproduce(RESULTS / "quick", REDUCED, chosen, earlier=RESULTS)
+        reproduce(RESULTS / "quick", reduced=REDUCED, wanted=is_chosen, earlier=RESULTS)
     else:
         reproduce(RESULTS)
 
 
-def chosen(row: str) -> bool:
-    """Whether the quick way measures a row, folder/row, or computes its law."""
+def is_chosen(row: str) -> bool:
+    """Returns whether the quick run measures a row, folder/row, or computes its law."""
     return row.split("/")[0] in WHOLE or row in (*CHOSEN, *CERTIFIED)
 
 
 def reproduce(
     out: Path,
+    *,
     reduced: Reduced | None = None,
     wanted: Callable[[str], bool] = lambda row: True,
     earlier: Path | None = None,
 ) -> None:
-    """Rows of FOLDERS into `out`, tables beside them, and a short version on screen.
+    """Measures the rows of FOLDERS into `out`, renders the tables beside them and
+    prints a short version.
 
-    reduced: gin bindings of a folder's rows, or of a row. wanted: which rows, as
-    folder/row. earlier: records that fill the others' lines.
+    Args:
+        reduced: gin bindings of a folder's rows, or of a row.
+        wanted: selects rows, by folder/row.
+        earlier: the folder of records that fill the lines of the other rows.
     """
     reduced, files = reduced or {}, []
     for name in FOLDERS:
@@ -74,7 +79,7 @@ def reproduce(
             files += [file._replace(bindings=bindings)] if wanted(row) else []
     with run.handle_stops():
         run.measure(files, out)
-    results = tables.collect(out, earlier, laws.computed(wanted=wanted))
+    results = tables.collect(out, earlier, laws.compute(wanted=wanted))
     page.render(out, results)
     for table in tables.every(results):
         print(short(table, results), end="")
@@ -82,14 +87,16 @@ def reproduce(
 
 
 def rows_of(folder: str) -> dict[str, RowFile]:
-    """The rows of a folder by folder/row."""
+    """Returns the rows of a folder by folder/row."""
     return {f"{folder}/{name}": file for name, file in records.rows(folder).items()}
 
 
 def short(table: Table, results: Records) -> str:
-    """What was measured now, line by line; of all else a line says how much it is."""
+    """Returns the rows that were measured now as text; all others are summarised in one
+    line.
+    """
     both = list(zip(table.lines, tables.rows(table, results), strict=True))
-    now = [row for line, row in both if measured_now(line, results)]
+    now = [row for line, row in both if is_measured_now(line, results)]
     text = f"\n{table.title}\n" if now else f"{table.title}: "
     if now:
         head = [tables.HEAD[i] for i in SHOWN]
@@ -100,7 +107,7 @@ def short(table: Table, results: Records) -> str:
     return text + rest + "\n" * bool(rest)
 
 
-def measured_now(line: Line, results: Records) -> bool:
+def is_measured_now(line: Line, results: Records) -> bool:
     return not results.get(line.folder, {}).get(line.row, {"earlier": 1}).get("earlier")
 
 

@@ -1,6 +1,7 @@
 """Measures rows: `python -m experiments.run [--out DIR] [--gin.X=Y] FILE.gin[:ROW] ...`
 
-As `specjax run`, with the published numbers beside, and compiled programs kept.
+It is `specjax run`, but records also have the published numbers, and compiled programs
+are kept on disk.
 """
 
 import sys
@@ -20,21 +21,28 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def build(path: Path, bindings: Iterable[str] = (), row: str | None = None) -> BuiltRow:
-    """A row of a file, built; raises as `configs.build`."""
+    """Builds a row of a file; raises as `configs.build`."""
     return configs.build(RowFile(path, (), tuple(bindings), row=row))
 
 
 def run(files: Iterable[Path], out: Path, bindings: Iterable[str] = ()) -> None:
     """Measures every row of files that has no record yet.
 
-    bindings: gin bindings, applied after each file. Raises RowError at the first
-    failure.
+    Args:
+        bindings: gin bindings, applied after each file.
+
+    Raises:
+        RowError: at the first failure.
     """
     measure([RowFile(path, (), tuple(bindings)) for path in files], out)
 
 
 def measure(rows: Iterable[RowFile], out: Path, again: bool = False) -> None:
-    """As `run`, of rows that are read from more than a file; again: all of them."""
+    """Measures rows that may come from several files, as `run`.
+
+    Args:
+        again: measure all rows, also those that have a record.
+    """
     compilation.keep()
     for _ in loop.run(rows, out, again, catalogue.published):
         pass

@@ -209,14 +209,14 @@ def test_every_table_is_in_the_index_of_results():
 
 def test_the_headline_is_what_the_records_say():
     records = tables.collect(ROOT / "results")
-    assert headline.rendered(README, records) == README
+    assert headline.render_text(README, records) == README
     measured = [at for at in headline.ROWS if headline.record_of(records, *at)]
     lines = re.findall(r"^\| [\w, -]+ \+ .*", README, re.MULTILINE)
     assert len(lines) - 1 == len(measured) == 5  # below a head
     assert not any(re.search(r"\|\s*\|", line) for line in lines)  # no empty cell
     for record in records["table2"].values():
         record["measured"]["best_speedup"] += 1
-    assert headline.rendered(README, records) != README
+    assert headline.render_text(README, records) != README
 
 
 def test_files_that_are_named_are_there():
@@ -257,7 +257,7 @@ def test_every_table_of_a_paper_is_on_its_page_with_its_command():
             (ROOT / f"experiments/papers/{paper}/lines.json").read_text()
         )
         for name in names.keys() - {"shared"}:
-            table = catalogue.named(name)
+            table = catalogue.find_table(name)
             assert f"`{table.command}` | `results/{table.page}.md` |" in page, name
 
 

@@ -1,1 +1,3 @@
-"""Whether an edit slowed decoding down: one pair, beside an earlier commit."""
+"""A check that an edit did not slow decoding down: one pair is timed beside an earlier
+commit.
+"""

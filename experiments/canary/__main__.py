@@ -1,8 +1,10 @@
-"""`python -m experiments.canary [COMMIT | FILE.whl]`: c, v and speed, then and now.
+"""The canary: `python -m experiments.canary [COMMIT | FILE.whl]` compares two versions.
 
-Two processes time the bundled pair in turns, one by the package of an earlier commit
-(HEAD, if none is named, to see what is not committed) or of a wheel, one by what is
-here. Two minutes on two cores. Beyond 10 % it warns, with exit code 1.
+Two processes time the bundled pair in turns. One uses the package of an earlier commit
+(HEAD if none is named, which shows the effect of changes that are not committed) or of
+a wheel; the other uses the package of this checkout. The comparison shows c, v and the
+speed of both. It takes two minutes on two cores. A change beyond 10 % prints a warning
+and ends with exit code 1.
 """
 
 import io
@@ -31,7 +33,9 @@ HEAD = ["", "then", "now", "change"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), times and prints."""
+    """Reads the flags (of `sys.argv` if None), times both versions and prints the
+    comparison.
+    """
     parser = console.Parser(prog="python -m experiments.canary")
     of_then = "a commit or a wheel; default %(default)s"
     parser.add_argument("then", nargs="?", default="HEAD", help=of_then)
@@ -46,14 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"no commit and no wheel {flags.then}: git log names commits")
         with side(Path(folder), flags.pair) as then, side(ROOT, flags.pair) as now:
             seconds = in_turns((then, now), flags.seconds)
-    rows, warnings = compared(*seconds)
+    rows, warnings = compare(*seconds)
     print(markup.plain(HEAD, rows), end="")
     print("\n".join(warnings) or f"no change beyond {MOST:.0%}")
     return int(bool(warnings))
 
 
 def unpack(then: str, folder: Path) -> None:
-    """The packages of a wheel or of a commit, as they are imported."""
+    """Unpacks the packages of a wheel or of a commit into a folder that Python can
+    import from.
+    """
     packed = then
     if not then.endswith(".whl"):
         command = ["git", "-C", str(ROOT), "archive", "--format=zip", then, *PACKAGES]
@@ -65,8 +71,11 @@ def unpack(then: str, folder: Path) -> None:
 
 @contextmanager
 def side(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
-    """A process that has compiled everything and waits. Raises SystemExit where it
-    could not, or took another package."""
+    """Starts a process that compiles every program and then waits for input.
+
+    Raises:
+        SystemExit: the process could not start, or it imported another package.
+    """
     command, own = [sys.executable, str(SIDE), *pair], {"PYTHONPATH": str(folder)}
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process = subprocess.Popen(command, env=os.environ | own, **pipes)
@@ -88,7 +97,9 @@ def answer(process: subprocess.Popen) -> dict:
 
 
 def in_turns(sides: tuple, most: float) -> list[list[dict]]:
-    """Seconds of each program, a dictionary a round, of both sides."""
+    """Times both sides in turns and returns the seconds of each program, a dictionary a
+    round.
+    """
     rounds, begun = [[] for _ in sides], time.monotonic()
     with progress.Bar("timing", round(most), "s") as bar:
         while len(rounds[0]) < ROUNDS or time.monotonic() - begun < most:
@@ -101,7 +112,7 @@ def in_turns(sides: tuple, most: float) -> list[list[dict]]:
 
 
 def numbers(rounds: list[dict]) -> dict[str, float]:
-    """c and v of Definition 3.7, the speed, and the milliseconds of a target's text."""
+    """Returns c and v of Definition 3.7, the speed, and the milliseconds of a text."""
     median = {name: np.median([it[name] for it in rounds]) for name in rounds[0]}
     one = median["target_1"]
     return {
@@ -113,8 +124,8 @@ def numbers(rounds: list[dict]) -> dict[str, float]:
     }
 
 
-def compared(then: list[dict], now: list[dict]) -> tuple[list[list[str]], list[str]]:
-    """A line for each number, and what is beyond MOST."""
+def compare(then: list[dict], now: list[dict]) -> tuple[list[list[str]], list[str]]:
+    """Returns a table row for each number, and a warning for each change above MOST."""
     rows, warnings, here = [], [], numbers(now)
     for name, old in numbers(then).items():
         told = f"{100 * (here[name] / old - 1):+.1f} %"

@@ -1,7 +1,8 @@
-"""One side of a comparison: times a pair whenever a line comes in, and answers in JSON.
+"""A process that times one side of the comparison and answers in JSON.
 
-Run as a file, by a Python that finds the package to be timed first. It uses what every
-version has: a bundled pair, a decoder, the three functions of a model.
+It times the pair whenever a line comes in. It is run as a file, by a Python that finds
+the package to be timed first. It uses only what every version has: a bundled pair, a
+decoder, the three functions of a model.
 """
 
 import json
@@ -23,8 +24,11 @@ TEXT = "def mean(values):\n    return sum(values) / len(values)\n\n\ndef median(
 
 
 def programs(target: str, draft: str) -> dict:
-    """What is timed, by name: a whole text by the target alone and with the draft; a
-    call of the target on 1 and on gamma + 1 tokens, and one of the draft."""
+    """Returns the programs to time, by name.
+
+    They are a whole text by the target alone and with the draft, a call of the target
+    on 1 and on gamma + 1 tokens, and a call of the draft.
+    """
     p, q = specjax.load(target), specjax.load(draft)
     prompt = make_prompt([[p.start, *p.tokenizer.encode(TEXT)]])
     sampling = make_sampling(1, 0.0)
@@ -46,7 +50,9 @@ def programs(target: str, draft: str) -> dict:
 
 
 def call(side, prompt, slots: int, tokens: int):
-    """LOOPS calls on so many tokens, each after the one before."""
+    """Returns a program that calls a model LOOPS times on `tokens` tokens, one call
+    after another.
+    """
     block = jnp.zeros((1, tokens), jnp.int32)
 
     @jax.jit

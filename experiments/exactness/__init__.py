@@ -1,1 +1,3 @@
-"""Rows of the certificate, of other engines' rules, of audits and of the microscope."""
+"""The rows of the certificate, of other engines' rules, of audits and of the
+microscope.
+"""

@@ -1,4 +1,4 @@
-"""The certificate as a record: the law of a verifier, enumerated again."""
+"""The certificate as a record: the law of a verifier is enumerated again."""
 
 from functools import partial
 
@@ -10,14 +10,17 @@ WORST = ("float32", "float64", "TV")
 
 
 def build(rule: str) -> Measurement:
-    """Raises ValueError for an unknown rule."""
+    """Returns the measurement of one rule. Raises ValueError for an unknown rule."""
     verifiers.find(rule)
     return Measurement(partial(measure, rule), __name__, dtype="float32, float64")
 
 
 def measure(rule: str) -> dict:
-    """Every line of `specjax certify --rule`, by column; how many of them are exact;
-    `worst_float32`, `worst_float64`, `worst_TV`: the largest of these columns."""
+    """Returns every case of `specjax certify --rule` by column, and a summary of them.
+
+    The summary has the number of cases (`total`), how many of them are exact, and the
+    largest value of three columns: `worst_float32`, `worst_float64`, `worst_TV`.
+    """
     names = certify.NAMES
     cases = [dict(zip(names, cells, strict=True)) for cells in certify.lines([rule])]
     worst = {}

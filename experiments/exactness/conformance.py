@@ -1,7 +1,7 @@
 """The conformance table: the law that each engine's rule gives its text, enumerated.
 
-Each rule, as `rules` transcribes it, is certified like one of ours, in
-float64: its texts against those of the same engine's sampler without drafts.
+Each rule, as `rules` transcribes it, is certified as our own rules are, in float64: its
+texts are compared with those of the same engine's sampler without drafts.
 """
 
 from collections.abc import Sequence
@@ -25,20 +25,31 @@ def build() -> Measurement:
 
 
 def measure(rules: Sequence[Rule] = tuple(engines.RULES)) -> dict:
-    """Every rule as `certified` has it, and what the table's lines name."""
-    measured = [certified(rule) for rule in rules]
+    """Returns the numbers of every rule, as `certify_rule` gives them, and the flat
+    names that the table reads.
+    """
+    measured = [certify_rule(rule) for rule in rules]
     flat = {f"tv_{entry['key']}": entry["tv"] for entry in measured}
     exact = sum(entry["class"] != DIFFERS for entry in measured)
     sizes = {"gamma": GAMMA, "length": LENGTH, "total": len(measured), "exact": exact}
     return {"rules": measured, **sizes, **flat}
 
 
-def certified(rule: Rule) -> dict:
-    """The numbers of one rule; texts have LENGTH tokens, drafts GAMMA. tv_first, tv: of
-    the first token's law and of the texts'. largest: difference of a text's
-    probability. tokens: of a call. impossible: the probability that a call emits an id
-    of p = 0; at_zero: one may be emitted, or nothing be left to draw, where a uniform
-    is 0. Raises ValueError for verdicts that are not what they report."""
+def certify_rule(rule: Rule) -> dict:
+    """Certifies one rule; texts have LENGTH tokens, drafts GAMMA.
+
+    Returns:
+        tv_first, tv: the total variation of the first token's law, and of the texts'
+            law.
+        largest: the largest difference of the probability of a text.
+        tokens: the expected tokens of a call.
+        impossible: the probability that a call emits an id of p = 0.
+        at_zero: whether, where a uniform is 0, such an id may be emitted or nothing is
+            left to draw from.
+
+    Raises:
+        ValueError: the verdicts are not what the rule reports.
+    """
     verifier, fixture = rule.verifier, rule.fixture
     result, first = (
         certify.certify(verifier, fixture, GAMMA, n, rule.claim, dtype=DTYPE)
@@ -69,7 +80,7 @@ def certified(rule: Rule) -> dict:
 
 
 def impossible(rule: Rule, verifier: Verifier) -> float:
-    """The probability that the first call emits an id that p cannot draw."""
+    """Returns the probability that the first call emits an id that p cannot draw."""
     case = enumeration.make_case(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
     with jax.enable_x64(True):
         law = enumeration.run(case, (), ()).law

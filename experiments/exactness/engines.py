@@ -1,6 +1,7 @@
-"""Whose rule is which, and the pair of models it is put to; engines.json has the words.
+"""The rules of other engines, and the pair of models that each is tested on.
 
-A pair is small enough to enumerate and has what the rule is about: sampled or argmax
+engines.json has their names, sources, versions and expected results. A pair is small
+enough to enumerate and has the feature that the rule is about: sampled or argmax
 drafts, a filter on one side or on both, a tie, an order of transforms.
 """
 
@@ -23,9 +24,14 @@ EXACT, SLOWER, DIFFERS = "exact law", "exact, fewer tokens", "differs"
 
 
 class Rule(NamedTuple):
-    """key: of its numbers in a record. expected: EXACT, SLOWER or DIFFERS. plain: what
-    Algorithm 1 is measured on, where it is not `fixture` with tokens drawn from the law
-    that the draft carries."""
+    """An engine's rule and the models that it is certified on.
+
+    Attributes:
+        key: of its numbers in a record.
+        expected: EXACT, SLOWER or DIFFERS.
+        plain: the models that Algorithm 1 is measured on, where they are not `fixture`
+            with tokens drawn from the law that the draft carries.
+    """
 
     key: str
     name: str
@@ -39,7 +45,7 @@ class Rule(NamedTuple):
 
 
 def cut(model: Callable, kept: int) -> Callable:
-    """The `kept` largest logits; the others are -inf."""
+    """Returns the model with all but its `kept` largest logits set to -inf."""
 
     @functools.cache
     def logits(prefix: tuple) -> np.ndarray:
@@ -50,7 +56,9 @@ def cut(model: Callable, kept: int) -> Callable:
 
 
 def law(model: Callable, temperature: float = 1.0) -> Callable:
-    """prefix -> the law [V] of a model: 0 is argmax."""
+    """Returns the function from a prefix to the law [V] of a model; temperature 0 is
+    argmax.
+    """
     return lambda prefix: reference(model(prefix), Sampling(temperature))
 
 
@@ -79,7 +87,9 @@ STEEP = TIE._replace(
 
 
 def ordered(temperature: float, top_p: float) -> Fixture:
-    """Five logits under both settings; certain drafts, of id 1 and of id 4 in turn."""
+    """Returns five logits under both settings; the drafts are certain: id 1 and id 4 in
+    turn.
+    """
     name = f"five logits, T {temperature:g}, top-p {top_p:g}"
     target, ids = constant(2.0, 1.5, 1.0, 0.0, -1.0), np.eye(5, dtype=np.float32)
     sampling = Sampling(temperature, top_p=top_p)
@@ -94,9 +104,13 @@ def sigmoid(digits: int) -> Verifier:
     return rules.build(rules.sigmoid(10.0**digits), strict=False)
 
 
-def built() -> dict[str, tuple]:
-    """By key the verifier of a rule, its pair of models, and `plain` where it has one.
-    "warm" and "cool": top-k, top-p and then the temperature."""
+def rule_pairs() -> dict[str, tuple]:
+    """Returns, by key, the verifier of a rule, its pair of models, and `plain` where it
+    has one.
+
+    The fixtures "warm" and "cool" are for rules that apply top-k and top-p before the
+    temperature.
+    """
     ratio = rules.build(rules.ratio)
     loose = rules.build(rules.ratio, strict=False)
     everything = rules.build(rules.everything)
@@ -130,7 +144,7 @@ def built() -> dict[str, tuple]:
     }
 
 
-def listed() -> list[Rule]:
+def read_rules() -> list[Rule]:
     told = json.loads(TOLD.read_text("utf-8"))
     return [
         Rule(
@@ -138,8 +152,8 @@ def listed() -> list[Rule]:
             plain=plain[0] if plain else None,
             claim=CLAIMS.get(key.removesuffix("_cut"), UNKNOWN),
         )
-        for key, (verifier, fixture, *plain) in built().items()
+        for key, (verifier, fixture, *plain) in rule_pairs().items()
     ]
 
 
-RULES = listed()
+RULES = read_rules()

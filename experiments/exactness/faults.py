@@ -1,7 +1,7 @@
 """Decoders that are broken on purpose, which an audit must not pass.
 
-Their texts look as good, and no test on a small vocabulary has them in hand. Each takes
-(draft, verifier) and gives both, one of them broken.
+Their texts look as good as right ones, and no test on a small vocabulary contains them.
+Each function takes (draft, verifier) and returns both, one of them broken.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,9 @@ HOTTER = 1.1  # by how much a draft's law is hotter than what draws its tokens
 def draft_temperature(
     draft: DraftSource, verifier: Verifier
 ) -> tuple[DraftSource, Verifier]:
-    """Tokens are drawn at T / HOTTER from a law that says T."""
+    """Breaks the draft: tokens are drawn at T / HOTTER, while the law they carry says
+    T.
+    """
     if draft.regime != SAMPLED:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
     return draft._replace(factory=recipe(_colder, factory=draft.factory)), verifier
@@ -45,7 +47,9 @@ def _colder(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
 
 
 def reused_key(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
-    """The extra token is drawn with the very uniform that rejected the draft."""
+    """Breaks the verifier: the extra token is drawn with the uniform that rejected the
+    draft.
+    """
     if verifier.noise is not token.noise:
         raise ValueError("no uniform rejects in this rule: use token")
 

@@ -1,7 +1,9 @@
-"""How far rounding takes a greedy text: a row is a pair, a dtype and a few gammas.
+"""The microscope: how much rounding changes a greedy text. A row is a pair, a dtype and
+some gammas.
 
-At T = 0 the speculative texts beside those of the same calls without a draft, beside
-those of calls of one token, and in one full forward: `specjax.exactness.divergence`.
+At T = 0 the speculative texts are compared with the texts of the same calls without a
+draft, with the texts of calls on one token, and with one forward pass of the full text:
+`specjax.exactness.divergence`.
 """
 
 from functools import partial
@@ -27,20 +29,29 @@ from specjax.prompts import Prompts
 def build(
     target: Pretrained,
     draft: DraftLike,
+    *,
     task: str,
     gammas: tuple[int, ...],
     texts: int,
     tokens: int,
     kernels: str = "auto",
 ) -> Measurement:
-    """The measurement of one row: the first `texts` prompts of a task, each continued
-    by at most `tokens`. Raises ValueError for a pair that does not decode, for sizes
-    that mean nothing, or for no such task."""
+    """Returns the measurement of one row.
+
+    Args:
+        task: the task whose first `texts` prompts are decoded.
+        tokens: the most new tokens of each text.
+
+    Raises:
+        ValueError: the pair does not decode, a size is out of range, or the task is
+            unknown.
+    """
     target, draft = drafts.pair(target, draft)
-    decode, source = DecodeConfig(new_tokens=tokens, kernels=kernels), tasks.read(task)
+    source = tasks.read(task)
+    decode = DecodeConfig(new_tokens=tokens, kernels=kernels)
     setting = DivergenceSetting(decode, tuple(gammas), texts)
     divergence.check((target, draft), source.prompts, setting)
-    run = partial(measure, (target, draft), source.prompts, task, setting)
+    run = partial(measure, (target, draft), source.prompts, task=task, setting=setting)
     files = *pair_files(target, draft), *source.files
     return Measurement(run, __name__, files, target.dtype)
 
@@ -48,10 +59,11 @@ def build(
 def measure(
     pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
+    *,
     task: str,
     setting: DivergenceSetting,
 ) -> dict:
-    """Plain numbers; those that end in `_g4` are of that gamma, see `numbers`."""
+    """Returns plain numbers; a name that ends in `_g4` is of gamma 4, see `numbers`."""
     chosen = fused.for_setting(*pair, setting)
     report = divergence.examine(pair, prompts, setting, chosen)
     return numbers(report) | {
@@ -65,13 +77,16 @@ def measure(
 
 
 def numbers(report: Report) -> dict:
-    """What a record says of a report: over all gammas, and of each. margin_10%: the
-    quantile of z1 - z2, of `tokens` tokens."""
+    """Returns the numbers that a record has of a report, over all gammas and for each
+    gamma.
+
+    `margin_10%` is the quantile of z1 - z2 over the `tokens` tokens.
+    """
     flat = {}
     for name, level in divergence.QUANTILES.items():
         flat[f"margin_{name}"] = float(np.quantile(report.margins, level))
     for each in report.found:
-        flat |= {f"{key}_g{each.gamma}": x for key, x in of_gamma(each).items()}
+        flat |= {f"{key}_g{each.gamma}": x for key, x in gamma_numbers(each).items()}
     matched = [each.matched for each in report.found]
     natural = [each.natural for each in report.found]
     eps_max = max(each.eps_max for each in natural)
@@ -89,10 +104,13 @@ def numbers(report: Report) -> dict:
     }
 
 
-def of_gamma(result: GammaReport) -> dict:
-    """matched_percent, identical_percent: texts equal to those of calls of the same
-    shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
-    |z_AR - z_spec| beside calls of one token. See `divergence.Comparison`."""
+def gamma_numbers(result: GammaReport) -> dict:
+    """Returns the numbers of one gamma, see `divergence.Comparison`.
+
+    matched_percent and identical_percent are the texts equal to those of calls of the
+    same shape, and of calls on one token; explained and unexplained count divergences;
+    eps_max is max |z_AR - z_spec| compared with calls on one token.
+    """
     matched, natural = result.matched, result.natural
     return {
         "matched_percent": percent([matched]),
@@ -114,6 +132,6 @@ def of_gamma(result: GammaReport) -> dict:
 
 
 def percent(rungs: list[Comparison]) -> float:
-    """Texts that are identical."""
+    """Returns the percentage of texts that are identical."""
     whole = sum(rung.texts for rung in rungs)
     return 100 * sum(rung.identical for rung in rungs) / whole

@@ -1,9 +1,10 @@
 """Every pair of a rule and a draft as a record: whole texts of the real loop.
 
-A row is a draft, with every rule that `build_step` takes for it: texts by the draws of
-both, judged by `specjax.exactness.sampled_texts`, and the same broken on purpose. A
-rule for trees verifies chains by the program of another, which is made sure of; that
-one is put to them."""
+A row is a draft with every rule that `build_step` accepts for it. The texts drawn with
+each rule are tested by `specjax.exactness.sampled_texts`, and so are texts that are
+broken on purpose. A rule for trees verifies chains with the program of another rule;
+this is checked, and the other rule is tested.
+"""
 
 import contextlib
 import functools
@@ -35,28 +36,53 @@ FAULTS = {
 }
 
 
-def build(draft: str, gamma: int, policy: str, texts: int, seed: int) -> Measurement:
-    """A row of the table. draft: a name of `small_drafts.load`. texts: of a pair, in
-    calls of `sampled_texts.ROWS`. Raises ValueError for what is no draft or policy."""
+def build(draft: str, gamma: int, *, policy: str, texts: int, seed: int) -> Measurement:
+    """Returns the measurement of one row.
+
+    Args:
+        draft: a name of `small_drafts.load`.
+        texts: texts of a pair, made in calls of `sampled_texts.ROWS`.
+
+    Raises:
+        ValueError: the draft or the policy is unknown.
+    """
     source = small_drafts.load(draft, sampled_texts.target())
     policies.find(policy)
     run = partial(
-        measure, source, draft, gamma, policy, -(-texts // sampled_texts.ROWS), seed
+        measure,
+        source,
+        name=draft,
+        gamma=gamma,
+        policy=policy,
+        calls=-(-texts // sampled_texts.ROWS),
+        seed=seed,
     )
     return Measurement(run, __name__, dtype="float32", seed=seed)
 
 
 def measure(
-    source: DraftSource, name: str, gamma: int, policy: str, calls: int, seed: int
+    source: DraftSource, *, name: str, gamma: int, policy: str, calls: int, seed: int
 ) -> dict:
-    """What each rule's texts say, and how many pairs and faults there are.
+    """Tests the texts of each rule, and counts pairs and faults.
 
-    pairs: as `judged` has them. alike: rules whose program on this draft is that of
-    another. wrong: pairs whose texts have another law; missed: faults whose texts have
-    not. least_p: of right pairs. most_visible: their largest `visible`.
+    Returns:
+        pairs: the results of `test_rules`.
+        alike: rules whose program on this draft is that of another rule.
+        wrong: pairs whose texts have another law.
+        missed: faults whose texts passed the test.
+        least_p: the smallest p-value of the right pairs.
+        most_visible: the largest `visible` of the right pairs.
     """
-    chosen, alike = of_chains() if source.drafter(gamma).siblings is None else ([], {})
-    found = judged(source, gamma, policies.find(policy), chosen, calls, seed)
+    trees = source.drafter(gamma).siblings is not None
+    chosen, alike = ([], {}) if trees else chain_rules()
+    found = test_rules(
+        source,
+        gamma=gamma,
+        policy=policies.find(policy),
+        chosen=chosen,
+        calls=calls,
+        seed=seed,
+    )
     faults = [fault for pair in found for fault in pair["faults"]]
     return {
         "draft": name,
@@ -74,9 +100,13 @@ def measure(
 
 
 @functools.cache
-def of_chains() -> tuple[list[str], dict[str, str]]:
-    """Returns the rules with a program of their own for chains, and of each other rule
-    whose program it has. Raises RuntimeError for one that has another."""
+def chain_rules() -> tuple[list[str], dict[str, str]]:
+    """Returns the rules with their own program for chains, and for each other rule the
+    rule whose program it shares.
+
+    Raises:
+        RuntimeError: a rule that should share a program has another one.
+    """
     chosen = [name for name, claim in CLAIMS.items() if claim.chains is None]
     alike = {name: claim.chains for name, claim in CLAIMS.items() if claim.chains}
     for name, other in alike.items():
@@ -86,7 +116,7 @@ def of_chains() -> tuple[list[str], dict[str, str]]:
 
 
 def program(rule: Verifier) -> str:
-    """Returns what a rule computes of a chain, operation by operation."""
+    """Returns the operations that a rule computes for a chain, as text."""
     gamma, key = 3, jax.random.split(keys.root_key(0), 2)
     law = probs.standardize(jnp.zeros((2, gamma + 1, 3)), make_sampling(2, 1.0))
     tokens, num = jnp.zeros((2, gamma), jnp.int32), jnp.full(2, gamma)
@@ -99,17 +129,21 @@ def program(rule: Verifier) -> str:
     return str(jax.make_jaxpr(verdict)(law, draft, key))
 
 
-def judged(
+def test_rules(
     source: DraftSource,
+    *,
     gamma: int,
     policy: Policy | None,
     chosen: Sequence[str],
     calls: int,
     seed: int,
 ) -> list[dict]:
-    """Returns of every rule that takes a draft what was found, by the names of
-    `sampled_texts.TextReport`, and of its faults. chosen: these alone, all if none is
-    named."""
+    """Returns the test results of every rule that accepts a draft, by the names of
+    `sampled_texts.TextReport`, and of its faults.
+
+    Args:
+        chosen: the rules to test; all if it is empty.
+    """
     found = []
     for draw in (independent, coupled):
         drafter = source.drafter(gamma, draw)
@@ -144,10 +178,10 @@ def plain(found: sampled_texts.TextReport) -> dict:
 
 
 def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
-    """Returns which faults texts show.
+    """Returns the faults that the texts of a rule would show.
 
-    Those of a draft only where the rule reads its law. `rejection` never keeps a
-    certain token, so that no coin of a slot counts.
+    Faults of the draft count only where the rule reads the draft's law. `rejection`
+    never keeps a certain token, so that the coins of its slots do not matter.
     """
     certain = source.regime == CERTAIN
     if rule is rejection.verifier and certain:
@@ -160,7 +194,7 @@ def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
 
 
 def broken(drafter: Drafter, rules: Sequence[Verifier], fault: Array) -> tuple:
-    """Returns both with one of FAULTS; 0 is none."""
+    """Returns the drafter and the rules with one of FAULTS; 0 is none."""
     return draft_of(drafter, fault), [rule_of(rule, fault) for rule in rules]
 
 
@@ -182,15 +216,15 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
 
 @contextlib.contextmanager
 def one_slot(on: Array) -> Iterator[None]:
-    """While this is traced, every slot has the noise of slot 0 where `on`."""
+    """Gives every slot the noise of slot 0 where `on`, while a function is traced."""
     gumbels, uniform = keys.gumbels, keys.uniform
 
-    def of_first(slots: Array | int) -> Array:
+    def first_slot(slots: Array | int) -> Array:
         return jnp.where(on, 0, slots)
 
     shared = {
-        "gumbels": lambda key, slots, *more: gumbels(key, of_first(slots), *more),
-        "uniform": lambda key, slot, *more: uniform(key, of_first(slot), *more),
+        "gumbels": lambda key, slots, *more: gumbels(key, first_slot(slots), *more),
+        "uniform": lambda key, slot, *more: uniform(key, first_slot(slot), *more),
     }
     with mock.patch.multiple(keys, **shared):
         yield
@@ -201,16 +235,16 @@ def rule_of(rule: Verifier, fault: Array) -> Verifier:
         start = jnp.where(fault == STALE, 0, start)
         right = rule.noise(key, start, gamma, vocab)
 
-        def of_first(leaf: Array) -> Array:
+        def repeat_first(leaf: Array) -> Array:
             return jnp.broadcast_to(leaf[:, :1], leaf.shape)
 
         if isinstance(right, token.Noise):
             sample = right.sample.at[:, 1].set(right.accept[:, 0])
-            wrong = token.Noise(of_first(right.accept), sample)
+            wrong = token.Noise(repeat_first(right.accept), sample)
         elif isinstance(right, match.Noise):
-            wrong = match.Noise(of_first(right.sample))
+            wrong = match.Noise(repeat_first(right.sample))
         else:
-            wrong = of_first(right)
+            wrong = repeat_first(right)
         return jax.tree.map(lambda a, b: jnp.where(fault == REUSED, a, b), wrong, right)
 
     return rule._replace(noise=noise)

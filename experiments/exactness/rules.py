@@ -1,13 +1,13 @@
-"""Acceptance rules of other engines, each written here from its public description.
+"""The acceptance rules of other engines, each written here from its public description.
 
-They are transcriptions into the types of this project, to be certified as our own
-rules are, and not the engines' code. A rule is a function (target, draft) -> the chance
-[B, G] that each token is kept with, and the weights [B, G + 1, V] that the token after
-n kept ones is drawn from. Left out: constants below 1e-6 that guard a division, except
-where they are the rule's subject; more than one row a batch; arithmetic below float32.
-Where a residual is empty, which most descriptions do not mention, the target's weights
-stand in for it.
-p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
+They are transcriptions into the types of this project, to be certified as our own rules
+are; they are not the engines' code. A rule is a function (target, draft) -> (chance,
+weights): the probability [B, G] that each token is kept, and the weights [B, G + 1, V]
+that the token after n kept ones is drawn from. Left out are constants below 1e-6 that
+guard a division, except where they are the rule's subject; batches of more than one
+row; and arithmetic below float32. Most descriptions do not say what happens where a
+residual is empty: here the target's weights replace it. p is the target, q the drafter.
+Axes: B rows, G = gamma, V vocabulary.
 """
 
 import functools
@@ -24,9 +24,12 @@ from specjax.verifiers import block, token
 
 @functools.cache
 def build(rule: Callable, strict: bool = True) -> Verifier:
-    """The verifier of a rule that stops at the first token it does not keep: one of
-    which u is not below its chance; unless strict, above it, so that at u = 0 one with
-    no chance at all is kept."""
+    """Returns the verifier of a rule that stops at the first token that it does not
+    keep.
+
+    A token is kept where u is below its chance; unless `strict`, also where u equals
+    it, so that at u = 0 a token with no chance at all is kept.
+    """
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
@@ -44,9 +47,14 @@ def build(rule: Callable, strict: bool = True) -> Verifier:
     return Verifier(token.noise, verify, "as transcribed")
 
 
-def tested(p: Array, q: Array, draft: Draft) -> tuple[Array, Array]:
-    """Keeps x with min(1, p(x) / q(x)), mends with max(0, p - q), adds from p; weights
-    [B, G + 1, V] and [B, G, V]."""
+def test_draft(p: Array, q: Array, draft: Draft) -> tuple[Array, Array]:
+    """Keeps x with probability min(1, p(x) / q(x)); the residual is max(0, p - q), the
+    extra token is drawn from p.
+
+    Args:
+        p: weights [B, G + 1, V].
+        q: weights [B, G, V].
+    """
     chance = jnp.minimum(1.0, block.ratios(draft, p, q))
     live = jnp.arange(draft.tokens.shape[1]) < draft.num[:, None]
     q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))
@@ -55,35 +63,43 @@ def tested(p: Array, q: Array, draft: Draft) -> tuple[Array, Array]:
 
 
 def ratio(target: Law, draft: Draft) -> tuple[Array, Array]:
-    """Algorithm 1, by the laws that target and draft carry."""
+    """Applies Algorithm 1 to the laws that target and draft carry."""
     q = block.draft_law(draft, target.logits.shape[-1])
-    return tested(probs.dense(target), q, draft)
+    return test_draft(probs.dense(target), q, draft)
 
 
 def argmax_of_ratio(target: Law, draft: Draft) -> tuple[Array, Array]:
-    """The ratio of softmax laws at T = 1, and argmax wherever a token is drawn."""
+    """Applies the ratio to softmax laws at T = 1, and takes the argmax wherever a token
+    should be drawn.
+    """
     p, q = jax.nn.softmax(target.logits), jax.nn.softmax(draft.law.logits)
-    chance, rows = tested(p, q, draft)
+    chance, rows = test_draft(p, q, draft)
     best = jnp.argmax(rows, axis=-1)
     return chance, jax.nn.one_hot(best, rows.shape[-1], dtype=rows.dtype)
 
 
 @functools.cache
 def divided_by(temperature: float, guard: float) -> Callable:
-    """Algorithm 1 with laws of softmax(logits / (temperature + guard))."""
+    """Returns Algorithm 1 with the laws of softmax(logits / (temperature + guard))."""
 
     def rule(target: Law, draft: Draft) -> tuple[Array, Array]:
         laws = target.logits, draft.law.logits
         p, q = (jax.nn.softmax(logits / (temperature + guard)) for logits in laws)
-        return tested(p, q, draft)
+        return test_draft(p, q, draft)
 
     return rule
 
 
 @functools.cache
 def truncated_first(sampling: Sampling) -> Callable:
-    """For certain drafts: top-k and top-p at T = 1, the temperature after them; first
-    for the token after a draft that is kept whole. sampling: one number a setting."""
+    """Returns the rule that applies top-k and top-p at T = 1 and the temperature after
+    them, for certain drafts.
+
+    The token after a draft that is kept whole is drawn from the target's own law.
+
+    Args:
+        sampling: one number for each setting.
+    """
 
     def rule(target: Law, draft: Draft) -> tuple[Array, Array]:
         full = [None if s is None else jnp.full(draft.num.shape, s) for s in sampling]
@@ -92,7 +108,7 @@ def truncated_first(sampling: Sampling) -> Callable:
         z = jnp.where(probs.dense(cut) > 0, target.logits, -jnp.inf)
         p = jax.nn.softmax(z / sampling.temperature)
         q = jax.nn.one_hot(draft.tokens, p.shape[-1], dtype=p.dtype)
-        chance, rows = tested(p, q, draft)
+        chance, rows = test_draft(p, q, draft)
         return chance, rows.at[:, -1].set(probs.dense(target)[:, -1])
 
     return rule
@@ -100,25 +116,30 @@ def truncated_first(sampling: Sampling) -> Callable:
 
 @functools.cache
 def sigmoid(scale: float) -> Callable:
-    """Weights 1 / (1 + exp(-(z - a) / (b - a))) for a = -scale, b = scale stand for p
-    and for q; an id that a filter removed has a logit of -inf and so a weight of 0."""
+    """Returns the rule in which weights 1 / (1 + exp(-(z - a) / (b - a))), with a =
+    -scale and b = scale, replace p and q.
+
+    An id that a filter removed has a logit of -inf and therefore a weight of 0.
+    """
 
     def weights(law: Law) -> Array:
         z = law.logits * law.scale[..., None]
         z = jnp.where(probs.dense(law) > 0, z, -jnp.inf)
         return jax.nn.sigmoid((z + scale) / (2 * scale))
 
-    return lambda target, draft: tested(weights(target), weights(draft.law), draft)
+    return lambda target, draft: test_draft(weights(target), weights(draft.law), draft)
 
 
 def everything(target: Law, draft: Draft) -> tuple[Array, Array]:
-    """Keeps every drafted token, whatever the laws: a control."""
+    """Keeps every drafted token, whatever the laws are: a control."""
     return jnp.ones(draft.tokens.shape), probs.dense(target)
 
 
 def without_bonus(verifier: Verifier) -> Verifier:
-    """The same rule in a loop that adds no token to a draft that is kept whole, whose
-    last one takes the place of it, as a verdict has one."""
+    """Returns the same rule in a loop that adds no token to a draft that is kept whole.
+
+    A verdict must have an extra token, so the last drafted token takes its place.
+    """
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False

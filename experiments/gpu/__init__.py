@@ -1,1 +1,3 @@
-"""The work that waits for a chip; `run_all.sh` does all of it, stage by stage."""
+"""The measurements that need an accelerator; `run_all.sh` runs all of them, stage by
+stage.
+"""

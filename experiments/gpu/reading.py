@@ -1,8 +1,9 @@
-"""What a host reads of a checkpoint for its half of a mesh, and the memory it takes.
+"""The bytes that a host reads of a checkpoint for its half of a mesh, and its memory.
 
 Two processes load one checkpoint of random weights as two hosts do, each with four of
-the eight devices over which a CPU puts the matrices (`runtime.mesh`). A CPU's devices
-have their shards in the host's memory, so that all there is above them is the reader's.
+the eight devices over which a CPU splits the matrices (`runtime.mesh`). A CPU's devices
+have their shards in the host's memory, so that everything above them belongs to the
+reader.
 """
 
 import json
@@ -48,23 +49,25 @@ class ReadingSetting(NamedTuple):
 
 
 def build(setting: ReadingSetting) -> Measurement:
-    """The measurement of one row. Raises ValueError for another format."""
+    """Returns the measurement of one row. Raises ValueError for an unknown format."""
     if setting.format not in FORMATS:
         raise ValueError(f"no format {setting.format!r}: one of {', '.join(FORMATS)}")
     return Measurement(partial(measure, setting), __name__, dtype="float32", seed=0)
 
 
 def measure(setting: ReadingSetting) -> dict:
-    """read: bytes that a host reads over its share of the file's. peak: the most memory
-    that it takes over what its devices hold; peak_kept: with what glibc keeps. Of the
-    host that has the more."""
+    """Returns the numbers of the host with the larger ones.
+
+    read: bytes that a host reads over its share of the file. peak: the most memory that
+    it takes over what its devices hold; peak_kept: with the memory that glibc keeps.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "written"
         writing = command("write", str(path), setting)
         subprocess.run(writing, env=environment(1), check=True)
         stored = sum(x.stat().st_size for x in path.rglob("*") if x.is_file())
-        hosts = loaded(path, GIVEN_BACK)
-        as_it_is = loaded(path, {})
+        hosts = load_on_hosts(path, GIVEN_BACK)
+        as_it_is = load_on_hosts(path, {})
     return {
         **setting._asdict(),
         "hosts": HOSTS,
@@ -87,8 +90,10 @@ def environment(hosts: int) -> dict[str, str]:
     return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
-def loaded(path: Path, more: dict[str, str]) -> list[dict]:
-    """What each host says, with `peak` of its memory as it is seen from without."""
+def load_on_hosts(path: Path, more: dict[str, str]) -> list[dict]:
+    """Returns the output of each host, with `peak` of its memory as seen from another
+    process.
+    """
     with socket.socket() as free:
         free.bind(("localhost", 0))
         place = f"localhost:{free.getsockname()[1]}"
@@ -111,7 +116,9 @@ def loaded(path: Path, more: dict[str, str]) -> list[dict]:
 
 
 def anonymous(process: int | str) -> int:
-    """Bytes of a process's memory that no file backs; 0 once it has ended."""
+    """Returns the bytes of a process's memory that no file backs; 0 once it has
+    ended.
+    """
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
@@ -124,8 +131,8 @@ def anonymous(process: int | str) -> int:
 
 
 def write(folder: str, format: str, smaller: int) -> None:
-    """Random weights; Orbax's are written by eight devices, a chunk each."""
-    config, folder = of_size(format, smaller), Path(folder)
+    """Writes random weights; Orbax's are written by eight devices, a chunk each."""
+    config, folder = scaled_config(format, smaller), Path(folder)
     family = families.of(config)
     rng = np.random.default_rng(0)
 
@@ -143,14 +150,14 @@ def write(folder: str, format: str, smaller: int) -> None:
                 by_orbax(folder, jax.device_put(params, sharding.shardings(config)))
 
 
-def of_size(format: str, smaller: int):
+def scaled_config(format: str, smaller: int):
     whole = FORMATS[format]
     sizes = {x: getattr(whole, x) // smaller for x in ("vocab", "dim", "mlp_dim")}
     return whole._replace(**sizes)
 
 
 def by_orbax(folder: Path, params) -> None:
-    """As T5X keeps a step."""
+    """Writes a checkpoint as T5X does."""
     import orbax.checkpoint as ocp
 
     options = ocp.CheckpointManagerOptions(
@@ -164,9 +171,9 @@ def by_orbax(folder: Path, params) -> None:
 
 
 def host(place: str, rank: int, path: str) -> None:
-    """Loads, and says what was read and held, in bytes."""
+    """Loads a checkpoint, and prints the bytes that were read and held."""
     jax.distributed.initialize(place, HOSTS, rank)
-    reads = counted()
+    reads = count_bytes()
     with mesh.using(MESH):
         jax.block_until_ready(jax.device_put(np.ones(8)))
         before = anonymous("self")
@@ -184,8 +191,10 @@ def host(place: str, rank: int, path: str) -> None:
     print(json.dumps(said), flush=True)
 
 
-def counted() -> list[int]:
-    """The bytes of each part that is read of safetensors from now on."""
+def count_bytes() -> list[int]:
+    """Returns a list that grows with the bytes of each part that is read of safetensors
+    from now on.
+    """
     reads, opened = [], archive.open_safetensors
 
     def open_safetensors(files, where):

@@ -1,16 +1,18 @@
 """Acceptance by kind of token, by its place in block and text, and by its length.
 
-At every drafted token that Algorithm 1 of Leviathan et al. (2023) tested, for the
-target's own token there, x, which is the draft where that was kept and else what was
-drawn in its place:
+The numbers are of every drafted token that Algorithm 1 of Leviathan et al. (2023)
+tested. There the target's own token is x: the draft if it was kept, else the token that
+was drawn in its place.
 
-- `alpha`: sum_x min(p, q), how likely any draft is to be kept there (Corollary 3.6);
-- `expected`: min(1, q(x) / p(x)), how likely x is to be the draft, given that it is x;
+- `alpha`: sum_x min(p, q), the probability that any draft is kept there (Corollary
+  3.6);
+- `expected`: min(1, q(x) / p(x)), the probability that x was the draft, given that it
+  is x;
 - `kept`: whether it was, in this run.
 
-Over all tokens the three have one mean. By kind they do not: where a comma is half
-likely and always drafted, alpha is 1/2 at every x, and of commas all are kept. At
-temperature 0 each is 0 or 1, and they are the same.
+The means of the three over all tokens are equal. Their means by kind are not: where a
+comma has probability 1/2 and is always drafted, alpha is 1/2 at every x, and all commas
+are kept. At temperature 0 each number is 0 or 1, and the three are equal.
 """
 
 from bisect import bisect
@@ -46,19 +48,20 @@ FIRST, LATER = "first of its word", "later in its word"
 def build(
     target: Pretrained,
     draft: DraftLike,
+    *,
     protocol: Protocol,
     language: str,
     read: pairs.Read = pairs.prompts,
 ) -> Measurement:
-    """The measurement of one row.
+    """Returns the measurement of one row.
 
     Args:
-        target, draft, protocol, read: as of `pairs.alpha`; the rule is `token`.
-        language: what the target writes, one of LANGUAGES.
+        target, draft, protocol, read: as for `pairs.alpha`; the rule is `token`.
+        language: the language that the target writes, one of LANGUAGES.
 
     Raises:
-        ValueError: as `pairs.alpha`, or for another rule, a language that is none, or a
-            target whose texts nothing can read.
+        ValueError: as `pairs.alpha`, or for another rule, an unknown language, or a
+            target without a tokenizer.
     """
     if language not in LANGUAGES:
         known = ", ".join(LANGUAGES)
@@ -73,19 +76,23 @@ def build(
     of_alpha = pairs.alpha(target, draft, protocol, read)
     tokenizer = target.tokenizer
     prompts = read(protocol.task, target).prompts
-    run = partial(measure, pair, prompts, protocol, (language, tokenizer))
+    run = partial(measure, pair, prompts, protocol, reading=(language, tokenizer))
     files = *of_alpha.inputs, tokenizer.file
     ours = dict(run=run, module=__name__, inputs=tuple(dict.fromkeys(files)))
     return of_alpha._replace(**ours, shares=False)
 
 
 def measure(
-    pair: Pair, prompts: Prompts, protocol: Protocol, reading: tuple[str, Tokenizer]
+    pair: Pair, prompts: Prompts, protocol: Protocol, *, reading: tuple[str, Tokenizer]
 ) -> dict:
-    """Every number of a row, plain. reading: language and tokenizer of the texts."""
+    """Returns every number of a row as a plain value.
+
+    Args:
+        reading: language and tokenizer of the texts.
+    """
     chosen = fused.for_protocol(*pair, protocol)
     text, every = tested_drafts.run(pair, prompts, protocol, chosen)
-    places = zip(of_texts(text, prompts.ends, reading), every.block, strict=True)
+    places = zip(token_places(text, prompts.ends, reading), every.block, strict=True)
     tokens, places = every.tested(), [it for it, block in places if block]
     # Drafts tested and kept of each text.
     texts = np.bincount(tokens.sequence), np.bincount(tokens.sequence, tokens.kept)
@@ -118,33 +125,41 @@ def measure(
     }
 
 
-def of_texts(
+def token_places(
     text: Text, ends: Sequence[int], reading: tuple[str, Tokenizer]
 ) -> Iterator[Place]:
-    """What each generated token is, text after text; a text is read with its prompt."""
+    """Yields the place of each generated token, text after text; a text is read with
+    its prompt.
+    """
     language, tokenizer = reading
     for ids, start, length in zip(*text[:3], strict=True):
         written, classify = ids[:length].tolist(), LANGUAGES[language]
-        places = segments.places(tokenizer.decode, written, classify, ends)
+        places = segments.places(tokenizer.decode, written, classify, last=ends)
         yield from places[start:]
 
 
 def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tuple]:
-    """The ways to tell tokens apart: of each the labels [M], and all in order."""
+    """Returns the ways to group tokens: for each the labels [M], and all labels in
+    order.
+    """
     first = {True: FIRST, False: LATER, None: None}
     blocks = [str(i) for i in tokens.block.tolist()]
     return {
         "kind": ([it.kind for it in places], KINDS),
         "block": (blocks, [str(i + 1) for i in range(gamma)]),
-        "place": binned(tokens.place.tolist(), PLACES),
-        "characters": binned([it.characters or None for it in places], LENGTHS),
-        "word": binned([it.word or None for it in places], LENGTHS),
+        "place": bin_labels(tokens.place.tolist(), PLACES),
+        "characters": bin_labels([it.characters or None for it in places], LENGTHS),
+        "word": bin_labels([it.word or None for it in places], LENGTHS),
         "piece": ([first[it.first] for it in places], (FIRST, LATER)),
     }
 
 
-def binned(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, list]:
-    """Labels of whole numbers from the first edge on, None for None; and all labels."""
+def bin_labels(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, list]:
+    """Returns the labels of whole numbers by their bin, None for None, and all labels.
+
+    Args:
+        edges: the first number of each bin.
+    """
     names = [
         str(low) if high == low + 1 else f"{low} to {high - 1}"
         for low, high in pairwise(edges)
@@ -154,10 +169,13 @@ def binned(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, li
 
 
 def agreement(tokens: Tokens) -> dict[str, float | int | None]:
-    """Whether the run did as it was expected to.
+    """Tests whether the run kept as many drafts as expected.
 
-    z: of the drafts kept, each a coin of `expected`; None where none is open. against:
-    how many had probability 0 or 1 and came out otherwise, by rounding.
+    Returns:
+        z: of the drafts kept, each with probability `expected`; None where no draft was
+            uncertain.
+        against: the number of tokens with probability 0 or 1 that came out otherwise,
+            by rounding.
     """
     chance = tokens.expected * (1 - tokens.expected)
     sure = chance == 0

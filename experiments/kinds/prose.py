@@ -1,14 +1,14 @@
 """Kinds of words in English and German prose: function words, names, numbers, others.
 
-A name is a word that is capitalised inside a sentence. In German all nouns are, so
-that there the kind is of nouns and names. A sentence begins with the text, after a full
-stop, an exclamation mark, a question mark or a colon, and after an empty line; its
-first word is a function word or one of the others, since its capital says nothing. Who
-speaks, a capitalised word and a colon where a line begins, is a name, and so is
-#Person1#. Function words are closed classes, written out, in small letters: articles,
-pronouns, prepositions, auxiliaries, particles. English forms with 's, 're, n't and the
-like count by what stands before; those whose rest is no word are listed. "none" is not,
-since in documentation None is a name.
+A name is a word that is capitalised inside a sentence. In German all nouns are
+capitalised, so that the kind there is nouns and names. A sentence begins with the text,
+after a full stop, an exclamation mark, a question mark or a colon, and after an empty
+line. Its first word is a function word or another word, because its capital says
+nothing. A speaker, which is a capitalised word and a colon at the start of a line, is a
+name, and so is #Person1#. Function words are closed classes, listed in small letters:
+articles, pronouns, prepositions, auxiliaries, particles. English forms with 's, 're,
+n't and the like are classified by the part before; forms whose rest is no word are
+listed. "none" is not listed, because None is a name in documentation.
 """
 
 import json
@@ -42,8 +42,12 @@ def german(text: str) -> Iterator[Segment]:
 
 
 def segments(text: str, function: frozenset[str], capital: str) -> Iterator[Segment]:
-    """function: words of that kind, in small letters. capital: the kind of words that
-    are capitalised inside a sentence."""
+    """Yields the segments of a text.
+
+    Args:
+        function: the function words, in small letters.
+        capital: the kind of words that are capitalised inside a sentence.
+    """
     opening, before = True, 0
     for match in PIECES.finditer(text):
         (begin, end), piece = match.span(), match.group()

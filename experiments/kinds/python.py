@@ -1,8 +1,9 @@
-"""Kinds of tokens in Python code, by `tokenize`; prose in its strings and comments.
+"""Kinds of tokens in Python code, by `tokenize`; its strings and comments are read as
+prose.
 
-A text that a model wrote ends anywhere and may be no Python. Where `tokenize` gives up
-an open string goes to the end of its line, or of the text if it has three quotes; a
-sign that is none is taken as an operator; and reading goes on behind it.
+A text that a model wrote ends anywhere and may not be Python. Where `tokenize` fails,
+an open string extends to the end of its line, or to the end of the text if it has three
+quotes; an unknown sign counts as an operator; and reading continues behind it.
 """
 
 import io
@@ -30,7 +31,7 @@ BLANKS = str.maketrans(dict.fromkeys("\r\f\v\0", " "))
 
 
 class Read(NamedTuple):
-    """A token of Python, by its characters in a text, and what `tokenize` calls it."""
+    """A token of Python: its characters in a text, and its kind by `tokenize`."""
 
     begin: int
     end: int
@@ -38,7 +39,7 @@ class Read(NamedTuple):
 
 
 def python(text: str) -> Iterator[Segment]:
-    """The segments of a Python text; white space between tokens is in none."""
+    """Yields the segments of a Python text; white space between tokens is in none."""
     for begin, end, kind in read(text.translate(BLANKS)):
         if kind != TEXT:
             yield Segment(begin, end, kind, kind not in (OPERATOR, BRACKET))
@@ -52,11 +53,11 @@ def python(text: str) -> Iterator[Segment]:
 
 
 def read(text: str) -> Iterator[Read]:
-    """Every token, from each place on where `tokenize` had given up before it."""
+    """Yields every token; where `tokenize` fails, it starts again behind that place."""
     at = 0
     while at < len(text):
         try:
-            yield from tokenized(text, at)
+            yield from tokenize_from(text, at)
             return
         except Stopped as stop:
             at = max(stop.at, at + 1)
@@ -65,14 +66,18 @@ def read(text: str) -> Iterator[Read]:
 
 
 class Stopped(Exception):
-    """Where to read on, and the token before it, if there is one."""
+    """The place where reading must continue, and the token before it if there is
+    one.
+    """
 
     def __init__(self, at: int, piece: Read | None):
         self.at, self.piece = at, piece
 
 
-def tokenized(text: str, at: int) -> Iterator[Read]:
-    """What `tokenize` reads from `at` on. Raises Stopped where it gives up."""
+def tokenize_from(text: str, at: int) -> Iterator[Read]:
+    """Yields the tokens that `tokenize` reads from `at` on. Raises Stopped where it
+    fails.
+    """
     rest, done = text[at:], at
     starts = [0, *accumulate(len(line) + 1 for line in rest.split("\n"))]
     opened, depth = 0, 0  # a string with expressions in it is one token

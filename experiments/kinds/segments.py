@@ -1,4 +1,4 @@
-"""Where in a text each token stands, and which piece of the text it belongs to."""
+"""The place of each token in a text, and the piece of the text that it belongs to."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -10,8 +10,12 @@ END, SILENT = "end of text", "no text"
 
 
 class Segment(NamedTuple):
-    """Characters `begin` up to `end` of a text, of one `kind`; `word` is whether they
-    are a word, a name or a number, which have a length to speak of."""
+    """The characters `begin` up to `end` of a text, of one `kind`.
+
+    Attributes:
+        word: whether they are a word, a name or a number, which have a length that
+            matters.
+    """
 
     begin: int
     end: int
@@ -20,9 +24,13 @@ class Segment(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What one token of a text is: `kind`; its own characters but for spaces before
-    and after; those of the word that it belongs to, 0 where there is none; and whether
-    it is the word's first token, None where there is none."""
+    """The place of one token in a text.
+
+    Attributes:
+        characters: its characters, without spaces before and after.
+        word: the characters of the word that it belongs to, 0 where there is none.
+        first: whether it is the word's first token, None where there is no word.
+    """
 
     kind: str
     characters: int
@@ -34,7 +42,7 @@ Classify = Callable[[str], Iterable[Segment]]
 
 
 def spans(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list:
-    """Begin and end [N] of each token in the text of them all."""
+    """Returns the begin and the end [N] of each token in the text of all tokens."""
     ends, begin = [], 0
     for count in range(1, len(ids) + 1):
         text = decode(ids[:count])
@@ -49,9 +57,12 @@ def places(
     decode: Callable[[Sequence[int]], str],
     ids: Sequence[int],
     classify: Classify,
+    *,
     last: Iterable[int] = (),
 ) -> list[Place]:
-    """Each token of a text, by the segment of its first character that is no space."""
+    """Returns the place of each token, by the segment of its first character that is no
+    space.
+    """
     text, ending = decode(ids), frozenset(last)
     owner: list[Segment | None] = [None] * len(text)
     for segment in classify(text):
@@ -76,7 +87,7 @@ def places(
 
 
 def blank(text: str, begin: int, end: int) -> str:
-    """What kind of white space a token is that holds nothing else."""
+    """Returns the kind of white space of a token that contains nothing else."""
     if begin >= len(text) or begin == end:
         return SILENT
     if "\n" in text[begin:end]:

@@ -2,8 +2,8 @@
 
 Tokens of one text resemble each other, so whole texts are drawn again (Efron &
 Tibshirani 1993, An Introduction to the Bootstrap, chapter 8). A mean is a ratio of
-totals: every token at which a draft was tested weighs the same, whatever text it is in.
-Axes: M tokens, N texts, K labels, R resamples, 4 sums.
+totals: every token at which a draft was tested has the same weight, whatever text it is
+in. Axes: M tokens, N texts, K labels, R resamples, 4 sums.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,23 @@ EXPECTED = 1 + MEANS.index("expected")
 
 
 def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) -> list:
-    """What the tokens of each label have in common, as JSON holds it.
+    """Returns the numbers of the tokens of each label, as JSON holds them.
 
-    labels: of each token [M], None for one that is left out. order: all labels, as they
-    are listed; those of no token are not. Each cell has `label`, `count`, `texts` that
-    have such tokens, `share` of the labelled tokens, and [mean, low, high] of `alpha`,
-    `expected`, `kept`, and of `more`: `expected` less that of all other labels. None
-    for what has no value, and for the interval of a label in fewer than two texts.
+    A value is None where there is none, and an interval is None where fewer than two
+    texts have the label.
+
+    Args:
+        labels: of each token [M], None for one that is left out.
+        order: all labels in the order in which they are listed; labels without tokens
+            are not listed.
+
+    Returns:
+        label: of the cell.
+        count: the number of its tokens.
+        texts: the number of texts that have such tokens.
+        share: of the labelled tokens.
+        alpha, expected, kept: [mean, low, high].
+        more: `expected` less that of all other labels, [mean, low, high].
     """
     sums = totals(labels, order, tokens)
     # As many texts, drawn with replacement: [R, K, 4].
@@ -39,8 +49,8 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
         cell["share"] = float(whole[k, 0] / whole[:, 0].sum())
         for at, name in enumerate(MEANS, start=1):
             cell[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
-        both = more(whole, k), more(drawn, k)
-        listed.append(cell | {"more": interval(*both, texts), "label": order[k]})
+        further = interval(more(whole, k), more(drawn, k), texts)
+        listed.append(cell | {"more": further, "label": order[k]})
     return listed
 
 
@@ -59,13 +69,15 @@ def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
 
 
 def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
-    """Of one label, sums [..., K, 4]; nan where it has no token."""
+    """Returns the mean of one label from sums [..., K, 4]; nan where it has no
+    tokens.
+    """
     with np.errstate(invalid="ignore"):
         return sums[..., k, at] / sums[..., k, 0]
 
 
 def more(sums: np.ndarray, k: int) -> np.ndarray:
-    """The mean of `expected` less that of all other labels together."""
+    """Returns the mean of `expected` less that of all other labels together."""
     others, at = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :], EXPECTED
     return mean(sums, k, at) - mean(others, 0, at)
 

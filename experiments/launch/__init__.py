@@ -1,1 +1,1 @@
-"""Starts jobs on clusters, and measures what it costs to give work away."""
+"""The start of jobs on clusters, and the cost of giving work to workers."""

@@ -1,9 +1,10 @@
-"""What it costs to give rows and blocks to workers, and whether any is lost with them.
+"""The cost of giving rows and blocks to workers, and a count of what is lost with
+killed workers.
 
-A task of nothing reads a gin file and lists its rows in a process of its own, as a
-worker of `specjax sweep` does before it measures one. Blocks are those of `specjax
-decode`, with texts that need no model: half of their first workers kill themselves, one
-before its texts are written and the next behind that.
+An empty task reads a gin file and lists its rows in a separate process, as a worker of
+`specjax sweep` does before it measures a row. Blocks are those of `specjax decode`,
+with texts that need no model. Half of their first workers kill themselves, in turns
+before their texts are written and after.
 """
 
 import contextlib
@@ -29,31 +30,53 @@ GIN = "include 'gin_configs/runs/table1.gin'\nALPHA = 0.8\nGAMMA = 4\n"
 def build(
     predicted: float, tasks: int, at_once: int, prompts: int, block: int
 ) -> Measurement:
-    """The measurement of one row. predicted: seconds a task, said before they were
-    measured. tasks: of nothing. at_once: workers. prompts, block: how many there are,
-    and of how many a block is."""
-    run = partial(measure, predicted, tasks, at_once, prompts, block)
+    """Returns the measurement of one row.
+
+    Args:
+        predicted: the seconds of a task, predicted before they were measured.
+        tasks: the number of empty tasks.
+        at_once: the number of workers.
+        prompts: the number of prompts.
+        block: the number of prompts in a block.
+    """
+    run = partial(
+        measure,
+        predicted=predicted,
+        tasks=tasks,
+        at_once=at_once,
+        prompts=prompts,
+        block=block,
+    )
     return Measurement(run, __name__)
 
 
 def measure(
-    predicted: float, tasks: int, at_once: int, prompts: int, block: int
+    *, predicted: float, tasks: int, at_once: int, prompts: int, block: int
 ) -> dict:
-    """task_s: seconds a task by one worker. share_*: of a row that lasts as long, a
-    worker's time that is not the row's. killed: workers; lost, twice, changed: texts
-    that are not there, there more than once, or others than a process alone has."""
+    """Measures tasks by one worker and by several, and counts the texts that are lost.
+
+    Returns:
+        task_s: seconds of a task by one worker.
+        share_*: for a row that lasts as long, the share of a worker's time that is not
+            spent on the row.
+        killed: workers.
+        lost, twice, changed: texts that are missing, that are there more than once, and
+            that differ from those of a single process.
+    """
     with tempfile.TemporaryDirectory() as folder:
         alone = seconds(Path(folder), tasks, 1) / tasks
         several = seconds(Path(folder), tasks, at_once) / tasks
-        found = survived(Path(folder), at_once, prompts, block)
+        found = count_losses(
+            Path(folder), at_once=at_once, prompts=prompts, block=block
+        )
     shares = {f"share_{k}": alone / (alone + x) for k, x in ROW_SECONDS.items()}
     told = {"tasks": tasks, "workers": at_once, "predicted_task_s": predicted}
     return told | {"task_s": alone, "task_s_together": several} | shares | found
 
 
 def seconds(folder: Path, tasks: int, at_once: int) -> float:
-    """What all tasks take."""
-    path, launcher = folder / "nothing.gin", started(folder)
+    """Returns the seconds that all tasks take."""
+    path, launcher = folder / "nothing.gin", make_launcher(folder)
     path.write_text(GIN)
     command = [sys.executable, "-m", "specjax", "run", "--list", str(path)]
 
@@ -69,23 +92,30 @@ def seconds(folder: Path, tasks: int, at_once: int) -> float:
     return time.perf_counter() - begun
 
 
-def started(folder: Path):
-    """The launcher of processes on this machine."""
+def make_launcher(folder: Path):
+    """Returns the launcher of processes on this machine."""
     parser = decode.make_parser()
     chosen = parser.parse_args(["none", "--out", str(folder)])
     return workers.make_launcher(chosen, folder / "workers")
 
 
-def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, int]:
-    """How many workers were killed, and what became of the texts."""
+def count_losses(
+    folder: Path, *, at_once: int, prompts: int, block: int
+) -> dict[str, int]:
+    """Decodes with workers that are killed; returns how many were, and what became of
+    the texts.
+    """
     path, out = folder / "prompts.jsonl", folder / "decoded"
     rows = [json.dumps({"prompt": f"prompt {i}"}) + "\n" for i in range(prompts)]
     path.write_text("".join(rows))
     argv = [str(path), "--out", str(out), "--block", str(block)]
     setting = decode.make_setting(decode.make_parser().parse_args(argv))
-    launcher, every = started(folder), [*decode.list_blocks(setting)]
+    launcher, every = make_launcher(folder), [*decode.list_blocks(setting)]
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        begin = lambda block: workers.submit(launcher, dying, setting, block)  # noqa: E731
+
+        def begin(block: Block):
+            return workers.submit(launcher, kill_first_worker, setting, block)
+
         ends = [
             *workers.run_tasks(begin, every, workers=at_once, attempts=3, label=str)
         ]
@@ -107,20 +137,22 @@ def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, 
     }
 
 
-def dying(setting: Setting, block: Block) -> tuple[int, str, str]:
-    """A block whose first worker is killed, where its number is even."""
+def kill_first_worker(setting: Setting, block: Block) -> tuple[int, str, str]:
+    """Decodes a block, and kills its first worker where the block's number is even."""
     mark = setting.folder / f"begun.{block.number}"
     dies = block.number % 2 == 0 and not mark.exists()
     mark.parent.mkdir(exist_ok=True)
     mark.touch()
     if dies and block.number % 4 == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    answer = decode.work(setting, block, said)
+    answer = decode.work(setting, block, make_texts)
     if dies:
         os.kill(os.getpid(), signal.SIGKILL)
     return answer
 
 
-def said(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[dict]:
-    """Texts that need no model."""
+def make_texts(
+    setting: Setting, first: int, lines: list[tuple[int, bytes]]
+) -> list[dict]:
+    """Returns texts that need no model."""
     return [{"text": f"text of {raw.decode().strip()}"} for _, raw in lines]

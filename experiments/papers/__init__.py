@@ -1,1 +1,3 @@
-"""What the papers measure: a folder a paper, a module a kind of measurement."""
+"""The measurements of papers: a folder for each paper, a module for each kind of
+measurement.
+"""

@@ -1,1 +1,3 @@
-"""Open questions, a module each: what is asked, what would end it, what was found."""
+"""Open questions, a module for each: the question, the criterion that ends it, the
+result.
+"""

@@ -1,4 +1,4 @@
-"""A question about a pair as a row of a table measures it."""
+"""The measurement of a question about a pair, as a row of a table."""
 
 from functools import partial
 
@@ -25,12 +25,20 @@ def build(
     ask: str,
     target: Pretrained,
     draft: DraftLike,
+    *,
     protocol: Protocol,
     read: Read = pairs.prompts,
     options: dict | None = None,
 ) -> Measurement:
-    """The measurement of a question, a name of ASKED. options: of its own. Raises
-    ValueError for another name, and as `pairs.alpha`, for a draft without a law too."""
+    """Returns the measurement of a question.
+
+    Args:
+        ask: a name of ASKED.
+        options: of this question.
+
+    Raises:
+        ValueError: the name is unknown, the draft has no law, or as `pairs.alpha`.
+    """
     if ask not in ASKED:
         raise ValueError(f"no question {ask!r}: choose one of {', '.join(ASKED)}")
     pair, run = drafts.pair(target, draft), partial(measure, ask)
@@ -43,10 +51,11 @@ def measure(
     pair: Pair,
     prompts: Prompts,
     protocol: Protocol,
+    *,
     options: dict,
     kept: dict | None = None,
 ) -> dict:
-    """The question, what was found and the verdict: plain."""
+    """Returns the question, the results and the verdict as plain values."""
     kept = {} if kept is None else kept
     found = ASKED[ask].measure(pair, prompts, protocol, kept, **options)
     return ASKED[ask].QUESTION._asdict() | found | pairs.names(pair, protocol)

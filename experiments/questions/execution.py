@@ -1,13 +1,13 @@
 """Speculation beyond language: a planner that acts and a simulator that answers.
 
-Leviathan et al. (2023), Section 6: y is drawn from a slow f(x) and goes into a slow
-g(y). A cheap f' guesses y, and g runs on the guess while f does. The guess is kept by
-Algorithm 1, so that (y, g(y)) keeps its law; or where it is what f draws, as actions
-are speculated on elsewhere. Here x is a place of Dietterich's taxi world, f a softmax
-of what SWEEPS sweeps of value iteration plan, f' of fewer, g the world. Its 500 places
-are enumerated, and chances are those that the verifiers of `specjax` report: nothing is
-sampled.
-Axes: S states, A actions, K guesses, N rows.
+Leviathan et al. (2023), Section 6: y is drawn from a slow f(x) and is the input of a
+slow g(y). A cheap f' guesses y, and g runs on the guess while f runs. The guess is kept
+by Algorithm 1, so that (y, g(y)) keeps its law; or only where it equals the draw of f,
+as actions are speculated on elsewhere. Here x is a state of Dietterich's taxi world, f
+is a softmax of the values after SWEEPS sweeps of value iteration, f' one after fewer
+sweeps, and g is the world. Its 500 states are enumerated, and the probabilities are
+those that the verifiers of `specjax` report: nothing is sampled. Axes: S states, A
+actions, K guesses, N rows.
 """
 
 import itertools
@@ -40,8 +40,10 @@ GAMMAS = 1, 2, 4, 8
 
 
 def world() -> tuple[np.ndarray, np.ndarray]:
-    """G [S, A, S], where an action leads, and its reward [S, A]. A passenger put down
-    at the end is followed by a new one, anywhere."""
+    """Returns G [S, A, S], the state that an action leads to, and its reward [S, A].
+
+    After a passenger reaches the destination a new one appears, anywhere.
+    """
     every = list(itertools.product(range(SIDE), range(SIDE), range(5), range(4)))
     number = {state: i for i, state in enumerate(every)}
     begun = [s for s in every if s[2] < 4 and s[2] != s[3]]
@@ -69,7 +71,7 @@ def world() -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweep(value: Array, leads: Array, reward: Array) -> Array:
-    """One sweep of value iteration: Q [S, A] from the best of Q before."""
+    """Does one sweep of value iteration: Q [S, A] from the best of Q before."""
     return reward + DISCOUNT * leads @ value.max(-1)
 
 
@@ -86,17 +88,24 @@ def softmax(z: np.ndarray) -> np.ndarray:
 
 
 def always(leads: np.ndarray) -> np.ndarray:
-    """How much time a chain [S, S] spends in each state [S]."""
+    """Returns the share of time that a chain [S, S] spends in each state [S]."""
     return np.linalg.matrix_power(leads, 4096).mean(0)
 
 
 @partial(jax.jit, static_argnames=("verifier", "drawn"))
-def stepped(
+def apply_verifier(
     p: Array, q: Array, guesses: Array, verifier: Verifier, drawn: bool
 ) -> tuple[Array, Array]:
-    """What a verifier does with guesses [N, K] for one place, which were drawn from q
-    [N, A] without replacement, or (not `drawn`) are certain: the chance of each to be
-    kept [N, K], and the law [N, A] of the action that is taken."""
+    """Applies a verifier to guesses for one state.
+
+    Args:
+        guesses: [N, K], drawn from q [N, A] without replacement, or (not `drawn`)
+            certain.
+
+    Returns:
+        The probability of each guess to be kept [N, K], and the law [N, A] of the
+            action that is taken.
+    """
     count, most = guesses.shape
 
     def law(x: Array, times: int):
@@ -122,14 +131,18 @@ def stepped(
 
 
 def outcome(
-    p: np.ndarray, q: np.ndarray, k: int, verifier: Verifier, drawn: bool
+    p: np.ndarray, q: np.ndarray, k: int, *, verifier: Verifier, drawn: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The chance [S] that one of k guesses is kept, and the law [S, A] of the action:
-    over all that could be drawn, or of the k likeliest."""
+    """Returns the probability [S] that one of k guesses is kept, and the law [S, A] of
+    the action.
+
+    It is the mean over all guesses that could be drawn, or the value for the k most
+    likely ones.
+    """
     states, actions = p.shape
     if not drawn:
         guesses = np.argsort(-q, axis=1, kind="stable")[:, :k].astype(np.int32)
-        kept, law = stepped(p, q, guesses, verifier, False)
+        kept, law = apply_verifier(p, q, guesses, verifier, False)
         return np.asarray(kept.sum(1)), np.asarray(law)
     tuples = np.array(list(itertools.permutations(range(actions), k)), np.int32)
     orders = tuples.tolist()
@@ -140,7 +153,7 @@ def outcome(
     weight = np.prod(q[:, tuples] / rest, -1)
     rows = np.repeat(np.arange(states), len(tuples))
     guesses = np.tile(tuples, (states, 1))
-    kept, law = stepped(p[rows], q[rows], guesses, verifier, True)
+    kept, law = apply_verifier(p[rows], q[rows], guesses, verifier, True)
     kept = np.asarray(kept.sum(1)).reshape(weight.shape)
     law = np.asarray(law).reshape(*weight.shape, actions)
     return (weight * kept).sum(1), (weight[..., None] * law).sum(1)
@@ -159,17 +172,21 @@ OURS, *MATCHES = [*RULES][:3]
 
 
 def operations(actions: int, leads: np.ndarray, reward: np.ndarray) -> float:
-    """What a verification takes of what f does, in operations that XLA counts."""
+    """Returns the operations of a verification as a share of those of f, as XLA counts
+    them.
+    """
     one = jnp.ones((1, actions)) / actions
     none = jnp.zeros((1, 1), jnp.int32)
-    rule = stepped.lower(one, one, none, token.verifier, True)
+    rule = apply_verifier.lower(one, one, none, token.verifier, True)
     planned = jax.jit(sweep).lower(reward, leads, reward)
     flops = [x.compile().cost_analysis()["flops"] for x in (rule, planned)]
     return float(flops[0] / (SWEEPS * flops[1]))
 
 
-def per_call(p: np.ndarray, q: np.ndarray, leads: np.ndarray, gamma: int) -> float:
-    """Actions a call of Algorithm 1 with gamma guessed steps: of the chain of calls."""
+def per_call(p: np.ndarray, q: np.ndarray, leads: np.ndarray, *, gamma: int) -> float:
+    """Returns the actions per call of Algorithm 1 with gamma guessed steps, from the
+    chain of calls.
+    """
     both = np.minimum(p, q)
     keeps, mends, takes = (
         np.einsum("sa,sat->st", x, leads) for x in (both, p - both, p)
@@ -184,8 +201,16 @@ def per_call(p: np.ndarray, q: np.ndarray, leads: np.ndarray, gamma: int) -> flo
 
 
 def build(sweeps: int, heat: float, world_time: float) -> Measurement:
-    """sweeps: of f'. heat: of both softmaxes. world_time: what g takes, in times of f.
-    Raises ValueError unless 1 <= sweeps < SWEEPS and the others exceed 0."""
+    """Returns the measurement of one row.
+
+    Args:
+        sweeps: of f'.
+        heat: the temperature of both softmaxes.
+        world_time: the time of g, in times of f.
+
+    Raises:
+        ValueError: not 1 <= sweeps < SWEEPS, or another argument is not above 0.
+    """
     if not (1 <= sweeps < SWEEPS and heat > 0 and world_time > 0):
         raise ValueError(
             f"sweeps must be in 1 .. {SWEEPS - 1}, heat and world_time above 0; got"
@@ -196,15 +221,16 @@ def build(sweeps: int, heat: float, world_time: float) -> Measurement:
 
 
 def measure(sweeps: int, heat: float, world_time: float) -> dict:
-    """How often each rule's guess is kept, how long a step takes in times of f, and how
-    many runs of g it costs."""
+    """Returns how often each rule's guess is kept, the time of a step in times of f,
+    and the runs of g that it costs.
+    """
     leads, reward = world()
     p, q = (softmax(plan(leads, reward, n) / heat) for n in (SWEEPS, sweeps))
     spent = always(np.einsum("sa,sat->st", p, leads))
     c, extra = sweeps / SWEEPS, operations(p.shape[1], leads, reward)
     told, shown, time, alone = {}, [], {}, 1 + world_time
     for name, (k, verifier, drawn) in RULES.items():
-        kept, law = outcome(p, q, k, verifier, drawn)
+        kept, law = outcome(p, q, k, verifier=verifier, drawn=drawn)
         share = float(spent @ kept)
         # g beside f; where no guess is kept it begins again as soon as f has ended.
         side, again = max(1.0, world_time), 1 + world_time
@@ -220,7 +246,7 @@ def measure(sweeps: int, heat: float, world_time: float) -> dict:
             }
         )
     for gamma in GAMMAS:
-        many = per_call(p, q, leads, gamma)
+        many = per_call(p, q, leads, gamma=gamma)
         took = (gamma * (c + world_time) + 1 + extra + world_time) / many
         shown.append(
             {
@@ -238,8 +264,15 @@ def measure(sweeps: int, heat: float, world_time: float) -> dict:
     fastest = max(it["times as fast"] for it in shown)
     told |= {"gain_alone": max(own) - 1, "fastest": fastest}
     verdict = [
-        judge("over a match of one guess a step gains", told["gain_match"], None, 0.0),
-        judge("over f and g in turn it gains", told["gain_alone"], None, 0.0),
+        judge(
+            "over a match of one guess a step gains",
+            told["gain_match"],
+            error=None,
+            bound=0.0,
+        ),
+        judge(
+            "over f and g in turn it gains", told["gain_alone"], error=None, bound=0.0
+        ),
     ]
     told |= {"c": c, "rule_operations": extra, "world_time": world_time, "heat": heat}
     return QUESTION._asdict() | told | {"verdict": verdict, "points": shown}

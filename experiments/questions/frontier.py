@@ -1,12 +1,14 @@
-"""What lossy rules keep for how far they leave the target's law: the frontier.
+"""The frontier of lossy rules: the most tokens that can be kept at a distance from the
+target's law.
 
-A rule keeps mass m(x) <= q(x) of a drafted token's law q, in all alpha, and draws from
-a residual r else, so that its output follows m + (1 - alpha) r. That law is at least
-alpha - beta from p in total variation, beta = sum_x min(p, q): it exceeds p by sum_x (m
-- p)+ >= alpha - sum_x min(p, m), however r is chosen. So no rule keeps more than beta +
-TV, at any place and on the mean of all; lenience (Appendix A.5 of Leviathan et al.,
-2023) with the residual norm((p - q)+) keeps as much. Laws are exact, at every token of
-texts that the target wrote. Axes: B rows, T tokens, V vocabulary, R points, N texts.
+A rule keeps mass m(x) <= q(x) of a drafted token's law q, in total alpha, and otherwise
+draws from a residual r, so that its output follows m + (1 - alpha) r. That law is at
+least alpha - beta from p in total variation, beta = sum_x min(p, q): it exceeds p by
+sum_x (m - p)+ >= alpha - sum_x min(p, m), for any r. So no rule keeps more than beta +
+TV, neither at a single position nor in the mean; lenience (Appendix A.5 of Leviathan et
+al., 2023) with the residual norm((p - q)+) keeps that much. Laws are exact, at every
+token of texts that the target wrote. Axes: B rows, T tokens, V vocabulary, R points, N
+texts.
 """
 
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from experiments.questions.verdict import Question, by_text, judge, resampled
+from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, written
@@ -43,7 +45,7 @@ OURS = "lenience"
 
 
 def points() -> list[tuple[str, float]]:
-    """Every rule with each of its numbers, in the order of `outcomes`."""
+    """Returns every rule with each of its parameters, in the order of `outcomes`."""
     numbers = {
         OURS: LENIENCE,
         "lenience, residual p - l q": LENIENCE,
@@ -57,8 +59,9 @@ def points() -> list[tuple[str, float]]:
 
 
 def kept_mass(p_law: Law, q_law: Law) -> Iterator[tuple[Array, Array]]:
-    """(m, r), laws [..., V] of what is kept and weights of what is drawn else, of every
-    one of `points`."""
+    """Yields (m, r) for every one of `points`: the law [..., V] of kept tokens, and the
+    weights of the draw otherwise.
+    """
     p, q = probs.dense(p_law), probs.dense(q_law)
     beta = jnp.minimum(p, q).sum(-1, keepdims=True)
     for residual in (lambda level: q, lambda level: level * q, lambda level: 0.0):
@@ -84,8 +87,11 @@ def kept_mass(p_law: Law, q_law: Law) -> Iterator[tuple[Array, Array]]:
 
 
 def outcome(p: Array, m: Array, r: Array) -> tuple[Array, Array, Array]:
-    """alpha, the total variation from p, and the largest ratio to p, [...] each, of a
-    rule that keeps m and draws from r (p where it is empty)."""
+    """Returns alpha, the total variation from p, and the largest ratio to p, [...]
+    each.
+
+    The rule keeps m and draws from r, or from p where r is empty.
+    """
     alpha, mass = m.sum(-1), r.sum(-1, keepdims=True)
     r = jnp.where(mass > 0, r / jnp.where(mass > 0, mass, 1.0), p)
     law = m + (1 - alpha)[..., None] * r
@@ -94,7 +100,7 @@ def outcome(p: Array, m: Array, r: Array) -> tuple[Array, Array, Array]:
 
 
 def outcomes(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
-    """alpha, TV and ratio of every one of `points`: [B, T, R, 3]."""
+    """Returns alpha, TV and ratio of every one of `points`: [B, T, R, 3]."""
     del drawn
     p = probs.dense(p_law)
     each = [jnp.stack(outcome(p, *it), -1) for it in kept_mass(p_law, q_law)]
@@ -102,24 +108,34 @@ def outcomes(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
 
 
 def tokens(alpha: float) -> float:
-    """Tokens a call by Eq. 1, as A.5 has them of alpha_l."""
+    """Returns the tokens a call by Eq. 1, as A.5 computes them from alpha_l."""
     return float(closed_forms.expected_tokens(min(alpha, 1.0), GAMMA))
 
 
 def behind(means: np.ndarray) -> float:
-    """By how many tokens a call, as a share, the frontier is ahead of a rule of (alpha,
-    TV, beta) at the same TV."""
+    """Returns how many more tokens a call the frontier gives than a rule at the same
+    TV, as a share.
+
+    Args:
+        means: alpha, TV and beta of the rule.
+    """
     alpha, tv, beta = means
     return tokens(min(1.0, beta + tv)) / tokens(alpha) - 1
 
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
-    """Every point of every rule; of each rule, at its point next to TV, by how much the
-    frontier is ahead."""
+    """Returns every point of every rule, and how far the frontier is ahead of each rule
+    at its point nearest to TV.
+    """
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, outcomes
-    found, sequence = scoring.positions(*how, **protocol.decode.truncation())
+    found, sequence = scoring.positions(
+        pair,
+        text,
+        protocol.decode.temperature,
+        outcomes,
+        **protocol.decode.truncation(),
+    )
     places, beta = len(sequence), found[:, :1, 0]  # at l = 1
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)
@@ -144,13 +160,18 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     for rule in dict.fromkeys(rule for rule, _ in named):
         own = [i for i, (name, _) in enumerate(named) if name == rule]
         at = min(own, key=lambda i: abs(mean[i, 1] - TV))
-        gain = resampled(lambda sums, at=at: behind(sums[at, :3] / sums[at, 3]), totals)
+        gain = bootstrap(lambda sums, at=at: behind(sums[at, :3] / sums[at, 3]), totals)
         gains[rule] = gain
         key = rule.replace(" ", "_").replace(",", "").replace("-", "less")
         told |= {f"behind_{key}": gain[0], f"behind_{key}_se": gain[1]}
         told[f"tv_{key}"] = float(mean[at, 1])
     verdict = [
-        judge(f"by {rule} the frontier is ahead by", *gain, 0.01)
+        judge(
+            f"by {rule} the frontier is ahead by",
+            gain[0],
+            error=gain[1],
+            bound=0.01,
+        )
         for rule, gain in gains.items()
         if rule != OURS
     ]

@@ -1,8 +1,8 @@
-"""What it costs that a text depends on the key and not on the draft.
+"""The price of texts that depend on the key and not on the draft.
 
 Drafts and target race with the same Gumbel variables (`verifiers.gumbel`) and agree
 with probability sum_x 1 / sum_y max(p(y) / p(x), q(y) / q(x)), where Algorithm 1 keeps
-beta = sum_x min(p, q). Chances are exact, at every token of texts that the target
+beta = sum_x min(p, q). Probabilities are exact, at every token of texts that the target
 wrote; tokens a call are counted. Axes: V vocabulary, N texts.
 """
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, by_text, judge, resampled
+from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import scoring
@@ -29,10 +29,10 @@ RULES = "token", "gumbel", "block"
 
 
 def agreement(p: Array, q: Array) -> Array:
-    """As `gumbel.acceptance`, of laws [..., V], by a sort in place of V^2 ratios.
+    """Computes `gumbel.acceptance` of laws [..., V] by a sort instead of V^2 ratios.
 
-    In the order of q / p, which ends the maximum: sum_y max(p(y) / p(x), q(y) / q(x)) =
-    P(those up to x) / p(x) + Q(those beyond x) / q(x).
+    In the order of q / p, each maximum is one of its two arguments: sum_y max(p(y) /
+    p(x), q(y) / q(x)) = P(ids up to x) / p(x) + Q(ids beyond x) / q(x).
     """
     both = (p > 0) & (q > 0)
     ratio = jnp.where(p > 0, q / jnp.where(p > 0, p, 1.0), jnp.inf)
@@ -45,7 +45,9 @@ def agreement(p: Array, q: Array) -> Array:
 
 
 def chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
-    """beta, agreement by the race and by independent draws: [B, T, 3]."""
+    """Returns beta and the agreement by the race and by independent draws: [B, T,
+    3].
+    """
     del drawn
     p, q = probs.dense(p_law), probs.dense(q_law)
     each = jnp.minimum(p, q).sum(-1), agreement(p, q), (p * q).sum(-1)
@@ -53,29 +55,44 @@ def chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
 
 
 def measure(
-    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, decoded: bool = False
+    pair: Pair,
+    prompts: Prompts,
+    protocol: Protocol,
+    kept: dict,
+    *,
+    decoded: bool = False,
 ) -> dict:
-    """The price of a race in chances; where texts are `decoded` too, in tokens a call,
-    against Algorithm 1 and against block verification."""
+    """Returns the price of a race in probabilities.
+
+    Args:
+        decoded: also decode texts, for the price in tokens a call against Algorithm 1
+            and against block verification.
+    """
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, chances
-    each, sequence = scoring.positions(*how, **protocol.decode.truncation())
+    each, sequence = scoring.positions(
+        pair, text, protocol.decode.temperature, chances, **protocol.decode.truncation()
+    )
     ones = np.ones_like(each[:, :1], dtype=np.float64)
     totals = by_text(np.concatenate([each, ones], -1), sequence)
     told = {"tokens": len(sequence), "sequences": len(totals)}
     for i, name in enumerate(("beta", "race", "match")):
-        value, error = resampled(lambda sums, i=i: sums[i] / sums[-1], totals)
+        value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
         told |= {name: value, f"{name}_se": error}
-    price = resampled(lambda sums: 1 - sums[1] / sums[0], totals)
+    price = bootstrap(lambda sums: 1 - sums[1] / sums[0], totals)
     told |= {"price": price[0], "price_se": price[1], "points": []}
-    told["verdict"] = [judge("a race accepts fewer by", *price, 0.1, most=True)]
-    return told | (counted(pair, prompts, protocol, len(totals)) if decoded else {})
+    told["verdict"] = [
+        judge("a race accepts fewer by", price[0], error=price[1], bound=0.1, most=True)
+    ]
+    return told | (
+        count_tokens(pair, prompts, protocol, len(totals)) if decoded else {}
+    )
 
 
-def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dict:
-    """Tokens a call of `count` texts by each of RULES, and by how much those of a race
-    are fewer."""
+def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dict:
+    """Decodes `count` texts by each of RULES; returns their tokens a call, and how many
+    fewer a race gives.
+    """
     told, calls = {}, []
     for rule in RULES:
         asked = change(protocol, rule=rule)
@@ -85,7 +102,7 @@ def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dic
     runs = np.stack(calls, 1).astype(np.float64)  # [N, rules, 2]
     shown = []
     for i, name in enumerate(RULES):
-        value, error = resampled(lambda sums, i=i: sums[i, 0] / sums[i, 1], runs)
+        value, error = bootstrap(lambda sums, i=i: sums[i, 0] / sums[i, 1], runs)
         told |= {f"per_call_{name}": value, f"per_call_{name}_se": error}
         own = {"tokens a call": value, "tokens a call_se": error}
         shown.append({"rule": name} | own)
@@ -96,6 +113,6 @@ def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dic
         )
 
     for name, other in (("token", 0), ("block", 2)):
-        value, error = resampled(fewer(other), runs)
+        value, error = bootstrap(fewer(other), runs)
         told |= {f"fewer_{name}": value, f"fewer_{name}_se": error}
     return told | {"points": shown}

@@ -1,9 +1,9 @@
-"""After how many tokens a fault is seen by the test that may be watched for ever.
+"""The number of tokens until a fault is detected by a test that may be watched forever.
 
 E of `specjax.exactness.audit` is a product of likelihood ratios with mean 1 while every
-token follows the target's law; it reaches 1 / level at any time with probability at
-most `level`. A decoder is broken on purpose, writes texts, and the texts are watched in
-orders drawn again. Axes: B rows, G = gamma, N texts, M tokens.
+token follows the target's law; it ever reaches 1 / level with probability at most
+`level`. A decoder is broken on purpose and writes texts, and the test watches the texts
+in resampled orders. Axes: B rows, G = gamma, N texts, M tokens.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,9 @@ LEAK = 0.01
 def residual_is_p(
     draft: DraftSource, verifier: Verifier
 ) -> tuple[DraftSource, Verifier]:
-    """A rejected token is drawn again from p, not from the residual."""
+    """Breaks the verifier: a rejected token is drawn again from p, not from the
+    residual.
+    """
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
@@ -49,7 +51,9 @@ def residual_is_p(
 
 
 def draws_again(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
-    """A draft is compared with a draw from p, and another draw is emitted."""
+    """Breaks the verifier: a draft is compared with a draw from p, and another draw is
+    emitted.
+    """
     again = residual_is_p(draft, verifier)[1]
 
     def verify(target: Law, draft: Draft, *noise) -> Verdict:
@@ -59,7 +63,7 @@ def draws_again(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Ve
 
 
 def coins(change: Callable) -> Callable:
-    """A fault of the uniforms that accept."""
+    """Returns a fault that changes the uniforms that accept."""
 
     def fault(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
         def verify(target: Law, draft: Draft, noise: token.Noise, *more) -> Verdict:
@@ -82,8 +86,11 @@ FAULTS = {
 
 
 def delays(steps: audit.Steps, orders: int = ORDERS) -> np.ndarray:
-    """Tokens up to the alarm in each of `orders` orders [orders], inf for none: as many
-    texts as there are, drawn again."""
+    """Returns the tokens up to the alarm in each of `orders` orders [orders], inf for
+    none.
+
+    An order is made of as many texts as there are, drawn with replacement.
+    """
     places = [np.flatnonzero(steps.sequence == i) for i in np.unique(steps.sequence)]
     rng, found = np.random.default_rng(0), []
     for _ in range(orders):
@@ -95,10 +102,14 @@ def delays(steps: audit.Steps, orders: int = ORDERS) -> np.ndarray:
 
 
 def measure(
-    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, fault: str = "none"
+    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, *, fault: str = "none"
 ) -> dict:
-    """How many tokens pass until the alarm, in the middle of all orders and in nine of
-    ten; None where there is none. Raises ValueError for an unknown fault."""
+    """Returns the tokens until the alarm, as the median of all orders and as their 90 %
+    quantile; None where there is no alarm.
+
+    Raises:
+        ValueError: the fault is unknown.
+    """
     del kept
     if fault not in FAULTS:
         raise ValueError(f"no fault {fault!r}: choose one of {', '.join(FAULTS)}")
@@ -119,9 +130,9 @@ def measure(
     error = float(np.sqrt(share * (1 - share) / len(found)))
     said = "of all orders an alarm ends"
     if fault == "none" and protocol.decode.rule == "token":
-        verdict = judge(said, share, None, audit.LEVEL, most=True)
+        verdict = judge(said, share, error=None, bound=audit.LEVEL, most=True)
     else:
-        verdict = judge(said, share, error, 0.5)
+        verdict = judge(said, share, error=error, bound=0.5)
     return {
         "tokens": len(steps.sequence),
         "sequences": int(steps.sequence.max()) + 1,

@@ -1,10 +1,10 @@
-"""Where to stop a draft: a learned head, thresholds on q and the renewal rule.
+"""Rules that stop a draft: a learned head, thresholds on q and the renewal rule.
 
 Every rule reads a score of each drafted token and stops after the first that is below
 its threshold (Section 3.5 of Leviathan et al., 2023). All are replayed on the same
-calls, which drafted G tokens each; what is learned or tuned is of the other half of
-the texts. Costs are those of `specjax.measure.lengths`.
-Axes: N calls, G = gamma, B rows, F features.
+calls, which drafted G tokens each. Everything learned or tuned comes from the other
+half of the texts. Costs are those of `specjax.measure.lengths`. Axes: N calls, G =
+gamma, B rows, F features.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, by_text, judge, resampled
+from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import lengths
@@ -36,8 +36,14 @@ RIDGE = 1e-3
 
 
 class Watched(NamedTuple):
-    """Of each call its text, sequence [N]; accepted [N]; chance [N, G], of acceptance;
-    seen [N, G, F]: log q(x), log max q, entropy of q, all at temperature 1."""
+    """The calls of a run.
+
+    Attributes:
+        sequence: [N], the text of each call.
+        accepted: [N].
+        chance: [N, G], the probability of acceptance.
+        seen: [N, G, F], log q(x), log max q and the entropy of q, all at temperature 1.
+    """
 
     sequence: np.ndarray
     accepted: np.ndarray
@@ -46,7 +52,9 @@ class Watched(NamedTuple):
 
 
 def watcher() -> Policy:
-    """Drafts gamma tokens every time, and carries what a rule may see of each."""
+    """Returns the policy that drafts gamma tokens every time, and carries the features
+    that a rule may read.
+    """
 
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
         return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma, 3))
@@ -67,34 +75,38 @@ def watcher() -> Policy:
 
 
 def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
-    """All calls of the texts of a protocol, each prompt once."""
+    """Returns all calls of the texts of a protocol, each prompt once."""
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     how = change(protocol, policy=WATCHER)
     calls, first = [], 0
 
-    def seen(running: np.ndarray, state: State, info: Info) -> None:
+    def record(running: np.ndarray, state: State, info: Info) -> None:
         rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
         told = info.accepted, info.accept_prob, state.policy
         calls.append((first + rows, *(np.array(x)[rows] for x in told)))
 
     kernels = fused.for_protocol(*pair, protocol)
-    for _, each in decode(pair, prompts, count, how, kernels, seen):
+    for _, each in decode(pair, prompts, count, how, kernels, record):
         first += len(each.texts)
     return Watched(*map(np.concatenate, zip(*calls, strict=True)))
 
 
 def features(seen: np.ndarray) -> np.ndarray:
-    """What the head reads of each token, [N, G, F]: as `Watched.seen`, of the token
-    before too, their squares, and the place in the draft."""
+    """Returns the features that the head reads of each token, [N, G, F].
+
+    They are those of `Watched.seen`, those of the token before, the squares, and the
+    place in the draft.
+    """
     before = np.pad(seen[:, :-1], ((0, 0), (1, 0), (0, 0)))
     place = np.broadcast_to(np.arange(seen.shape[1])[:, None], (*seen.shape[:2], 1))
     whole = np.concatenate([seen, before, seen**2, place], -1)
     return np.clip(whole, -50, 50)
 
 
-def fitted(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
-    """A logistic regression of kept [M], shares, on x [M, F] by Newton's method: what
-    `predicted` takes."""
+def fit(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
+    """Fits a logistic regression of kept [M], shares, on x [M, F] by Newton's method;
+    returns the argument of `predict`.
+    """
     mean, spread = x.mean(0), x.std(0) + 1e-6
     x = np.pad((x - mean) / spread, ((0, 0), (0, 1)), constant_values=1.0)
     weight, ridge = np.zeros(x.shape[1]), RIDGE * len(x) * np.eye(x.shape[1])
@@ -106,21 +118,25 @@ def fitted(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
     return mean, spread, weight
 
 
-def predicted(head: tuple, x: np.ndarray) -> np.ndarray:
-    """The chance of each token of x [..., F] to be kept, [...]."""
+def predict(head: tuple, x: np.ndarray) -> np.ndarray:
+    """Returns the probability of each token of x [..., F] to be kept, [...]."""
     mean, spread, weight = head
     z = (x - mean) / spread @ weight[:-1] + weight[-1]
     return 1 / (1 + np.exp(-np.clip(z, -30, 30)))
 
 
-def stopped(score: np.ndarray, least: float) -> np.ndarray:
-    """How many tokens are drafted [N]: up to the first whose score [N, G] is below."""
+def stop_lengths(score: np.ndarray, least: float) -> np.ndarray:
+    """Returns the number of drafted tokens [N]: up to the first whose score [N, G] is
+    below `least`.
+    """
     below = score < least
     return np.where(below.any(1), below.argmax(1) + 1, score.shape[1])
 
 
-def paid(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.ndarray:
-    """Cost and tokens of each call that drafts `drafted` [N] of its tokens: [N, 2]."""
+def call_costs(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.ndarray:
+    """Returns cost and tokens of each call that drafts `drafted` [N] of its tokens: [N,
+    2].
+    """
     cost = 1 + (c + slope) * drafted
     return np.stack([cost, np.minimum(drafted, it.accepted) + 1.0], -1)
 
@@ -130,7 +146,9 @@ def a_token(sums: np.ndarray) -> np.ndarray:
 
 
 def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
-    """What each rule drafts in each call [N], half by half of the texts."""
+    """Returns the number of tokens that each rule drafts in each call [N]; each half of
+    the texts is fitted on the other half.
+    """
     gamma, x = it.chance.shape[1], features(it.seen)
     tested = np.arange(gamma) <= it.accepted[:, None]
     drafted = {}
@@ -144,7 +162,7 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
 
         def best(choices: dict, theirs=theirs, other=other):
             costs = {
-                k: a_token(paid(theirs, tokens[other], c, slope).sum(0))
+                k: a_token(call_costs(theirs, tokens[other], c, slope).sum(0))
                 for k, tokens in choices.items()
             }
             return choices[min(costs, key=costs.get)]
@@ -152,7 +170,7 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
         fixed = {g: np.full(len(here), g) for g in range(1, gamma + 1)}
         put("gamma", here, best(fixed))
         learned = tested & other[:, None]
-        head = predicted(fitted(x[learned], it.chance[learned]), x)
+        head = predict(fit(x[learned], it.chance[learned]), x)
         sure = np.exp(it.seen[..., 0])
         scores = {
             "q": sure,
@@ -164,28 +182,37 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
         }
         for name, score in scores.items():
             grid = np.quantile(score[learned], np.linspace(0, 1, THRESHOLDS))
-            put(name, here, best({at: stopped(score, at) for at in grid}))
+            put(name, here, best({at: stop_lengths(score, at) for at in grid}))
         for name, known in (("renewal_head", head), ("renewal_chances", it.chance)):
             v = 1 + slope * np.arange(gamma + 1)
             _, own = lengths.replayed(known[other], theirs.accepted, c, v)
             after = theirs.accepted.sum() / tested[other].sum()
             least = (c + slope) / (after * own)
-            put(name, here, stopped(np.cumprod(known, 1), least))
+            put(name, here, stop_lengths(np.cumprod(known, 1), least))
     return drafted | {"oracle": it.accepted}
 
 
 def measure(
-    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, c: float, slope: float
+    pair: Pair,
+    prompts: Prompts,
+    protocol: Protocol,
+    kept: dict,
+    *,
+    c: float,
+    slope: float,
 ) -> dict:
-    """Cost a token by each rule, which share of the gap between the best gamma, chosen
-    in the other half, and the oracle that closes, and the oracle's gain."""
+    """Returns the cost a token by each rule, the share of the gap that it closes
+    between the best gamma and the oracle, and the oracle's gain.
+
+    The best gamma is chosen in the other half of the texts.
+    """
     key = pair[0].name, pair[1].name, protocol, WATCHER
     if key not in kept:
         kept[key] = watch(pair, prompts, protocol)
     it = kept[key]
     drafted = rules(it, c, slope)
     names = [*drafted]
-    calls = np.stack([paid(it, drafted[name], c, slope) for name in names], 1)
+    calls = np.stack([call_costs(it, drafted[name], c, slope) for name in names], 1)
     totals = by_text(calls, it.sequence)
     at = {name: i for i, name in enumerate(names)}
 
@@ -202,8 +229,8 @@ def measure(
     told = {"tokens": int(np.sum(it.accepted + 1)), "sequences": len(totals)}
     points = []
     for i, name in enumerate(names):
-        cost, error = resampled(lambda sums, i=i: a_token(sums[i]), totals)
-        share, share_error = resampled(closed(i), totals)
+        cost, error = bootstrap(lambda sums, i=i: a_token(sums[i]), totals)
+        share, share_error = bootstrap(closed(i), totals)
         told |= {f"closed_{name}": share, f"closed_{name}_se": share_error}
         points.append(
             {
@@ -220,21 +247,22 @@ def measure(
         "product_gain": ("q_product", "head_product"),
         "oracle_gain": ("gamma", "oracle"),
     }.items():
-        value, error = resampled(over(*pair_of), totals)
+        value, error = bootstrap(over(*pair_of), totals)
         told |= {name: value, f"{name}_se": error}
     told |= {"c": c, "slope": slope, "points": points}
     return told | {"verdict": verdicts(told)}
 
 
 def verdicts(told: dict) -> list[str]:
-    """On the head, against a threshold on q(x) and on the product of all q(x) of a
-    draft, and on the paper's ceiling."""
+    """Returns the verdicts on the head, against a threshold on q(x) and on the product
+    of all q(x) of a draft, and on the paper's ceiling.
+    """
     asked = {
         "head_gain": ("over the threshold on q(x) the head gains", 0.0, False),
         "product_gain": ("over one on the product of q(x) it gains", 0.0, False),
         "oracle_gain": ("over the best gamma the oracle gains", 0.6, True),
     }
     return [
-        judge(said, told[name], told[f"{name}_se"], bound, most)
+        judge(said, told[name], error=told[f"{name}_se"], bound=bound, most=most)
         for name, (said, bound, most) in asked.items()
     ]

@@ -1,10 +1,11 @@
-"""How a draft's law should be transformed, and whether by place: the argmax or a draw.
+"""The best transform of a draft's law, overall and position by position: the argmax or
+a draw.
 
-alpha = E sum_x min(p, q') of a token drawn from q', q cut and heated otherwise than p,
-which stays lossless as long as q' is what Algorithm 1 compares with; E p(argmax q) of
-the argmax. What is chosen by q alone, place by place, is lossless too: q' depends on
-the prefix alone. All expectations are exact, at every token of texts that the target
-wrote. Axes: M places, A arms (transforms), N texts.
+alpha = E sum_x min(p, q') for a token drawn from q', where q is truncated and has
+another temperature than p; this is lossless as long as Algorithm 1 compares with q'.
+For the argmax it is E p(argmax q). A choice at every position from q alone is lossless
+too: q' then depends on the prefix alone. All expectations are exact, at every token of
+texts that the target wrote. Axes: M positions, A arms (transforms), N texts.
 """
 
 import itertools
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, by_text, judge, resampled
+from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, written
@@ -45,7 +46,9 @@ BINS = 10
 
 
 def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
-    """The chance [B, T, A] that a token of each of ARMS is kept, and max q [B, T]."""
+    """Returns the probability [B, T, A] that a token of each of ARMS is kept, and max q
+    [B, T].
+    """
     del drawn
     p, logits = probs.dense(p_law), q_law.logits
     batch, vocab = p.shape[0], p.shape[-1]
@@ -68,9 +71,16 @@ def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
 
 
 def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
-    """The arm at every place [M] by each way to choose, fitted to the places `other`
-    [M]: the best of all; the argmax where max q (sure [M]) is above a threshold, else
-    one arm; the best of each of BINS bins of max q. kept [M, A]."""
+    """Returns the arm at every position [M] by each way to choose.
+
+    The ways are the best arm of all; the argmax where max q is above a threshold, else
+    one arm; and the best arm of each of BINS bins of max q.
+
+    Args:
+        sure: [M], max q.
+        kept: [M, A].
+        other: [M], the positions that the choice is fitted to.
+    """
     edges = np.quantile(sure[other], np.linspace(0, 1, BINS + 1)[1:-1])
     place = np.searchsorted(edges, sure, side="right")
     sums = np.zeros((BINS, kept.shape[1]))
@@ -87,16 +97,20 @@ def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
 
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
-    """alpha of every transform, and what choosing place by place gains, fitted to one
-    half of the texts and measured on the other. Raises ValueError for a temperature
-    that is neither 0 nor one of HEATS."""
+    """Returns alpha of every transform, and the gain of choosing at every position,
+    fitted to one half of the texts and measured on the other.
+
+    Raises:
+        ValueError: the temperature is neither 0 nor one of HEATS.
+    """
     heat = protocol.decode.temperature
     if heat not in (0, *HEATS):
         raise ValueError(f"temperature must be 0 or one of {HEATS}; got {heat}")
     chosen = fused.for_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, arms
-    chance, sure, sequence = scoring.positions(*how, **protocol.decode.truncation())
+    chance, sure, sequence = scoring.positions(
+        pair, text, protocol.decode.temperature, arms, **protocol.decode.truncation()
+    )
     chance = chance.astype(np.float64)
     alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
     ways = {"alike": chance[:, alike], "argmax": chance[:, -1]}
@@ -114,11 +128,11 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     totals, at = by_text(each, sequence), {name: i for i, name in enumerate(names)}
     told = {"tokens": len(sure), "sequences": len(totals)}
     for name, i in at.items():
-        value, error = resampled(lambda sums, i=i: sums[i] / sums[-1], totals)
+        value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
         told |= {f"alpha_{name}": value, f"alpha_{name}_se": error}
     for name in ("switch", "binned", "ceiling"):
         ends = at[name], at["fixed"]
-        gain = resampled(lambda sums, x=ends: sums[x[0]] / sums[x[1]] - 1, totals)
+        gain = bootstrap(lambda sums, x=ends: sums[x[0]] / sums[x[1]] - 1, totals)
         told |= {f"gain_{name}": gain[0], f"gain_{name}_se": gain[1]}
     told["argmax_ahead"] = float((chance[:, -1] > chance[:, alike]).mean())
     mean = chance.mean(0)
@@ -132,6 +146,8 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         "the switch gains": "gain_switch",
         "the best of each bin gains": "gain_binned",
     }
-    verdict = [judge(k, told[v], told[f"{v}_se"], 0.01) for k, v in gains.items()]
+    verdict = [
+        judge(k, told[v], error=told[f"{v}_se"], bound=0.01) for k, v in gains.items()
+    ]
     best = ARMS[int(mean.argmax())]
     return told | {"best": best, "verdict": verdict, "points": shown}

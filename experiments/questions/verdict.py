@@ -1,6 +1,6 @@
-"""What is asked, what would end it, and what the numbers say of that.
+"""A question, the criterion that ends it, and the verdict that its numbers give.
 
-A verdict is words made by code from a number, its error and a bound that was set
+A verdict is a sentence made by code from a number, its error and a bound that was set
 before. Axes: N texts, M tokens or calls.
 """
 
@@ -14,8 +14,13 @@ DRAWS = 300
 
 
 class Question(NamedTuple):
-    """asked; dropped_if: the criterion by which it is given up; expected: what was
-    foretold before anything was measured here."""
+    """An open question.
+
+    Attributes:
+        asked: the question.
+        dropped_if: the criterion by which it is given up.
+        expected: the prediction before anything was measured here.
+    """
 
     asked: str
     dropped_if: str
@@ -23,11 +28,14 @@ class Question(NamedTuple):
 
 
 def judge(
-    what: str, value: float, error: float | None, bound: float, most: bool = False
+    what: str, value: float, *, error: float | None, bound: float, most: bool = False
 ) -> str:
-    """The verdict on a share that must exceed `bound`, or stay below it (`most`): it
-    survives or is killed where it is CLEAR errors on that side, else it is undecided.
-    A number that equals the bound without error is killed."""
+    """Returns the verdict on a share that must exceed `bound`, or stay below it
+    (`most`).
+
+    It survives or is killed where it is CLEAR errors away from the bound, else it is
+    undecided. A number that equals the bound without error is killed.
+    """
     margin, reach = (bound - value if most else value - bound), CLEAR * (error or 0.0)
     clear = margin > reach or margin <= -reach
     word = "undecided" if not clear else "survives" if margin > 0 else "killed"
@@ -37,18 +45,24 @@ def judge(
 
 
 def by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
-    """Sums of values [M, ...] over each text's own: [N, ...]. sequence [M]: the text of
-    each."""
+    """Returns the sums of values [M, ...] over each text: [N, ...].
+
+    Args:
+        sequence: [M], the text of each value.
+    """
     sums = np.zeros((sequence.max() + 1, *values.shape[1:]))
     np.add.at(sums, sequence, values)
     return sums
 
 
-def resampled(
+def bootstrap(
     statistic: Callable, totals: np.ndarray, draws: int = DRAWS
 ) -> tuple[float, float]:
-    """A statistic of the sum of `totals` [N, ...] over texts, and its standard error by
-    the bootstrap: texts are drawn again, all their numbers together."""
+    """Returns a statistic of the sum of `totals` [N, ...] over texts, and its standard
+    error by the bootstrap.
+
+    Texts are drawn with replacement, all numbers of a text together.
+    """
     count = len(totals)
     rng = np.random.default_rng(0)
     weights = rng.multinomial(count, np.full(count, 1 / count), draws)

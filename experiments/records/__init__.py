@@ -1,1 +1,1 @@
-"""Records of measurements: what they are, what made them, how they are printed."""
+"""The records of measurements: their format, their origin and how they are printed."""

@@ -1,4 +1,4 @@
-"""Compiled programs are kept on disk, so that a second run does not wait for them."""
+"""Keeps compiled programs on disk, so that a second run does not wait for them."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def keep() -> Path:
-    """Turns JAX's persistent cache on, in `$JAX_COMPILATION_CACHE_DIR` or `.jax_cache/`
-    of the checkout, and returns its folder."""
+    """Turns JAX's persistent cache on and returns its folder.
+
+    The folder is `$JAX_COMPILATION_CACHE_DIR`, or `.jax_cache/` of the checkout.
+    """
     folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or ROOT / ".jax_cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -1,10 +1,10 @@
-"""What a record of kernels says of the times of its programs, by name.
+"""The times of programs in a record of kernels, by name.
 
-A line of `programs` is of one program: `us` is what a step of its chain takes, less
-what one of the empty chain does. In earlier records one dispatch took many sets, and
-the host's work on their arrays was in every number; it was in that of the chain that
-does nothing too, so that it can be taken away again: `current`. In records without
-`steps` each step copied the logits as well, in the empty chain too (`notes`).
+Each line of `programs` describes one program: `us` is the time of a step of its chain,
+less the time of a step of the empty chain. In earlier records one dispatch took many
+sets of arrays, and the host's work on them was part of every number, also of the empty
+chain's; `current` subtracts it. In records without `steps` each step also copied the
+logits, in the empty chain too (`notes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,23 +35,29 @@ CHOICES = {
 
 
 def group(name: str) -> str:
-    """A program's name without its tiles."""
+    """Returns a program's name without its tiles."""
     return "/".join(name.split("/")[:2])
 
 
-def asked(name: str, setting: Mapping) -> bool:
-    """Whether a row has a program, a `group`. setting: its `skip` and its `only`."""
+def has_program(name: str, setting: Mapping) -> bool:
+    """Returns whether a row has a program.
+
+    Args:
+        name: the program's `group`.
+        setting: the row's setting, of which `skip` and `only` are read.
+    """
     only = setting.get("only")
     return name.partition("/")[0] not in setting["skip"] and (not only or name in only)
 
 
 def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
-    """Microseconds of the fastest by name where caches are cold, and ratios, or the
-    word for why not.
+    """Returns the microseconds of the fastest programs where caches are cold, and
+    ratios, by name; or a word that says why there is none.
 
     Args:
         lines: of programs.
-        setting: the row's: its `acceptances`, the first of which counts, as `asked`.
+        setting: the row's: its `acceptances`, of which the first counts, and what
+            `has_program` reads.
     """
     best, first = {}, (setting["acceptances"][0], COLD)
     for line in sorted(lines, key=lambda line: line["us"]):
@@ -60,7 +66,7 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
 
     def of(name: str, quantity: str) -> float | str:
         if name not in best:
-            return FAILED if asked(name, setting) else SKIPPED
+            return FAILED if has_program(name, setting) else SKIPPED
         return best[name][quantity] if best[name]["us"] > 0 else UNCLEAR
 
     values = {f"{name}_us": of(key, "us") for name, key in CHOICES.items()}
@@ -73,15 +79,19 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
 
 
 def current(measured: dict) -> dict:
-    """The numbers of a record of kernels as one of today would have them; others as
-    they are. host_us: of the host, how much was taken away."""
+    """Corrects an old record of kernels so that its numbers are those that would be
+    measured today.
+
+    Other records are returned unchanged. `host_us` is the time of the host that was
+    subtracted.
+    """
     lines = measured.get("programs", ())
     if "empty_us" not in measured or "steps" in measured:
         return measured
     if any("cache" in line for line in lines):
-        return counted(measured)
+        return correct_copy_speed(measured)
     empty = {line["acceptance"]: line["us"] for line in lines if line["name"] == EMPTY}
-    fresh = [without(line, empty[line["acceptance"]]) for line in lines]
+    fresh = [subtract_host(line, empty[line["acceptance"]]) for line in lines]
     return measured | {
         **quantities(fresh, measured),
         "programs": fresh,
@@ -89,10 +99,12 @@ def current(measured: dict) -> dict:
     }
 
 
-def counted(measured: dict) -> dict:
-    """With a speed of the memory that counts the copy ahead of its loop: the loop was
-    compared with one step, of which XLA makes no loop, and the difference of FIRST
-    steps had a copy more."""
+def correct_copy_speed(measured: dict) -> dict:
+    """Corrects the speed of the memory by the copy that runs ahead of the loop.
+
+    The loop was compared with one step, which XLA does not compile as a loop, so that
+    the difference of FIRST steps contained one more copy.
+    """
     more = FIRST / (FIRST - 1)
     lines = [
         line
@@ -108,28 +120,32 @@ def counted(measured: dict) -> dict:
     }
 
 
-def without(line: dict, host: float) -> dict:
-    """A line less the microseconds that the host took."""
-    told = line | {"cache": COLD, "chain_us": line["us"], "empty_us": host}
+def subtract_host(line: dict, host: float) -> dict:
+    """Returns a line less the microseconds that the host took."""
+    cold = line | {"cache": COLD, "chain_us": line["us"], "empty_us": host}
     if line["name"] == EMPTY:
-        return told
+        return cold
     net = {key: line[key] - host for key in ("us", "p10", "p90")}
     faster = line["us"] / net["us"] if net["us"] > 0 else 0
-    return told | net | {"share": line["share"] * faster if faster else UNCLEAR}
+    return cold | net | {"share": line["share"] * faster if faster else UNCLEAR}
 
 
 def notes(measured: Mapping) -> list[str]:
-    """What a reader must know of all times of a record of `current`."""
-    told = []
+    """Returns what a reader must know about all times of a record of `current`."""
+    found = []
     if "host_us" in measured:
         host = f"{measured['host_us']:.1f} us of the host"
-        told.append(f"less {host}, which a chain of nothing took")
+        found.append(f"less {host}, which the empty chain took")
     elif "programs" in measured and "steps" not in measured:
-        told.append("each step copied the logits too: what a cache holds was warm")
-    return told
+        found.append(
+            "each step also copied the logits: data that fit in a cache were warm"
+        )
+    return found
 
 
 def note(measured: Mapping, quantity: str) -> list[str]:
-    """`notes`, of a quantity that is a time of a program, or a share."""
+    """Returns `notes` if the quantity is the time of a program, or a share; else
+    nothing.
+    """
     times = {f"{name}_us" for name in CHOICES} - {"empty_us"} | {"fused_share"}
     return notes(measured) if quantity in times else []

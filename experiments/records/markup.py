@@ -1,4 +1,4 @@
-"""A table of cells as Markdown, CSV and LaTeX."""
+"""Writes a table of cells as Markdown, CSV and LaTeX."""
 
 import csv
 import io
@@ -27,19 +27,19 @@ def comma_separated(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def latex(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
-        return " & ".join(map(escaped, cells)) + r" \\" + "\n"
+        return " & ".join(map(escape_tex, cells)) + r" \\" + "\n"
 
     begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}" + "\n\\hline\n"
     body = "".join(map(line, rows))
     return f"{begin}{line(head)}\\hline\n{body}\\hline\n\\end{{tabular}}\n"
 
 
-def escaped(text: str) -> str:
+def escape_tex(text: str) -> str:
     return "".join(TEX.get(character, character) for character in text)
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns padded with spaces, for a terminal."""
+    """Returns columns padded with spaces, for a terminal."""
     lines = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [
@@ -50,8 +50,11 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | str | None) -> str:
-    """Four digits, with an exponent where four decimals would show nothing; a word such
-    as "failed" as it is; None is what JSON cannot hold."""
+    """Returns a number with four digits.
+
+    It has an exponent where four decimals would show nothing. A word such as "failed"
+    is returned unchanged; None is an infinite number, which JSON cannot hold.
+    """
     if isinstance(x, str):
         return x
     if x is None:
@@ -62,17 +65,19 @@ def number(x: float | str | None) -> str:
 
 
 def number_or_blank(x: float | None) -> str:
-    """A number, or nothing where there is none, such as a call not to be predicted."""
+    """Returns a number, or nothing where there is none, such as a call that cannot be
+    predicted.
+    """
     return "" if x is None else number(x)
 
 
 def uncertain(x: float, error: float | None) -> str:
-    """A number with its standard error, where it has one."""
+    """Returns a number with its standard error, where it has one."""
     return number(x) if error is None else f"{number(x)} ± {number(error)}"
 
 
 def interval(x: float | None, ends: Sequence[float] | None) -> str:
-    """A number with its interval, where it has one."""
+    """Returns a number with its interval, where it has one."""
     if x is None or ends is None:
         return number_or_blank(x)
     return f"{number(x)} [{', '.join(map(number, ends))}]"

@@ -1,9 +1,9 @@
-"""Which record of a row counts, and what its reader must know beside its numbers.
+"""Selects the record of a row that counts, and the notes that its reader needs.
 
 Records are lines of JSON (`specjax.measure.jsonl`). There are three kinds of numbers. A
 law is computed whenever it is shown (`experiments.report.laws`). A count is the same on
-every machine; tests/golden guards it, and a record from before a golden was moved says
-so. A time is a dated snapshot and valid for its day.
+every machine; tests/golden guards it, and a record from before a golden changed has a
+note. A time is a dated snapshot and valid for its day.
 """
 
 from collections.abc import Iterable
@@ -16,28 +16,49 @@ from specjax.measure import provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "gin_configs"
+# Notes that are in records, and the words that a page shows instead.
+NOTES = {
+    "code edited since; programs of like rows compared, not measured again": (
+        "code changed; similar programs compared, not timed again"
+    ),
+    "code edited since, not measured again": "code changed; not timed again",
+    "its machine's git knew an earlier commit; its files were those of this one": (
+        "the machine's git was at an earlier commit; the files were those of this one"
+    ),
+    "its copies are 20 that were counted as 19: their speed is 20/19 of what is"
+    " shown": (
+        "20 copies were counted as 19: their true speed is 20/19 of the value shown"
+    ),
+}
 
 
 def latest(records: Iterable[dict]) -> dict[str, dict]:
-    """The last record of each row."""
+    """Returns the last record of each row."""
     return {record["row"]: record for record in records}
 
 
 def notes(record: dict) -> list[str]:
-    """What sets a record apart from one that would be measured today."""
+    """Returns what distinguishes a record from one that would be measured today."""
     origin = record.get("provenance", {})
-    told = [origin["note"]] if origin.get("note") else []
+    found = [plain(origin["note"])] if origin.get("note") else []
     if origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS:
-        told.append(f"from before goldens {provenance.GOLDENS}")
-    if names := changed(record):
-        told.append(f"its row sets another {', '.join(names)} today")
+        found.append(f"older than goldens {provenance.GOLDENS}")
+    if names := changed_settings(record):
+        found.append(f"its row file now sets another {', '.join(names)}")
     if names := provenance.changed_inputs(origin, digest):
-        told.append(f"{', '.join(names)} changed since")
-    return told
+        found.append(f"{', '.join(names)} changed since")
+    return found
 
 
-def changed(record: dict) -> list[str]:
-    """The settings that the file of a record's row has otherwise today."""
+def plain(note: str) -> str:
+    """Returns the note of a record in the words of today."""
+    for recorded, words in NOTES.items():
+        note = note.replace(recorded, words)
+    return note
+
+
+def changed_settings(record: dict) -> list[str]:
+    """Returns the settings that a record's row file sets to another value today."""
     origin = record.get("provenance", {})
     if not origin.get("config"):
         return []
@@ -47,7 +68,9 @@ def changed(record: dict) -> list[str]:
 
 @cache
 def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """What the file of a row sets now, and which names by itself; nothing of no row."""
+    """Returns the configuration that a row's file sets now, and the names that it sets
+    itself; nothing if there is no such row.
+    """
     file = rows(table).get(row)
     if file is None:
         return "", ()
@@ -59,14 +82,18 @@ def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str,
 
 @cache
 def rows(table: str) -> dict[str, RowFile]:
-    """By name every row of a folder of `gin_configs`, in the order of its files. Raises
-    ConfigError for a row that two files have."""
+    """Returns every row of a folder of `gin_configs` by name, in the order of its
+    files.
+
+    Raises:
+        ConfigError: two files have a row of the same name.
+    """
     files = sorted((CONFIGS / table).glob("*.gin"))
     return {file.row: file for file in configs.all_rows(map(RowFile, files))}
 
 
 def row(table: str, name: str, bindings: Iterable[str] = ()) -> RowFile:
-    """A row of `gin_configs` by its name. Raises KeyError where there is none."""
+    """Returns a row of `gin_configs` by its name. Raises KeyError if there is none."""
     return rows(table)[name]._replace(bindings=tuple(bindings))
 
 
@@ -76,7 +103,7 @@ def digest(path: Path) -> str:
 
 
 def device(record: dict) -> str:
-    """What a record was measured on, in words."""
+    """Returns the device that a record was measured on, in words."""
     if record["scale"] == "closed form":
         return "none (closed form)"
     if record["scale"] == "compiled":

@@ -1,8 +1,8 @@
-"""Tables as data: what the lines of each are, read from files called lines.json.
+"""Tables as data: their lines are read from files called lines.json.
 
-A file holds tables by name; each has blocks, and a block makes a line of every one of
-its rows (of a folder of gin_configs) and every quantity that their records have. What
-several blocks share stands under "shared" and is meant by its name.
+A file holds tables by name. Each table has blocks, and a block makes a line for every
+one of its rows (of a folder of gin_configs) and every quantity that their records have.
+Values that several blocks share stand under "shared", and blocks refer to them by name.
 """
 
 import itertools
@@ -17,11 +17,17 @@ PUBLISHED = Path(__file__).with_name("published_values.json")
 
 
 class Line(NamedTuple):
-    """One number of a record, beside the one that was published for it. quantity: its
-    key in `measured`; "key@0.8" is a curve's value at alpha 0.8. error: the key of its
-    standard error, where that is not the quantity's and `_se`. decimals: of the
-    published number; exact: ours must round to it. needs: what is missing where no
-    record is. goal: "at least 2.5", where we set ourselves one."""
+    """A number of a record, beside the number that was published for it.
+
+    Attributes:
+        quantity: its key in `measured`; "key@0.8" is a curve's value at alpha 0.8.
+        error: the key of its standard error, where that is not the quantity's name and
+            `_se`.
+        decimals: of the published number.
+        exact: our number must round to the published one.
+        needs: what is missing where there is no record.
+        goal: the goal that we set ourselves, such as "at least 2.5".
+    """
 
     folder: str
     row: str
@@ -36,8 +42,13 @@ class Line(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`note`: what a reader must know to compare; `command`: what makes it; `page`: the
-    Markdown file that it stands in, where that has another's name."""
+    """A table and the lines that it has.
+
+    Attributes:
+        note: what a reader must know to compare the numbers.
+        command: the command that measures the rows.
+        page: the Markdown file that it stands in, where that has another name.
+    """
 
     name: str
     title: str
@@ -48,7 +59,9 @@ class Table(NamedTuple):
 
 
 def read(paths: list[Path]) -> list[Table]:
-    """The tables of several files, in their order; they share what is shared."""
+    """Reads the tables of several files, in their order; names under "shared" hold for
+    all files.
+    """
     files = [json.loads(path.read_text("utf-8")) for path in paths]
     shared = {k: v for file in files for k, v in file.pop("shared", {}).items()}
     return [
@@ -66,27 +79,31 @@ def read(paths: list[Path]) -> list[Table]:
 
 
 def lines_of(block: dict, shared: dict) -> Iterator[Line]:
-    """The lines of a block: for each row, [name, what it is, `of`] or fewer of them,
-    those of its parts, or of itself. `of` is what published numbers are of, or a path
-    of `published` for each quantity. A part has `lines`, what each quantity is called,
-    for every choice of the names in its `each`. Braces name a choice: in "what" as it
-    is called, elsewhere by its key."""
+    """Yields the lines of a block.
 
-    def named(value):
+    Each row is [name, label, source] or a beginning of that list. A row makes the lines
+    of each of the block's parts, or of the block itself. The source is what the
+    published numbers belong to, or a path in `published` for each quantity. A part has
+    `lines`, the label of each quantity, which are repeated for every combination of the
+    names in its `each`. Braces name such a choice: in "what" they stand for its label,
+    elsewhere for its key.
+    """
+
+    def resolve(value):
         return shared.get(value, value) if isinstance(value, str) else value
 
-    for row in named(block["rows"]):
+    for row in resolve(block["rows"]):
         name, label, of = [*row, *[row[0], None][len(row) - 1 :]]
-        for part in named(block.get("parts", [block])):
+        for part in resolve(block.get("parts", [block])):
             it = block | part
-            axes = {k: named(axis) for k, axis in part.get("each", {}).items()}
+            axes = {k: resolve(axis) for k, axis in part.get("each", {}).items()}
             for keys in itertools.product(*axes.values()):
                 keys = dict(zip(axes, keys, strict=True))
                 called = {
                     k: axes[k][v] if isinstance(axes[k], dict) else v
                     for k, v in keys.items()
                 }
-                for quantity, spec in named(part["lines"]).items():
+                for quantity, spec in resolve(part["lines"]).items():
                     spec = spec if isinstance(spec, dict) else {"what": spec}
                     what = spec["what"].format(**called)
                     template = it.get("what", "{row}: {what}")
@@ -97,19 +114,19 @@ def lines_of(block: dict, shared: dict) -> Iterator[Line]:
                         it.get("row", "{row}").format(row=name),
                         template.format(row=label, what=what, **called),
                         quantity,
-                        printed(spec, it.get("published"), of, quantity, keys),
+                        published_number(spec, it.get("published"), of, quantity, keys),
                         error and error.format(**keys),
                         spec.get("decimals", 2),
                         it.get("exact", False),
-                        named(it.get("needs")),
+                        resolve(it.get("needs")),
                         spec.get("goal"),
                     )
 
 
-def printed(
+def published_number(
     spec: dict, table: str | None, of: str | dict | None, quantity: str, keys: dict
 ) -> float | None:
-    """The published number of a line, if there is one."""
+    """Returns the published number of a line, if there is one."""
     if isinstance(of, dict):
         path = of.get(quantity)
     else:
@@ -128,9 +145,15 @@ def papers() -> dict:
 
 
 def published(path: str) -> float:
-    """A number of published_values.json: PAPER/TABLE/cells of a row/column. Exactly one
-    row has the cells, between spaces, or KeyError is raised; a list is entered by a
-    position and all else by a key."""
+    """Returns a number of published_values.json by its path: PAPER/TABLE/cells of a
+    row/column.
+
+    The cells of a row are separated by spaces. A step into a list is a position, every
+    other step a key.
+
+    Raises:
+        KeyError: not exactly one row has the cells.
+    """
     at = papers()
     for step in path.split("/"):
         if isinstance(at, list):
@@ -147,7 +170,9 @@ def published(path: str) -> float:
 
 
 def value_of(word: str) -> str | float | None:
-    """A cell as it is written in a path: a number, null, or the word itself."""
+    """Returns the value of a cell as it is written in a path: a number, null, or the
+    word itself.
+    """
     try:
         return json.loads(word)
     except json.JSONDecodeError:
@@ -155,13 +180,15 @@ def value_of(word: str) -> str | float | None:
 
 
 def rows_of(key: str) -> list[dict]:
-    """A table of Leviathan et al. (2023), a dict a row."""
+    """Returns a table of Leviathan et al. (2023), a dict for each row."""
     table = papers()["leviathan2023"][key]
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def command(folder: str) -> str:
-    """What measures a folder's rows; any other command is itself."""
+    """Returns the command that measures a folder's rows; another command is returned
+    unchanged.
+    """
     if " " in folder:
         return folder
     return f"python -m experiments.run gin_configs/{folder}/*.gin"

@@ -1,4 +1,6 @@
-"""Words that stand in a record of kernels where a number would, and their ratios."""
+"""Words that replace a number in a record of kernels, and ratios that may be such
+words.
+"""
 
 FAILED, SKIPPED = "failed", "skipped"
 UNCLEAR = "no longer than the empty chain"
@@ -6,8 +8,11 @@ NO_PEER = "the other has no time"
 
 
 def over(value: float | str, other: float | str, peer: bool = False) -> float | str:
-    """value / other, or the word of what has no time. peer: a failure of `value` is not
-    that of `other`."""
+    """Returns value / other, or the word of the one that has no time.
+
+    Args:
+        peer: a failure of `value` must not be shown as a failure of `other`.
+    """
     if isinstance(other, str):
         return other
     if isinstance(value, str):

@@ -1,1 +1,1 @@
-"""From records to pages: tables, figures, claims."""
+"""The pages made from records: tables, figures, claims."""

@@ -1,15 +1,20 @@
-"""The bench: goals as they were measured, times, and what made rows comparisons."""
+"""The bench: goals and how they were met, times of engines, and checks that their texts
+agree.
+"""
 
 from experiments import catalogue
 from experiments.records.markup import interval, number
 from experiments.records.table import Line, Records
 from experiments.report import rivals
-from experiments.report.columns import Grid, Item, grid, measured
+from experiments.report.columns import Grid, Item, grid, numbers_by_row
 
 
 def outcome(line: Line, record: dict | None) -> dict:
-    """Met or missed if all of the interval is, on the day of the record, by its commit.
-    What has changed since was not measured."""
+    """Returns whether a goal was met on the day of the record, by its commit.
+
+    It is met, or missed, if all of the interval is; changes since that day were not
+    measured.
+    """
     it = {"what": line.what, "goal": line.goal or "", "ours": "", "was": ""}
     if record is None or line.quantity not in record["measured"]:
         return it | {"when": "never"}
@@ -28,7 +33,7 @@ def outcome(line: Line, record: dict | None) -> dict:
 
 
 def each(it: Item, key: str, digits: str = "") -> str:
-    """By engine, whatever was said or counted."""
+    """Returns the values of a number for every engine, as text."""
 
     def shown(x) -> str:
         if digits:
@@ -39,6 +44,7 @@ def each(it: Item, key: str, digits: str = "") -> str:
 
 
 def same_texts(it: Item) -> str:
+    """Returns how many texts of each engine equal ours."""
     same = ""
     if "same_texts" in it:
         same = f"{each(it, 'same_texts')} of {it['setting']['texts']}"
@@ -48,7 +54,10 @@ def same_texts(it: Item) -> str:
 
 
 def bench(records: Records) -> list[Grid]:
-    rows, lines = measured(records, "bench"), catalogue.named("bench").lines
+    """Returns the tables of the bench: goals, engines, agreement of texts, real
+    weights.
+    """
+    rows, lines = numbers_by_row(records, "bench"), catalogue.find_table("bench").lines
     if not rows:
         return []
     real = rivals.grids(rows)

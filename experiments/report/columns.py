@@ -1,7 +1,8 @@
-"""Tables of columns: of columns.json, a head and what is written there of an item.
+"""Tables of columns: columns.json has the head of each table and the cells of a line.
 
-An item is what was measured in a row, or a part of that. A cell is a template of its
-values; after one of WAYS the value is written so: "{alpha ±}" is alpha and its error.
+An item holds the numbers of a row, or of a part of it. A cell is a template of its
+values; after the name of a value may stand one of WAYS to write it: "{alpha ±}" is
+alpha with its error.
 """
 
 import json
@@ -20,11 +21,12 @@ FILE = Path(__file__).with_name("columns.json")
 
 
 def ends_of(it: Item, key: str) -> Any:
+    """Returns the ends of the interval of a number."""
     return it[f"{key}_ci" if f"{key}_ci" in it else f"{key}_interval"]
 
 
 def whole(x: float | None) -> str:
-    """A count."""
+    """Returns a count as text."""
     return "" if x is None else f"{x:g}" if x < 1e4 else f"{x:,}"
 
 
@@ -37,8 +39,8 @@ WAYS = {
 }
 
 
-class Written(dict):
-    """An item in which a value can be named with the way to write it."""
+class FormattedItem(dict):
+    """An item in which a value can be named together with a way to write it."""
 
     def __missing__(self, key: str) -> str:
         name, _, way = key.rpartition(" ")
@@ -48,33 +50,42 @@ class Written(dict):
 
 
 @cache
-def known() -> dict[str, dict]:
+def read_columns() -> dict[str, dict]:
+    """Returns the tables of columns.json."""
     return json.loads(FILE.read_text("utf-8"))
 
 
 def columns_of(name: str) -> Columns:
-    return known()[name]["columns"]
+    """Returns the head of each column of a table, and its template."""
+    return read_columns()[name]["columns"]
 
 
 def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
-    """The table of columns.json of this name, a line an item; none without items.
-    titled: what its title names."""
-    return table(known()[name]["title"].format(**titled), columns_of(name), items)
+    """Returns the table of columns.json of this name, with a line for each item; none
+    without items.
+
+    Args:
+        titled: the values that its title names.
+    """
+    return table(
+        read_columns()[name]["title"].format(**titled), columns_of(name), items
+    )
 
 
 def table(title: str, columns: Columns, items: Iterable[Item]) -> list[Grid]:
-    written = map(Written, items)
+    """Returns a table with a line for each item; none without items."""
+    written = map(FormattedItem, items)
     lines = [[of.format_map(item) for of in columns.values()] for item in written]
     return [(title, list(columns), lines)] if lines else []
 
 
-def measured(records: Records, *folders: str) -> dict[str, dict]:
-    """What was measured in folders, by row."""
+def numbers_by_row(records: Records, *folders: str) -> dict[str, dict]:
+    """Returns the numbers of the records of some folders, by row."""
     rows = [item for name in folders for item in records.get(name, {}).items()]
     return {row: record["measured"] for row, record in rows}
 
 
 def part(it: Item, end: str) -> dict:
-    """What was measured of one part of a row, under names without their end."""
+    """Returns the numbers of one part of a row, under names without their end."""
     end = f"_{end}"
     return {key.removesuffix(end): x for key, x in it.items() if key.endswith(end)}

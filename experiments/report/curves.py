@@ -1,10 +1,11 @@
-"""Figures 2, 3 and 4: closed forms over alpha, and what was measured of them.
+"""Figures 2, 3 and 4: closed forms over alpha, and the measurements of them.
 
-The first panel has every curve and what was published; behind it stands a panel for
-each curve, as near as what was measured allows. A point has the color of its curve.
-alpha acceptance rate, gamma drafted tokens, c cost of a draft (Leviathan et al. 2023).
+The first panel has every curve and the published points. Behind it stands a panel for
+each curve, zoomed in on the measured points. A point has the color of its curve. alpha
+acceptance rate, gamma drafted tokens, c cost of a draft (Leviathan et al. 2023).
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -22,9 +23,16 @@ SIZE, BAR = 3.8, {"linewidth": 0.8, "zorder": 3}
 
 
 class Kind(NamedTuple):
-    """A figure: the quantity of its curves, its axis, with ends where no point is
-    beyond, and the quantity of table2 beside it. costs: of that, which the curves leave
-    out, so that it lies below them."""
+    """A figure.
+
+    Attributes:
+        quantity: of its curves.
+        label: of its axis.
+        low, high: the ends of its axis, if no point is beyond them.
+        measured: the quantity of table2 that is drawn beside the curves.
+        costs: whether that quantity includes costs that the curves leave out, so that
+            it lies below them.
+    """
 
     quantity: str
     label: str
@@ -35,8 +43,13 @@ class Kind(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What was measured or published: `value` at `alpha`, of the curve of row `curve`.
-    task, heat: None if published. error: of alpha. ends: of the value's interval."""
+    """A measured or published point: `value` at `alpha`, of the curve of row `curve`.
+
+    Attributes:
+        task, heat: task and temperature; None if published.
+        error: of alpha.
+        ends: of the value's interval.
+    """
 
     curve: str
     alpha: float
@@ -59,15 +72,19 @@ PUBLISHED["figure4"] = "published: T5-XXL, Table 2"
 def drawing(
     name: str, curves: dict[str, dict], times: dict[str, dict]
 ) -> Figure | None:
-    """The figure, a curve per row of `curves`, if any. times: of table2."""
+    """Draws the figure, with a curve for each row of `curves`; None if there are none.
+
+    Args:
+        times: of table2.
+    """
     if not curves:
         return None
     kind, rows = KINDS[name], sorted(curves, key=order)
     colors = {row: f"C{i}" for i, row in enumerate(rows)}
     own = (it for row, it in times.items() if not row.endswith(XLA))
     at_1 = [it for it in own if it["batch"] == 1]
-    ours = [point for it in at_1 for point in measured(kind, rows, it)]
-    papers, near = published(name, rows), {point.curve for point in ours}
+    ours = [point for it in at_1 for point in measured_points(kind, rows, it)]
+    papers, near = published_points(name, rows), {point.curve for point in ours}
     shown = [row for row in rows if row in near]
     panels = len(shown) + (name == "figure4")
     columns = 1 + math.ceil(panels / 2)
@@ -94,28 +111,39 @@ def drawing(
     return figure
 
 
-def measured(kind: Kind, rows: list[str], it: dict) -> list[Point]:
-    """A point for every row with a gamma that a record has; of the best gamma one, of
-    the curve whose c is nearest to the one measured (Section 3.5). No tokens of a draft
-    that copies: where nothing matches it drafts none, and Equation 1 is of full
-    drafts."""
+def measured_points(kind: Kind, rows: list[str], it: dict) -> list[Point]:
+    """Returns the points of a record: one for every row with a gamma that the record
+    has.
+
+    Of the best gamma there is one point, on the curve whose c is nearest to the
+    measured one (Section 3.5). The tokens of a draft that copies are left out: where
+    nothing matches it drafts no token, while Equation 1 assumes full drafts.
+    """
     if kind.quantity == "expected_tokens" and it["draft"] == "copying":
         return []
-    same = it.get("task", "code"), it["temperature"], it["alpha_se"] or 0
+    point = functools.partial(
+        Point,
+        alpha=it["alpha"],
+        task=it.get("task", "code"),
+        heat=it["temperature"],
+        error=it["alpha_se"] or 0,
+    )
     if kind.measured == "best_gamma":
-        at = it["alpha"], it["best_gamma"], *same
-        return [Point(nearest(rows, it["best_c"]), *at)] if it["best_c"] else []
+        if not it["best_c"]:
+            return []
+        return [point(curve=nearest(rows, it["best_c"]), value=it["best_gamma"])]
     several = []
     for row in (row for row in rows if order(row) in it["gamma"]):
         at = it["gamma"].index(order(row))
         ends = tuple(it[f"{kind.measured}_ci"][at]) if kind.costs else ()
-        several.append(Point(row, it["alpha"], it[kind.measured][at], *same, ends))
+        several.append(point(curve=row, value=it[kind.measured][at], ends=ends))
     return several
 
 
-def published(name: str, rows: list[str]) -> list[Point]:
-    """Tokens of Table 1, where c = 0 makes them its speed; gamma of Table 4 by its c;
-    speeds of Table 2."""
+def published_points(name: str, rows: list[str]) -> list[Point]:
+    """Returns the published points: tokens of Table 1, where c = 0 makes them its
+    speed; gamma of Table 4 by its c; speeds of Table 2.
+    """
     if name == "figure3":
         table = rows_of("table4_expected_vs_measured")
         return [Point(nearest(rows, it["c"]), it["alpha"], it["gamma"]) for it in table]
@@ -137,7 +165,7 @@ def nearest(rows: list[str], c: float) -> str:
 def draw(
     axes: Axes, quantity: str, curves: dict, colors: dict, points: list[Point]
 ) -> None:
-    """Curves, and the points over them: full at T = 0, hollow otherwise."""
+    """Draws curves, and the points over them: filled at T = 0, hollow otherwise."""
     for row in curves:
         ys = [float("nan") if y is None else y for y in curves[row][quantity]]
         style = "steps-post" if quantity == "best_gamma" else "default"
@@ -151,7 +179,9 @@ def draw(
 
 
 def looks(point: Point) -> dict:
-    """Of a marker: a shape a task, hollow unless T = 0; a cross if published."""
+    """Returns the style of a marker: a shape for each task, hollow unless T = 0; a
+    cross if published.
+    """
     style = {"linestyle": "none", "markersize": SIZE, "markeredgewidth": 0.9}
     if point.task is None:
         return style | {"marker": "x", "markersize": 6, "markeredgewidth": 1.4}
@@ -164,14 +194,18 @@ def heights(points: list[Point]) -> list[float]:
 
 
 def limits(kind: Kind, points: list[Point]) -> tuple[float, float]:
-    """From where to where the first panel goes: as far as its points at least."""
+    """Returns the limits of the first panel, which contain all of its points."""
     ends, room = heights(points), 0.03 * (kind.high - kind.low)
     low = min([kind.low, *(y - room for y in ends if y < kind.low)])
     return low, max([kind.high, *(y + room for y in ends if y > kind.high)])
 
 
 def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
-    """Limits that hold the points alone; whole: from 0 on, with room above."""
+    """Sets limits around the points.
+
+    Args:
+        whole: the axis begins at 0, and has room above.
+    """
     alphas, ends = [point.alpha for point in points], heights(points)
     room = 0.12 * (max(ends) - min(ends)) + 0.1
     axes.set_xlim(min(alphas) - 0.06, max(alphas) + 0.06)
@@ -184,7 +218,9 @@ def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
 def legend(
     name: str, colors: dict[str, str], ours: list[Point], papers: list[Point]
 ) -> list[Line2D]:
-    """The curves, then shapes in no curve's color."""
+    """Returns the entries of the legend: the curves, then the shapes, in no curve's
+    color.
+    """
     lines = [Line2D([], [], color=c, label=label(row)) for row, c in colors.items()]
     tasks = [task for task in TASKS if task in {point.task for point in ours}]
     others = [p for p in ours if p.task not in TASKS][:1]
@@ -202,7 +238,9 @@ def legend(
 
 
 def order(row: str) -> float:
-    """Curves by their number: gamma_3 before gamma_10, gamma_inf last."""
+    """Returns the number of a curve, to sort by: gamma_3 before gamma_10, gamma_inf
+    last.
+    """
     return float(row.rpartition("_")[2])
 
 

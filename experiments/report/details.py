@@ -1,4 +1,6 @@
-"""What a table shows beside its lines: tables of columns, made of the same records."""
+"""The tables of columns that a table shows beside its lines, made of the same
+records.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,27 +10,31 @@ from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
-from experiments.report.columns import Grid, Item, grid, measured, part, table
+from experiments.report.columns import Grid, Item, grid, numbers_by_row, part, table
 from experiments.report.methods import chen, speech, wagner
 from specjax.measure.texts import standardized
 
 
-def of(name: str, records: Records) -> list[Grid]:
-    """The tables of columns beside the lines of a table; none of a name unknown."""
+def tables_of(name: str, records: Records) -> list[Grid]:
+    """Returns the tables of columns beside the lines of a table; none for an unknown
+    name.
+    """
     return DETAILS[name](records) if name in DETAILS else []
 
 
 def flat(estimates: dict[str, dict]) -> dict:
-    """Estimates, each a value and its error, by name."""
+    """Returns estimates, each a value and its error, by name."""
     values = {name: it["value"] for name, it in estimates.items()}
     return values | {f"{name}_se": it["se"] for name, it in estimates.items()}
 
 
 def estimators(records: Records) -> list[Grid]:
-    """Table 3: the four estimates side by side, of drafts that have a law."""
+    """Returns the four estimates of Table 3 side by side, for drafts that have a
+    law.
+    """
     items = [
         records[line.folder][line.row]["measured"] | {"what": line.what}
-        for line in catalogue.named("table3").lines
+        for line in catalogue.find_table("table3").lines
         if line.row in records.get(line.folder, {}) and line.quantity == "alpha"
     ]
     items = [it | flat(it.get("estimates", {})) for it in items]
@@ -36,23 +42,26 @@ def estimators(records: Records) -> list[Grid]:
 
 
 def lenience(records: Records) -> list[Grid]:
-    """Table 5: the speeds of Appendix A.5, and decoding with lenience."""
+    """Returns the speeds of Appendix A.5 for Table 5, and the runs with lenience."""
     speeds = grid("hypothetical", hypothetical(records))
     return [*speeds, *grid("lenient", lenient_runs(records))]
 
 
 def hypothetical(records: Records) -> Iterator[dict]:
-    """For each l of the rows of which A.5 prints a speed, what Theorem 3.8 would give
-    if a draft cost what the paper's does. None is measured."""
+    """Yields, for each l of the rows of which A.5 prints a speed, the speed of Theorem
+    3.8 if a draft cost as much as the paper's.
+
+    None of these speeds is measured.
+    """
     paper = "leviathan2023/table5_lenience"
     levels = published(f"{paper}/lenience")
     hot = published(f"{paper}/improvement_t5_small_c_0.015")
     cold = published(f"{paper}/temperature_0/improvement")
     names = "alpha", "implied_gamma", "implied_speed"
-    rows = [x for x in catalogue.named("table5").lines if x.quantity == "alpha_l1"]
+    rows = [x for x in catalogue.find_table("table5").lines if x.quantity == "alpha_l1"]
     for heat, speeds in ((1, hot), (0, cold)):
         for line in (x for x in rows if x.row.endswith(f"small_t{heat}")):
-            own = measured(records, line.folder).get(line.row)
+            own = numbers_by_row(records, line.folder).get(line.row)
             for level, speed in zip(levels, speeds, strict=True):
                 ours = {x: own[f"{x}_l{level:g}"] if own else "not run" for x in names}
                 what = line.what.removesuffix(", l = 1: alpha")
@@ -61,7 +70,8 @@ def hypothetical(records: Records) -> Iterator[dict]:
 
 
 def lenient_runs(records: Records) -> Iterator[dict]:
-    for it in measured(records, "table5").values():
+    """Yields the numbers of each run with lenience."""
+    for it in numbers_by_row(records, "table5").values():
         what = f"{it['target']} with {it['draft']}"
         what += f", T = {it['protocol']['temperature']:g}"
         for run in it["runs"]:
@@ -86,7 +96,7 @@ EASY = ("function word", "punctuation", "keyword", "operator", "bracket or separ
 
 
 def spread(numbers: list[float | None], sign: str = "") -> str:
-    """0.41 [0.35, 0.47]; without what is None."""
+    """Returns numbers as text, such as 0.41 [0.35, 0.47]; None is left out."""
     value, *both = (None if x is None else f"{x:{sign}.3f}" for x in numbers)
     if value is None:
         return "none"
@@ -94,7 +104,9 @@ def spread(numbers: list[float | None], sign: str = "") -> str:
 
 
 def more_or_less(it: Item) -> str:
-    """Whether an interval of a difference lies above 0, below it, or neither."""
+    """Returns whether the interval of a difference lies above 0, below it, or contains
+    it.
+    """
     _, low, high = it["more"]
     if low is None:
         return "too few texts"
@@ -102,11 +114,12 @@ def more_or_less(it: Item) -> str:
 
 
 def kinds(records: Records) -> list[Grid]:
-    """A table for each way to sort tokens: of the rows of the table in its order, then
-    of one's own, of whatever folder."""
+    """Returns a table for each way to group tokens: first the rows of the catalogue in
+    their order, then custom rows of any folder.
+    """
     labels = {
         (line.folder, line.row): line.what.rpartition(": ")[0]
-        for line in catalogue.named("kinds").lines
+        for line in catalogue.find_table("kinds").lines
     }
     found = {
         (folder, row): record["measured"]
@@ -141,8 +154,8 @@ def pair_and_task(it: Item) -> str:
 
 
 def certificate(records: Records) -> list[Grid]:
-    """Every case, by rule."""
-    each = measured(records, "certificate").values()
+    """Returns every case, by rule."""
+    each = numbers_by_row(records, "certificate").values()
     cases = [case for it in each for case in it["cases"]]
     columns = {key: f"{{{key}}}" for case in cases for key in case}
     title = f"The law of the verifiers' output, enumerated: {len(cases)} cases"
@@ -151,9 +164,11 @@ def certificate(records: Records) -> list[Grid]:
 
 
 def pairs(records: Records) -> list[Grid]:
-    """Every pair of a rule and a draft; of what is broken the total variation."""
+    """Returns every pair of a rule and a draft; for broken pairs the total
+    variation.
+    """
     items, p_values = [], [0.0]
-    for row in measured(records, "pairs").values():
+    for row in numbers_by_row(records, "pairs").values():
         setting = {key: row[key] for key in ("draft", "gamma", "policy")}
         for pair in row["pairs"]:
             faults = dict.fromkeys(("shared", "argmax", "reused", "stale"), "")
@@ -165,19 +180,19 @@ def pairs(records: Records) -> list[Grid]:
 
 
 def forbidden(it: Item) -> str:
-    """How often a call emits an id that the target cannot draw."""
+    """Returns how often a call emits an id that the target cannot draw."""
     if it["impossible"]:
         return number(it["impossible"])
     return "at u = 0" if it["at_zero"] else "never"
 
 
 def conformance(records: Records) -> list[Grid]:
-    rules = measured(records, "conformance").get("rules", {"rules": []})["rules"]
+    rules = numbers_by_row(records, "conformance").get("rules", {"rules": []})["rules"]
     return grid("conformance", [it | {"forbidden": forbidden(it)} for it in rules])
 
 
 def microscope(records: Records) -> list[Grid]:
-    """What rounding does."""
+    """Returns the effects of rounding, by gamma."""
     items = []
     for record in records.get("microscope", {}).values():
         it, dtype = record["measured"], record["provenance"]["dtype"]
@@ -195,12 +210,12 @@ SPELLED |= {"draw": "a draw of the draft loop"}
 
 
 def compiled(records: Records) -> list[Grid]:
-    """Every program of every device, with all that is known of its kernels."""
+    """Returns every program of every device, with the properties of its kernels."""
     devices = {
         line.row: line.what.partition(",")[0]
-        for line in catalogue.named("kernels_aot").lines
+        for line in catalogue.find_table("kernels_aot").lines
     }
-    rows = measured(records, "kernels_aot")
+    rows = numbers_by_row(records, "kernels_aot")
     items = [
         program
         | {"device": name}
@@ -212,11 +227,14 @@ def compiled(records: Records) -> list[Grid]:
 
 
 def fits(records: Records) -> list[Grid]:
-    """Every pair at every batch and cache: predicted, and as compiled where it was; and
-    how the prediction of one GPU compares with what was measured on it."""
-    cells, lines = [], catalogue.named("fits").lines
+    """Returns every pair at every batch and cache, predicted and, where it was
+    compiled, as compiled.
+
+    A second table compares the prediction of one GPU with the measurement on it.
+    """
+    cells, lines = [], catalogue.find_table("fits").lines
     names = {line.row: line.what.partition(": ")[0] for line in lines}
-    for row, measurement in measured(records, "fits").items():
+    for row, measurement in numbers_by_row(records, "fits").items():
         for cell in measurement["cells"]:
             told, got = cell["predicted"], cell.get("compiled", {})
             total, found = told["bytes"]["total"], got.get("sent", {}).get("bytes")
@@ -235,9 +253,11 @@ def fits(records: Records) -> list[Grid]:
 
 
 def against_one_gpu(records: Records) -> Iterator[dict]:
-    """T5-XXL with T5-small on one H100, which was measured (`chip`)."""
-    plan = measured(records, "fits").get("h100_one_t5")
-    ran = measured(records, "chip").get("ende_small_t0_h100")
+    """Yields the predicted and measured times of T5-XXL with T5-small on one H100
+    (`chip`).
+    """
+    plan = numbers_by_row(records, "fits").get("h100_one_t5")
+    ran = numbers_by_row(records, "chip").get("ende_small_t0_h100")
     if plan and ran:
         told, gamma = plan["cells"][0]["predicted"], ran["gamma"]
         drafted = ran["c"] * ran["target_ms"] * gamma
@@ -251,9 +271,10 @@ def against_one_gpu(records: Records) -> Iterator[dict]:
 
 
 def chip_steps(records: Records) -> list[Grid]:
-    """What was predicted and measured; every row's steps, a token's kernels, and what
-    XLA says of its graphs."""
-    rows = measured(records, "chip_steps")
+    """Returns predictions beside measurements, the steps of every row, the kernels of a
+    token, and XLA's messages about its graphs.
+    """
+    rows = numbers_by_row(records, "chip_steps")
     steps = [
         {"error": "", "checksum": None} | it | {"row": row}
         for row, it in rows.items()
@@ -268,12 +289,14 @@ def chip_steps(records: Records) -> list[Grid]:
 
 
 def policies(records: Records) -> list[Grid]:
-    """Every fixed length and policy of a row, and what more knowledge would give."""
-    lines, grids = catalogue.named("policies").lines, []
+    """Returns every fixed length and policy of a row, and the gain that more knowledge
+    would give.
+    """
+    lines, grids = catalogue.find_table("policies").lines, []
     costs = [line.quantity for line in lines if line.quantity.endswith("_cost")]
     others = list(dict.fromkeys(costs))
     numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
-    for row, it in measured(records, "policies").items():
+    for row, it in numbers_by_row(records, "policies").items():
         if "slope" not in it:  # it was timed
             continue
         lengths = [
@@ -292,23 +315,31 @@ def policies(records: Records) -> list[Grid]:
 
 
 def load(records: Records) -> list[Grid]:
-    """What parts of a step cost, and answers at simulated loads."""
+    """Returns the costs of the parts of a step, and the answers at simulated loads."""
     grids = []
-    for it in measured(records, "load").values():
+    for it in numbers_by_row(records, "load").values():
         what = f"{it['target']} with {it['draft']}, T = {it['temperature']:g}"
         grids += grid("load_batches", it["by_batch"], what=what)
         grids += grid("load_rates", it["loads"], what=what)
     return grids
 
 
+HEADS = {  # of points as records have them, and what a page shows instead
+    "its number": "parameter",
+    "the frontier's": "tokens a call of the frontier",
+    "times as fast": "speedup",
+    "of the gap closed": "share of the gap from best gamma to oracle",
+}
+
+
 def questions(name: str, records: Records) -> list[Grid]:
-    """What was asked, the verdict on each row, and every point behind it."""
+    """Returns a question, the verdict on each row, and every point behind it."""
     called = {
         line.row: line.what.rpartition(": ")[0]
-        for line in catalogue.named(name).lines
+        for line in catalogue.find_table(name).lines
         if line.folder == "open_questions"
     }
-    there = measured(records, "open_questions")
+    there = numbers_by_row(records, "open_questions")
     found = {what: there[row] for row, what in called.items() if row in there}
     asked = {it["asked"]: it for it in found.values()}
     said = [
@@ -318,12 +349,13 @@ def questions(name: str, records: Records) -> list[Grid]:
     for what, it in found.items():
         names = dict.fromkeys(key for point in it["points"] for key in point)
         head = sorted((x for x in names if not x.endswith("_se")), key="rule".__ne__)
-        lines = [[spelled(point, key) for key in head] for point in it["points"]]
-        grids += [(what, head, lines)] if lines else []
+        lines = [[point_text(point, key) for key in head] for point in it["points"]]
+        shown = [HEADS.get(key, key) for key in head]
+        grids += [(what, shown, lines)] if lines else []
     return grids
 
 
-def spelled(point: Item, key: str) -> str:
+def point_text(point: Item, key: str) -> str:
     error = point.get(f"{key}_se")
     return number_or_blank(point[key]) + (
         "" if error is None else f" ± {number(error)}"

@@ -1,10 +1,10 @@
-"""The figures of the paper from the records, as SVG that never varies.
+"""The figures of the paper, drawn from the records as SVG that is the same every time.
 
-Figure 1 is a measured trace, Figures 2, 3 and 4 are closed forms with what was measured
-on them, Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
+Figure 1 is a measured trace; Figures 2, 3 and 4 are closed forms with the measured
+points; Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
 and a decoder. `figure_wagner` is of another paper, `speeds` opens the page, `recording`
-is Figure 1 of what a pair of Whispers heard. What is not in a record or in a table of a
-paper is not drawn.
+is Figure 1 for a recording that a pair of Whispers transcribed. Only numbers of a
+record or of a paper's table are drawn.
 """
 
 import io
@@ -34,7 +34,13 @@ TRACES["recording"] = recording.FOLDER, recording.ROW
 
 
 class Timeline(NamedTuple):
-    """times: the row of table2. traces: their folder, in which names have a prefix."""
+    """A figure of times.
+
+    Attributes:
+        times: the row of table2.
+        traces: the folder of the traces.
+        prefix: of their names in it.
+    """
 
     times: str
     traces: str
@@ -46,53 +52,65 @@ TIMELINES["figure5_ende"] = Timeline("ende_small_t0", "figure5", "ende_")
 
 
 def draw(name: str, results: Records, path: Path) -> None:
-    """Writes one of NAMES; a drawing that says "not run" where its records are absent.
-    results: as `tables.collect(folder)` returns it. Raises ValueError for no such
-    name."""
+    """Writes one of NAMES; where its records are absent, the drawing says "not run".
+
+    Args:
+        results: as `tables.collect(folder)` returns it.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     path.write_text(svg(name, results), "utf-8")
 
 
 def svg(name: str, results: Records) -> str:
-    """A drawing on white, which can also be put into an HTML page as it is."""
+    """Returns a drawing on white, which can also be put into an HTML page."""
     if name not in NAMES:
         raise ValueError(f"no figure {name!r}: choose one of {', '.join(NAMES)}")
     folder, row = TRACES.get(name, ("", ""))
-    if trace := measured(results, folder).get(row):
+    if trace := numbers_by_row(results, folder).get(row):
         return figure_trace.drawing(trace)
-    times, figure = measured(results, "table2"), None
+    times, figure = numbers_by_row(results, "table2"), None
     with matplotlib.rc_context(STYLE):
         if name in TIMELINES:
             return timeline(name, results)
         if name in curves.KINDS:
-            figure = curves.drawing(name, measured(results, name), times)
+            figure = curves.drawing(name, numbers_by_row(results, name), times)
         if name == "speeds":
             figure = speeds.drawing(times)
-        if name == "figure_wagner" and (verified := measured(results, "wagner_time")):
+        if name == "figure_wagner" and (
+            verified := numbers_by_row(results, "wagner_time")
+        ):
             figure = wagner.drawing(verified)
-        return printed(figure) if figure else figure_trace.note(f"{name}: not run")
+        return to_svg(figure) if figure else figure_trace.note(f"{name}: not run")
 
 
 def timeline(name: str, results: Records) -> str:
-    """One of TIMELINES; where no row of it can be drawn, why."""
+    """Returns one of TIMELINES; where no row of it can be drawn, the reason."""
     row, folder, prefix = TIMELINES[name]
-    times, traces = measured(results, "table2").get(row), measured(results, folder)
+    times, traces = (
+        numbers_by_row(results, "table2").get(row),
+        numbers_by_row(results, folder),
+    )
     if times is None:
         return figure_trace.note(f"{name}: not run")
     own = {k.removeprefix(prefix): x for k, x in traces.items() if k.startswith(prefix)}
     rows, absent = figure_timeline.timelines(times, own)
     if not rows:
         return figure_trace.note(f"{name}: not run: {', '.join(absent)}")
-    return printed(figure_timeline.drawing(times, rows, absent))
+    return to_svg(figure_timeline.drawing(times, rows, absent))
 
 
-def measured(results: Records, folder: str) -> dict[str, dict]:
-    """What was measured in a folder, by row."""
+def numbers_by_row(results: Records, folder: str) -> dict[str, dict]:
+    """Returns the numbers of the records of a folder, by row."""
     records = results.get(folder, {})
     return {row: records[row]["measured"] for row in sorted(records)}
 
 
-def printed(figure: Figure) -> str:
-    """Without a date, and without the prolog, which HTML does not know."""
+def to_svg(figure: Figure) -> str:
+    """Returns a figure as SVG, without a date and without the prolog, which HTML does
+    not allow.
+    """
     file = io.StringIO()
     metadata = {"Date": None, "Creator": None}
     FigureCanvasSVG(figure).print_svg(file, metadata=metadata)

@@ -1,7 +1,8 @@
 """The small table that opens README.md: `python -m experiments.report.headline`.
 
-It stands between two comments, is made of the records in results, and nothing else
-in the file is touched. A pair on each of its own tasks, and the code pair on HumanEval.
+It stands between two comments and is made of the records in results; the rest of the
+file stays as it is. It has a pair on each of its own tasks, and the code pair on
+HumanEval.
 """
 
 from experiments import catalogue
@@ -30,43 +31,45 @@ BY_XLA = ("small_t0_b1_xla",)  # the code pair's row again
 
 
 def table(results: Records) -> str:
-    """A line for each of ROWS that was measured, and what it was measured on."""
+    """Returns a line for each of ROWS that was measured, and the note below."""
     shown = "".join(markup.markdown(*it[1:]) for it in grid("headline", items(results)))
-    return f"{shown}\n{note(results, found(results))}\n"
+    return f"{shown}\n{note(results, headline_records(results))}\n"
 
 
-def found(results: Records) -> dict[tuple, dict]:
-    """The records of ROWS that there are."""
+def headline_records(results: Records) -> dict[tuple, dict]:
+    """Returns the records of ROWS that there are."""
     of_rows = ((at, record_of(results, *at)) for at in ROWS)
     return {at: record for at, record in of_rows if record is not None}
 
 
 def items(results: Records) -> list[dict]:
-    """The lines of the table, each with the spread over all runs of its pair."""
+    """Returns the lines of the table, each with the spread over all runs of its
+    pair.
+    """
     return [
         line_of(at, record["measured"]) | {"spread": spread(results, record)}
-        for at, record in found(results).items()
+        for at, record in headline_records(results).items()
     ]
 
 
 def spread(results: Records, record: dict) -> str:
-    """The lowest and the highest speed that any record has of a pair, and how many
-    records there are.
+    """Returns the lowest and the highest speed of all records of a pair, and the number
+    of records.
 
-    They are of the same models, task, temperature, rule and policy at batch 1, each at
-    its best gamma: what differs is the machine, the day and the texts.
+    They have the same models, task, temperature, rule and policy at batch 1, each at
+    its best gamma. They differ in the machine, the day and the texts.
     """
     it = record["measured"]
     every = [each for rows in results.values() for each in rows.values()]
-    speeds = [speed_of(each["measured"]) for each in every if alike(each, record)]
+    speeds = [speed_of(each["measured"]) for each in every if same_setup(each, record)]
     speeds = sorted(speeds or [speed_of(it)])
     if len(speeds) == 1:
         return "1 run"
     return f"{speeds[0]:.2f} to {speeds[-1]:.2f} in {len(speeds)} runs"
 
 
-def alike(record: dict, other: dict) -> bool:
-    """Whether two records timed the same pair in the same way."""
+def same_setup(record: dict, other: dict) -> bool:
+    """Returns whether two records timed the same pair in the same way."""
     if speed_of(record["measured"]) is None:
         return False
     products = (each["provenance"].get("products") for each in (record, other))
@@ -74,7 +77,9 @@ def alike(record: dict, other: dict) -> bool:
 
 
 def way_of(record: dict) -> tuple:
-    """What was decoded and how, but for gamma, machine, day and number of texts."""
+    """Returns what was decoded and how, without gamma, machine, day and number of
+    texts.
+    """
     it = record["measured"]
     models = str(it.get("target")), str(it.get("draft"))
     rule, policy = it.get("rule", "token"), it.get("policy", "none")
@@ -87,20 +92,22 @@ def speed_of(it: Item) -> float | None:
 
 
 def record_of(results: Records, folder: str, row: str | int) -> dict | None:
-    """What was measured in a row; of Spec-Bench, of all tasks at a temperature."""
+    """Returns the record of a row; for Spec-Bench, the record of all tasks at a
+    temperature.
+    """
     if folder == spec_bench.FOLDER:
         return spec_bench.whole(results, row)
     return results.get(folder, {}).get(row)
 
 
 def line_of(at: tuple[str, str], it: dict) -> dict:
-    """A row of table2 at its best gamma, or one of Chen's at its K."""
+    """Returns a row of table2 at its best gamma, or one of Chen's at its K."""
     writes, pair = ROWS[at]
     ends, speed = ("best_speedup_ci", "best_speedup")
     if "speed_interval" in it:
         ends, speed = ("speed_interval", "speed")
     own = {"writes": writes, "pair": pair or f"{it['target']} + {it['draft']}"}
-    own |= {"ours": interval(it[speed], it[ends]), "forecast": predicted(it)}
+    own |= {"ours": interval(it[speed], it[ends]), "forecast": prediction_text(it)}
     own |= {"alone_ms": baseline.token_ms(it)}
     return it | own | {"kept": alpha(it)}
 
@@ -109,19 +116,22 @@ def interval(x: float, ends: tuple[float, float]) -> str:
     return f"{x:.2f} [{', '.join(f'{end:.2f}' for end in ends)}]"
 
 
-def predicted(it: Item) -> str:
+def prediction_text(it: Item) -> str:
     if it.get("best_predicted") is not None:
         return interval(it["best_predicted"], it["best_predicted_ci"])
-    if "speed_by_calls" in it:
-        return f"{it['speed_by_calls']:.2f} by its calls"
-    if "best_exp" in it:
+    if "speed_by_calls" not in it and "best_exp" in it:
         return f"{it['best_exp']:.2f} by Theorem 3.8"
-    c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
-    return f"{it['tokens_per_call'] / (it['K'] * c + v):.2f} by its calls"
+    speed = it.get("speed_by_calls")
+    if speed is None:
+        c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
+        speed = it["tokens_per_call"] / (it["K"] * c + v)
+    return f"{speed:.2f}, computed afterwards from this run's calls"
 
 
 def alpha(it: Item) -> str:
-    """alpha with its error; where only calls were counted, that of Equation 1."""
+    """Returns alpha with its error; where only calls were counted, the alpha that
+    Equation 1 implies.
+    """
     if "alpha" in it:
         return f"{it['alpha']:.2f} ± {it['alpha_se']:.2f}"
     implied = closed_forms.implied_alpha(it["tokens_per_call"], it["K"])
@@ -129,8 +139,13 @@ def alpha(it: Item) -> str:
 
 
 def note(results: Records, found: dict[tuple, dict], site: bool = False) -> str:
-    """What the numbers are of, and what was published of the same. site: beside a table
-    without the predicted speeds, which has the chip's row itself."""
+    """Returns the note on the origin of the numbers, and the published numbers of the
+    same row.
+
+    Args:
+        site: the note stands beside the table of the site, which has no predicted
+            speeds and has the chip's row itself.
+    """
     if not found:
         return "Nothing was measured yet."
     several = [*found.values()]
@@ -171,8 +186,8 @@ def note(results: Records, found: dict[tuple, dict], site: bool = False) -> str:
     )
 
 
-def rendered(text: str, results: Records) -> str:
-    """The text of README.md with the table of these records in its place."""
+def render_text(text: str, results: Records) -> str:
+    """Returns the text of README.md with the table of these records in its place."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
@@ -181,7 +196,7 @@ def rendered(text: str, results: Records) -> str:
 def main() -> None:
     text = README.read_text("utf-8")
     results = tables.collect(catalogue.ROOT / "results")
-    README.write_text(rendered(text, results), "utf-8")
+    README.write_text(render_text(text, results), "utf-8")
     print(f"rendered the table of {README}")
 
 

@@ -1,4 +1,4 @@
-"""Pages of HTML, by the templates beside this file: their cells and drawings."""
+"""Pages of HTML, made with the templates beside this file: their cells and drawings."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def render(name: str, **values) -> str:
-    """A page by the template of this name; texts are escaped."""
+    """Returns a page made with the template of this name; texts are escaped."""
     return environment().get_template(f"{name}.html").render(**values)
 
 
@@ -39,12 +39,12 @@ def environment() -> jinja2.Environment:
 
 
 def prose(text: str) -> Markup:
-    """Text as HTML, with what stands between backticks as code."""
+    """Returns text as HTML, with the text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
 def kind(text: str) -> str:
-    """How a cell is shown, by what it holds."""
+    """Returns the class of a cell, by its content."""
     if text in VERDICTS:
         return f"verdict {re.sub('[ ,]+', '-', text)}"
     if text.startswith(("STALE", "DIFFERS")):
@@ -57,7 +57,9 @@ def kind(text: str) -> str:
 
 
 def sides(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns that hold numbers, where they hold anything, keep to the right."""
+    """Returns the alignment of columns: those that hold numbers are aligned to the
+    right.
+    """
 
     def numeric(text: str) -> bool:
         return text == "not run" or kind(text) in ("number", "none")
@@ -71,8 +73,9 @@ def width(svg: str) -> float:
 
 
 def drawing(folder: Path, name: str) -> Markup | None:
-    """An SVG file of a folder as an element of the page, its ids and its style its own;
-    None where it is not drawn."""
+    """Returns an SVG file of a folder as an element of the page, with its ids and style
+    made unique; None where it was not drawn.
+    """
     path, own = folder / f"{name}.svg", f"{name}-drawing"
     if not path.exists():
         return None
@@ -82,12 +85,12 @@ def drawing(folder: Path, name: str) -> Markup | None:
             parent.remove(child)
     for node in root.iter():
         if node.tag == f"{{{SVG}}}style":
-            node.text = scoped(node.text or "", own)
+            node.text = scope_style(node.text or "", own)
         for key, value in node.attrib.items():
             if key == "id":
                 node.set(key, f"{own}-{value}")
             elif key.endswith("href") or "url(#" in value:
-                node.set(key, renamed(value, own))
+                node.set(key, rename_ids(value, own))
     for key, value in {
         "id": own,
         "role": "img",
@@ -97,16 +100,18 @@ def drawing(folder: Path, name: str) -> Markup | None:
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def renamed(value: str, name: str) -> str:
-    """References to the drawing's own ids: `#a` and `url(#a)`."""
+def rename_ids(value: str, name: str) -> str:
+    """Returns a value in which references to ids, `#a` and `url(#a)`, point to the
+    drawing's renamed ids.
+    """
     return re.sub(r"(^|url\()#", rf"\1#{name}-", value)
 
 
-def scoped(style: str, name: str) -> str:
-    """Rules that would otherwise hold for the whole page, for one drawing alone."""
+def scope_style(style: str, name: str) -> str:
+    """Returns style rules that hold for one drawing, and not for the whole page."""
 
     def within(rule: re.Match) -> str:
         several = (f"#{name} {selector.strip()}" for selector in rule[1].split(","))
         return f"{', '.join(several)} {{"
 
-    return re.sub(r"([^{}]+)\{", within, renamed(style, name))
+    return re.sub(r"([^{}]+)\{", within, rename_ids(style, name))

@@ -1,7 +1,8 @@
-"""Beside the table of kernels: what was predicted, what measured, goals met or not.
+"""The details of the table of kernels: predictions, measurements, and goals that were
+met or missed.
 
 Predictions and goals are those of `experiments/gpu/kernels/predictions.json`, written
-before anything ran on a GPU. What has no record is called unmeasured.
+before anything ran on a GPU. A number without a record is called unmeasured.
 """
 
 import json
@@ -28,11 +29,13 @@ def expectations() -> dict:
 
 
 def lines() -> list[Line]:
-    return catalogue.named("kernels").lines
+    return catalogue.find_table("kernels").lines
 
 
 def shapes() -> dict[str, str]:
-    """What each row of a shape is: (B, gamma, V) and its dtype; PyTorch's are last."""
+    """Returns the words of each row of a shape, (B, gamma, V) and its dtype; PyTorch's
+    rows are last.
+    """
     named = {line.row: line.what.partition(": ")[0] for line in lines()}
     return {row: name for row, name in named.items() if "(" in name}
 
@@ -54,34 +57,34 @@ def details(records: Records) -> list[Grid]:
 
 def goals(rows: Rows) -> Iterator[dict]:
     for goal in expectations()["goals"]:
-        value = reached(goal, rows)
+        value = goal_value(goal, rows)
         own = len(goal.get("of", ())) == 1 and "under" not in goal
         yield goal | {
             "predicted": prediction(*goal["of"][0]) if own else "",
             "measured": number(value),
-            "verdict": verdict(goal, value) + told(goal, rows, value),
+            "verdict": verdict(goal, value) + verdict_note(goal, rows, value),
         }
 
 
-def reached(goal: dict, rows: Rows) -> float | str:
-    """The number of a goal, or why there is none."""
+def goal_value(goal: dict, rows: Rows) -> float | str:
+    """Returns the number of a goal, or the reason why there is none."""
     if "every" in goal:
         ours = [row for row, name in shapes().items() if "PyTorch" not in name]
-        values = [measured(rows, row, goal["every"]) for row in ours]
+        values = [measured_number(rows, row, goal["every"]) for row in ours]
         missing = [value for value in values if isinstance(value, str)]
         if FAILED in missing:
             return FAILED
         return missing[0] if missing else min(values)
     if not goal["of"]:
         return "not implemented"
-    value = measured(rows, *goal["of"][0])
+    value = measured_number(rows, *goal["of"][0])
     if "under" not in goal:
         return value
     unmeasured = isinstance(value, str) and value.startswith(UNMEASURED)
-    return over(value, measured(rows, *goal["under"][0]), peer=not unmeasured)
+    return over(value, measured_number(rows, *goal["under"][0]), peer=not unmeasured)
 
 
-def measured(rows: Rows, row: str, quantity: str) -> float | str:
+def measured_number(rows: Rows, row: str, quantity: str) -> float | str:
     if row not in rows:
         return UNMEASURED
     it = rows[row]["measured"]
@@ -89,7 +92,9 @@ def measured(rows: Rows, row: str, quantity: str) -> float | str:
 
 
 def verdict(goal: dict, value: float | str) -> str:
-    """met, missed, or why that cannot be said; a program of ours that failed misses."""
+    """Returns "met", "missed", or the reason why neither can be said; a program of ours
+    that failed misses.
+    """
     if value == FAILED:
         return "missed: it failed"
     if isinstance(value, str):
@@ -98,8 +103,8 @@ def verdict(goal: dict, value: float | str) -> str:
     return "met" if ahead else "missed"
 
 
-def told(goal: dict, rows: Rows, value: float | str) -> str:
-    """What a verdict on a number rests on beside it."""
+def verdict_note(goal: dict, rows: Rows, value: float | str) -> str:
+    """Returns the note that a verdict on a number needs."""
     if isinstance(value, str):
         return ""
     named = {row for row, _ in [*goal.get("of", ()), *goal.get("under", ())]}
@@ -117,18 +122,20 @@ def prediction(row: str, quantity: str) -> str:
 
 
 def times(rows: Rows) -> Iterator[dict]:
-    """Every program that was timed, those that failed, and what was only predicted."""
+    """Yields every program that was timed, those that failed, and those that were only
+    predicted.
+    """
     for row, shape in shapes().items():
         blank = dict.fromkeys(BLANK, "")
         record = rows.get(row)
         if record is None or record["measured"].get("dry"):
-            known = expected_only(row, TRIAL if record else UNMEASURED)
+            known = predicted_programs(row, TRIAL if record else UNMEASURED)
         else:
-            known = timed(row, record["measured"])
+            known = timed_programs(row, record["measured"])
         yield from (blank | {"shape": shape} | it for it in known)
 
 
-def expected_only(row: str, state: str) -> Iterator[dict]:
+def predicted_programs(row: str, state: str) -> Iterator[dict]:
     names = {line.quantity: line.what.partition(": ")[2] for line in lines()}
     for guess in expectations()["predictions"]:
         if guess["row"] == row:
@@ -137,7 +144,7 @@ def expected_only(row: str, state: str) -> Iterator[dict]:
             yield {"name": name, "predicted": told, "state": state}
 
 
-def timed(row: str, it: dict) -> Iterator[dict]:
+def timed_programs(row: str, it: dict) -> Iterator[dict]:
     alone = it.get("latency", {})
     for line in it.get("programs", it.get("lines", [])):
         cache = line.get("cache", "")
@@ -165,7 +172,7 @@ def percent(share: float | str) -> str:
 
 
 def quantity_of(name: str) -> str:
-    """The quantity that a program's time is a candidate for."""
+    """Returns the quantity that a program's time is a candidate for."""
     kind, _, carried = name.partition("/")
     kind = "fused" if kind == "mosaic_gpu" else kind
     return f"{kind}_us" if carried.split("/")[0] in ("", "none") else ""

@@ -1,7 +1,8 @@
-"""Closed forms and certificates: computed whenever they are shown, kept nowhere.
+"""The records of closed forms and certificates, computed whenever they are shown and
+stored nowhere.
 
-Their rows are gin files like any other; what they give depends on the code alone, and
-tests assert it. All of them take five minutes of one core, most of that for the
+Their rows are gin files like any other. Their numbers depend on the code alone, and
+tests assert them. All of them take five minutes of one core, most of it for the
 certificates, which run in two processes.
 """
 
@@ -23,11 +24,14 @@ FOLDERS = (*CLOSED_FORMS, *ENUMERATED)
 PROCESSES = 2
 
 
-def computed(
+def compute(
     folders: Iterable[str] = FOLDERS, wanted: Callable[[str], bool] = lambda row: True
 ) -> Records:
-    """The records of every law's row, with no day: they are of now. wanted: which rows,
-    as folder/row."""
+    """Computes the records of every law's row; they have no day.
+
+    Args:
+        wanted: selects rows, by folder/row.
+    """
     found: Records = {folder: {} for folder in folders}
     rows = [
         row
@@ -42,7 +46,9 @@ def computed(
 
 
 def at_once(rows: list[RowFile]) -> Iterable[dict]:
-    """Laws in processes of their own, in the order of `rows`."""
+    """Computes laws in separate processes; yields their records in the order of
+    `rows`.
+    """
     if not rows:
         return
     fresh = multiprocessing.get_context("spawn")  # a fork of JAX's threads may hang
@@ -56,7 +62,7 @@ def at_once(rows: list[RowFile]) -> Iterable[dict]:
 
 
 def law(file: RowFile) -> dict:
-    """The record of one row."""
+    """Computes the record of one row."""
     compilation.keep()
     built = configs.build(file)
     row = built.row

@@ -1,15 +1,19 @@
-"""Ways to verify side by side: of Wagner et al. (2024), of speech, of Chen et al."""
+"""The tables of ways to verify, side by side: of Wagner et al. (2024), of speech, of
+Chen et al.
+"""
 
 import itertools
 
 from experiments import catalogue
 from experiments.records.markup import number
 from experiments.records.table import Records
-from experiments.report.columns import Grid, Item, grid, measured, part
+from experiments.report.columns import Grid, Item, grid, numbers_by_row, part
 
 
-def spelled(method: str) -> str:
-    """sigmoid_1e4_top50: sigmoid, +-1e4, top-k 50."""
+def method_words(method: str) -> str:
+    """Returns the words of a method; sigmoid_1e4_top50 is "sigmoid, +-1e4, top-k
+    50".
+    """
     plainly = method.removesuffix("_top50")
     words = plainly.replace("sigmoid_", "sigmoid, +-").replace("_half", ", float16")
     words = "control that keeps every draft" if plainly == "always" else words
@@ -17,18 +21,18 @@ def spelled(method: str) -> str:
 
 
 def wagner(folder: str, records: Records) -> list[Grid]:
-    """Every method of every row; the rows of decoders of the same kind too."""
-    lines, scales = catalogue.named(folder).lines, folder == "wagner_scale"
+    """Returns every method of every row, and the rows of decoders of the same kind."""
+    lines, scales = catalogue.find_table(folder).lines, folder == "wagner_scale"
     names = {x.row: x.what.partition(":")[0] for x in lines if x.folder == folder}
-    decoders = measured(records, "wagner_data", "wagner_paper").items()
-    rows = measured(records, folder)
+    decoders = numbers_by_row(records, "wagner_data", "wagner_paper").items()
+    rows = numbers_by_row(records, folder)
     rows |= {row: it for row, it in decoders if row.startswith("scale_") == scales}
     grids = []
     for row, it in rows.items():
         if f"acceptance_{it['methods'][0]}" in it:  # else of times alone
             items = [
                 part(it, name)
-                | {"method": spelled(name), "guarantee": it["guarantees"][name]}
+                | {"method": method_words(name), "guarantee": it["guarantees"][name]}
                 for name in it["methods"]
             ]
             grids += grid("methods", items, row=names.get(row, row))
@@ -39,7 +43,9 @@ ORDER = ("greedy", "alone", "exact", "sigmoid", "sigmoid released", "always")
 
 
 def place(name: str) -> tuple:
-    """Greedy texts, then drawn ones, then those of cut laws; by rule, by scale."""
+    """Returns the position of a method: greedy texts, then sampled ones, then truncated
+    laws; by rule, by scale.
+    """
     *words, scale = name.removesuffix("_top50").split("_")
     rule = " ".join(words) if scale[:2] == "1e" else name.split("_")[0]
     at = ORDER.index(rule) if rule in ORDER else len(ORDER)
@@ -47,9 +53,11 @@ def place(name: str) -> tuple:
 
 
 def speech(records: Records) -> list[Grid]:
-    """Every method of every row side by side, and every batch; of all records."""
+    """Returns every method of every row side by side, and every batch, for all
+    records.
+    """
     grids = []
-    for row, it in measured(records, "speech_data", "speech_paper").items():
+    for row, it in numbers_by_row(records, "speech_data", "speech_paper").items():
         pair = f"{it['target']} with {it['draft']}, {row}"
         names = [key.removeprefix("wer_ci_") for key in it if key.startswith("wer_ci_")]
         if names:
@@ -76,9 +84,9 @@ def worth(it: Item, way: str) -> str:
 
 
 def chen(records: Records) -> list[Grid]:
-    """A line a row."""
+    """Returns a line for each row."""
     items = []
-    for row, it in measured(records, "chen_data", "chen_paper").items():
+    for row, it in numbers_by_row(records, "chen_data", "chen_paper").items():
         if "theoretical_speed" in it:
             stopped = it.get("why_not_alone", {}).items()
             told = {way: worth(it, way) for way in ("alone", "speculative")}

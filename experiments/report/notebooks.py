@@ -1,8 +1,8 @@
-"""Runs notebooks and stores what they say: `make notebooks`, or `python -m
+"""Runs notebooks and stores their output: `make notebooks`, or `python -m
 experiments.report.notebooks NAME ...` for some.
 
-What a cell prints is the same on every run, unless it is tagged `varies`: times, and
-texts where rounding decides. What goes to stderr, progress, is not stored.
+The output of a cell is the same on every run, unless the cell is tagged `varies`:
+times, and texts that depend on rounding. The progress on stderr is not stored.
 """
 
 import argparse
@@ -22,9 +22,15 @@ FIXED = {"JAX_PLATFORMS": "cpu", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": str(ROO
 
 
 def run(path: Path, more: Sequence[str] = ()) -> nbformat.NotebookNode:
-    """The notebook with what its cells say, run from the first on in its own folder;
-    `more`, cells of code, come after them. Raises CellExecutionError for one that
-    fails."""
+    """Runs a notebook from the first cell on in its own folder, and returns it with the
+    output of its cells.
+
+    Args:
+        more: cells of code that are run after them.
+
+    Raises:
+        CellExecutionError: a cell fails.
+    """
     notebook = nbformat.read(path, 4)
     told, count = notebook.metadata.copy(), len(notebook.cells)
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in more]
@@ -46,8 +52,9 @@ def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def said(notebook: nbformat.NotebookNode) -> list[list]:
-    """Of each cell of code what it says, and of a drawing that it is there; of one that
-    `varies` the kinds of what it says alone."""
+    """Returns the output of each cell of code; a drawing is only mentioned, and of a
+    cell that `varies` only the kinds of its outputs are.
+    """
     return [
         [kind if varies(cell) else words(output) for kind, output in outputs(cell)]
         for cell in code(notebook)
@@ -63,7 +70,7 @@ def outputs(cell: nbformat.NotebookNode) -> list[tuple]:
 
 
 def words(output: nbformat.NotebookNode) -> str | dict:
-    """Text as it is, and of what is shown otherwise its kind."""
+    """Returns text unchanged, and for other output its kind."""
     if "text" in output:
         return output.text
     each = output.get("data", {}).items()

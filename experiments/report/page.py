@@ -1,10 +1,10 @@
 """The answer on one page, DIR/index.html: `python -m experiments.report.page [DIR]`.
 
-What was run, every speed with its interval, one text step by step, one recording to
-listen to, and what became of the papers' claims; behind it a page per table. A page
-needs nothing but itself: no script, no font, no image and no sound by address. It holds
-what the records and the drawings of the folder say, laws as they are computed now, the
-bundled recording and the catalogue's words.
+It shows the rows that were run, every speed with its interval, one text step by step,
+one recording to listen to, and the verdicts on the papers' claims; links lead to a page
+for each table. A page depends on nothing else: it loads no script, font, image or sound
+from an address. It is made of the records and drawings of the folder, laws as they are
+computed now, the bundled recording and the words of the catalogue.
 """
 
 from collections import Counter
@@ -21,14 +21,14 @@ MARGIN = 3  # devices, dates and versions that are named; more are counted
 
 
 def page(folder: Path, results: Records) -> str:
-    """The first page of a results folder, which may be empty."""
+    """Returns the first page of a results folder, which may be empty."""
     several = claims.claims(results)
     return page_of(
         "index",
         title="specjax: results",
         folder=folder,
         run=run(results),
-        heard=recording.heard(results),
+        heard=recording.transcript(results),
         absent=recording.ABSENT,
         lesson=(folder / "lesson" / "index.html").is_file(),
         tally=table_page.tally(several),
@@ -45,7 +45,9 @@ def page(folder: Path, results: Records) -> str:
 
 
 def run(results: Records) -> dict | None:
-    """How many records, on which devices, of which dates, and how many have a note."""
+    """Returns the number of records, their devices and dates, and how many have a
+    note.
+    """
     rows = (record for rows in results.values() for record in rows.values())
     every = [record for record in rows if record.get("kind") != "law"]
     if not every:
@@ -57,28 +59,30 @@ def run(results: Records) -> dict | None:
         "rows": len(every),
         "folders": len({it["table"] for it in every}),
         "timed": len(timed),
-        "devices": listed(map(records.device, timed)) or "no device",
-        "jax": listed(versions),
+        "devices": list_distinct(map(records.device, timed)) or "no device",
+        "jax": list_distinct(versions),
         "dates": sorted(it["date"][:10] for it in origins),
         "earlier": sum("earlier" in record for record in every),
         "noted": sum(bool(records.notes(record)) for record in every),
     }
 
 
-def listed(values: Iterable[str]) -> str:
-    """Distinct values, the most frequent first; many are counted."""
+def list_distinct(values: Iterable[str]) -> str:
+    """Returns distinct values, the most frequent first; where there are many, their
+    count.
+    """
     names = [name for name, _ in Counter(values).most_common()]
     more = f" and {len(names) - MARGIN} more" if len(names) > MARGIN else ""
     return ", ".join(names[:MARGIN]) + more
 
 
 def texts(folder: Path, results: Records) -> dict[str, str]:
-    """Every page by the name of its file; drawings are those of the folder."""
+    """Returns every page by the name of its file; drawings are those of the folder."""
     return {"index.html": page(folder, results), **table_page.pages(folder, results)}
 
 
 def render(folder: Path, results: Records) -> None:
-    """Tables and figures, then the pages that hold them all."""
+    """Writes tables and figures, then the pages that contain them."""
     tables.render(folder, results)
     for name, text in texts(folder, results).items():
         (folder / name).write_text(text, "utf-8")
@@ -86,7 +90,7 @@ def render(folder: Path, results: Records) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     prog = "python -m experiments.report.page"
-    tables.main(arguments, render, prog, "index.html")
+    tables.main(arguments, render=render, prog=prog, shown="index.html")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What was predicted of the chip's rows, what was measured, and what that decides.
+"""The predictions of the chip's rows beside the measurements, and the decisions that
+follow.
 
     python -m experiments.report.predicted [FOLDER]
 
-Predictions are those of `experiments/gpu/predictions.json`, written before rows ran.
+Predictions are those of `experiments/gpu/predictions.json`, written before the rows
+ran.
 """
 
 import argparse
@@ -24,28 +26,28 @@ NAME = "predicted"  # of the table in columns.json
 
 @cache
 def expectations() -> dict:
-    """The predictions as they are written."""
+    """Returns the predictions of the file."""
     return json.loads(FILE.read_text("utf-8"))
 
 
 def details(records: Records) -> list[Grid]:
-    """Returns the table of every prediction beside what was measured."""
+    """Returns the table of every prediction beside the measurement."""
     told = expectations()
     return grid(NAME, items(records), date=told["date"], of=told["of"])
 
 
 def items(records: Records) -> Iterator[dict]:
-    """Yields a prediction after the other, with `measured` and `verdict`."""
+    """Yields every prediction, with `measured` and `verdict`."""
     for it in expectations()["numbers"]:
-        value = found(records, it)
+        value = measured_value(records, it)
         yield it | {
             "expected": f"{it['value']:g} ({it['low']:g} to {it['high']:g})",
             "measured": markup.number(value),
-            "verdict": of_device(records, it) or verdict(it, value),
+            "verdict": unjudged_reason(records, it) or verdict(it, value),
         }
 
 
-def of_device(records: Records, it: dict) -> str | None:
+def unjudged_reason(records: Records, it: dict) -> str | None:
     """Returns why a number is not judged: its row ran on a CPU, or on another card than
     it depends on. None where it is judged."""
     record = records.get(it["table"], {}).get(it["row"])
@@ -58,8 +60,8 @@ def of_device(records: Records, it: dict) -> str | None:
     return None if same else f"on one {device['kind']}"
 
 
-def found(records: Records, it: dict) -> float | str:
-    """Returns the number that a prediction is of, or why there is none."""
+def measured_value(records: Records, it: dict) -> float | str:
+    """Returns the number that a prediction is about, or why there is none."""
     value = number(records, it["table"], it["row"], it["quantity"])
     if "of" not in it or isinstance(value, str):
         return value
@@ -68,8 +70,9 @@ def found(records: Records, it: dict) -> float | str:
 
 
 def number(records: Records, table: str, row: str, quantity: str) -> float | str:
-    """Returns what a row measured since the predictions, or the words that stand in its
-    place."""
+    """Returns the number that a row measured since the predictions, or the words that
+    replace it.
+    """
     record = records.get(table, {}).get(row)
     if record is None or record["provenance"]["date"] < expectations()["date"]:
         return NOT_RUN

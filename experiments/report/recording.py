@@ -1,6 +1,7 @@
-"""The bundled recording on the page: what was heard and drafted, and the sound itself.
+"""The bundled recording on the page: the transcript, the drafts, and the sound itself.
 
-The sound goes into the page, and only if it is the one that the record was measured on.
+The sound is part of the page, but only if it is the one that the record was measured
+on.
 """
 
 from base64 import b64encode
@@ -13,9 +14,10 @@ ABSENT = "The recording that was measured is not in this checkout."
 TYPES = {".flac": "audio/flac", ".wav": "audio/wav"}
 
 
-def heard(results: Records) -> dict | None:
-    """What was said and written, and its sound as an address, None where it is absent;
-    nothing without a record."""
+def transcript(results: Records) -> dict | None:
+    """Returns the numbers of the recording, and its sound as an address, None where it
+    is absent; None without a record.
+    """
     record = results.get(FOLDER, {}).get(ROW)
     if record is None:
         return None

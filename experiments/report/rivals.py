@@ -1,4 +1,6 @@
-"""Real weights by many engines: a table a row of the bench, a line an engine."""
+"""The tables of real weights by many engines: a table for each row of the bench, a line
+for each engine.
+"""
 
 from collections.abc import Iterator
 
@@ -20,7 +22,7 @@ def is_real(it: Item) -> bool:
 
 
 def grids(rows: dict[str, Item]) -> list[Grid]:
-    """Of the rows that have real weights."""
+    """Returns the tables of the rows that have real weights."""
     found = []
     for row, it in rows.items():
         if is_real(it):
@@ -38,7 +40,7 @@ def title(row: str, it: Item) -> str:
 
 
 def lines(it: Item) -> Iterator[dict]:
-    """Engines by how long they took, then those that did not do it."""
+    """Yields the engines by their time, then those that could not run."""
     times = {k.removeprefix("ms_"): x for k, x in it.items() if k.startswith("ms_")}
     best = min((x for k, x in times.items() if k.startswith("specjax")), default=None)
     for name, ms in sorted(times.items(), key=lambda pair: pair[1]):
@@ -62,7 +64,7 @@ def lines(it: Item) -> Iterator[dict]:
 
 
 def faster(it: Item, over: str, name: str) -> str:
-    """With its interval where there are times enough to draw from."""
+    """Returns a ratio, with its interval where there are enough times."""
     times = it["seconds"][name]
     if len(times) * len(times[0]) < FEW:
         return number(it[over])
@@ -70,7 +72,7 @@ def faster(it: Item, over: str, name: str) -> str:
 
 
 def agreement(it: Item, name: str) -> dict[str, str]:
-    """Texts that are ours in float32, and what is known of the others."""
+    """Returns how many texts equal ours in float32, and the reasons for the others."""
     found = dict.fromkeys(("same", "start", "explained", "wer"), "")
     if name in it.get("same_texts", {}):
         found["same"] = f"{it['same_texts'][name]} of {it['texts']}"

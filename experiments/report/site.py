@@ -1,9 +1,9 @@
-"""One folder to publish, SITE: `python -m experiments.report.site [DIR [SITE]]`.
+"""A folder to publish, SITE: `python -m experiments.report.site [DIR [SITE]]`.
 
-A front page; behind it the pages of a results folder with their numbers as files, as
-`experiments.report.page` renders them, and its lesson and the documentation where they
-were made before. Static: it can be opened from a disk or served by GitHub Pages, and
-asks no network for anything.
+It has a front page; behind it the pages of a results folder with their numbers as
+files, as `experiments.report.page` renders them, and its lesson and the documentation
+where they exist already. The site is static: it can be opened from a disk or served by
+GitHub Pages, and loads nothing from a network.
 """
 
 import argparse
@@ -22,21 +22,31 @@ KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md", "*.tex"
 
 
 def front(folder: Path, results: Records, parts: dict[str, bool]) -> str:
-    """The first page. parts: which of "lesson", "results" and "docs" there are."""
+    """Returns the first page.
+
+    Args:
+        parts: whether there is each of "lesson", "results" and "docs".
+    """
     return render(
         "front",
         title="specjax",
         folder=folder,
         rows=speeds(results),
-        note=headline.note(results, headline.found(results), site=True),
+        note=headline.note(results, headline.headline_records(results), site=True),
         tally=table_page.tally(claims.claims(results)),
         parts=parts,
     )
 
 
 def speeds(results: Records) -> list[list[str]]:
-    """What was decoded, T, the speed here and the published one of the same task."""
-    found = zip(headline.found(results).values(), headline.items(results), strict=True)
+    """Returns what was decoded, T, the speed here and the published speed of the same
+    task.
+    """
+    found = zip(
+        headline.headline_records(results).values(),
+        headline.items(results),
+        strict=True,
+    )
     rows = [
         [f"{it['writes']}: {it['pair']}", f"{it['temperature']:g}", it["ours"], told]
         for record, it in found
@@ -55,13 +65,16 @@ def published(record: dict) -> str:
 
 
 def to_docs(folder: Path) -> str:
-    """The way from the lesson of a results folder to the built documentation."""
+    """Returns the path from the lesson of a results folder to the built
+    documentation.
+    """
     return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
 
 
-def write(folder: Path, site: Path, results: Records, docs: Path) -> None:
-    """Copies what is there and writes the front page of the same records; an earlier
-    site is replaced."""
+def write(folder: Path, site: Path, *, results: Records, docs: Path) -> None:
+    """Copies the existing parts and writes the front page of the same records; replaces
+    an earlier site.
+    """
     shutil.rmtree(site, ignore_errors=True)
     shown = site / "results"
     shown.mkdir(parents=True)
@@ -94,9 +107,9 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no folder {chosen.folder}: measure something first")
     if chosen.site.exists() and not (chosen.site / ".nojekyll").exists():
         parser.error(f"{chosen.site} is there and no site: name another folder")
-    results = tables.collect(chosen.folder, computed=laws.computed())
+    results = tables.collect(chosen.folder, computed=laws.compute())
     page.render(chosen.folder, results)
-    write(chosen.folder, chosen.site, results, DOCS)
+    write(chosen.folder, chosen.site, results=results, docs=DOCS)
     print(f"rendered {chosen.site / 'index.html'}")
 
 

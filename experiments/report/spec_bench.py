@@ -1,4 +1,4 @@
-"""All tasks of Spec-Bench as one row: the records of its tasks put together."""
+"""A row for all tasks of Spec-Bench: the records of its tasks put together."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,11 @@ WAYS = "alone", "drafted"
 
 
 def whole(records: Records, heat: int) -> dict | None:
-    """A record of all tasks at a temperature, dated as the first of them; None where
-    none was measured. Every question weighs the same, whichever task it is of."""
+    """Returns a record of all tasks at a temperature, dated as the first of them; None
+    where none was measured.
+
+    Every question has the same weight, whatever its task.
+    """
     rows = [
         record
         for name, record in sorted(records.get(FOLDER, {}).items())
@@ -59,13 +62,13 @@ def whole(records: Records, heat: int) -> dict | None:
 
 
 def rate(turns: list[dict], way: str) -> float:
-    """Tokens a second over all questions, each at its median over rounds."""
+    """Returns tokens a second over all questions, each at its median over rounds."""
     seconds = sum(float(np.median(turn["seconds"][way])) for turn in turns)
     return sum(turn["tokens"][way] for turn in turns) / seconds
 
 
 def by_question(measured: dict, way: str) -> np.ndarray:
-    """Tokens a second of each question of a row, medians over rounds."""
+    """Returns tokens a second of each question of a row, medians over rounds."""
     spent, tokens = {}, {}
     for turn in measured["turns"]:
         named = turn["id"]
@@ -76,7 +79,7 @@ def by_question(measured: dict, way: str) -> np.ndarray:
 
 
 def details(records: Records) -> list[Grid]:
-    """Beside the lines of the tasks, all of them together."""
+    """Returns the table of all tasks together, beside the lines of the tasks."""
 
     def items() -> Iterator[dict]:
         for heat in (0, 1):

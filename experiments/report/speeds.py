@@ -1,8 +1,9 @@
-"""The answer in one drawing: every measured speed with its interval, published beside.
+"""The answer in one drawing: every measured speed with its interval, beside the
+published one.
 
-A line a pair and task at batch 1, of folder table2 at its best gamma; the published
-speed of a line is that of the paper's models on its hardware. Beside it the code pair's
-speed by batch.
+There is a line for each pair and task at batch 1, of folder table2 at its best gamma.
+The published speed of a line is that of the paper's models on its hardware. A second
+panel shows the code pair's speed by batch.
 """
 
 from matplotlib.axes import Axes
@@ -20,7 +21,11 @@ BATCHES = ("code_target", "code_small", 0)  # the pair and temperature drawn by 
 
 
 def drawing(times: dict[str, dict]) -> Figure | None:
-    """The figure of at least one record. times: `measured` of table2, by row."""
+    """Draws the figure; None without a record.
+
+    Args:
+        times: `measured` of table2, by row.
+    """
     own = {row: it for row, it in times.items() if not row.endswith(XLA)}
     alone = {row: it for row, it in own.items() if it["batch"] == 1}
     if not alone:
@@ -60,13 +65,13 @@ def drawing(times: dict[str, dict]) -> Figure | None:
 
 
 def place(it: dict) -> str:
-    """What is written, and who drafts it."""
+    """Returns the label of a line: what is written, and the draft."""
     task = it.get("task", "code")
     return f"{TASKS.get(task, task)}, {it['draft']}"
 
 
 def draw_row(axes: Axes, row: str, it: dict, places: dict[str, int]) -> bool:
-    """One record; whether something was published beside it."""
+    """Draws one record; returns whether something was published beside it."""
     heat = round(it["temperature"])
     y = places[place(it)] + APART * (1 if heat else -1)
     color = COLORS.get(heat, "black")

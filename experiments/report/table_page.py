@@ -1,4 +1,6 @@
-"""The pages behind the first one: one a table, one of the claims, one of the origin."""
+"""The pages behind the first one: a page for each table, one of the claims, one of the
+origin.
+"""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -14,7 +16,7 @@ OURS = tables.HEAD.index("ours")
 
 
 def pages(folder: Path, results: Records) -> dict[str, str]:
-    """Every page but the first, by the name of its file."""
+    """Returns every page but the first, by the name of its file."""
     own = {
         f"{table.name}.html": page_of(table, results, folder)
         for table in tables.every(results)
@@ -32,8 +34,10 @@ def pages(folder: Path, results: Records) -> dict[str, str]:
 
 
 def page_of(table: Table, results: Records, folder: Path) -> str:
-    """A table's own page: its drawing, its lines, of which those that need what is not
-    here are folded, and what is wider than a line."""
+    """Returns a table's page: its drawing, its lines, and its wider tables.
+
+    Lines that need something that is not here are folded.
+    """
     rows = tables.rows(table, results)
     for row in rows:
         if row[-1].startswith("not run"):
@@ -51,19 +55,19 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
         head=tables.HEAD,
         here=here,
         apart=[row for row in rows if row not in here],
-        wider=details.of(table.name, results),
+        wider=details.tables_of(table.name, results),
     )
 
 
 def line_of(claim: Claim) -> list[str]:
-    """A claim, with a line for each of its comparisons."""
+    """Returns a claim, with a line for each of its comparisons."""
     found = claim.outcome
     ours = "\n".join([found.short, *found.evidence])
     return [claim.name, found.verdict, ours, claim.statement, claim.where]
 
 
 def tally(several: Iterable[Claim]) -> str:
-    """How many claims have which verdict."""
+    """Returns how many claims have which verdict."""
     each = [claim.outcome.verdict for claim in several]
     told = {OUT_OF_SCOPE: "without their precondition here"}
     return "; ".join(
@@ -72,7 +76,7 @@ def tally(several: Iterable[Claim]) -> str:
 
 
 def origins(results: Records) -> list[list[str]]:
-    """What made the records of each folder."""
+    """Returns the origin of the records of each folder."""
     lines = []
     for name, group in sorted(results.items()):
         several = [record for record in group.values() if record.get("kind") != "law"]
@@ -83,7 +87,9 @@ def origins(results: Records) -> list[list[str]]:
 
 
 def origin(several: list[dict]) -> list[str]:
-    """Commit, date, device, numbers and versions: each distinct value on a line."""
+    """Returns commit, date, device, numbers and versions: each distinct value on a
+    line.
+    """
 
     def cells(record: dict) -> tuple[str, ...]:
         it = record["provenance"]

@@ -1,8 +1,8 @@
-"""Renders records: `python -m experiments.report.tables [DIR]`.
+"""Renders records as tables: `python -m experiments.report.tables [DIR]`.
 
-Every table of the catalogue becomes DIR/<table>.csv and .tex, a figure also .svg, those
-of a page DIR/<page>.md, and DIR/README.md says which command makes which. What is shown
-are the records, the catalogue, and laws that are computed now.
+Every table of the catalogue becomes DIR/<table>.csv and .tex, a figure also .svg, and
+the tables of a page DIR/<page>.md. DIR/README.md says which command makes which table.
+The tables show the records, the catalogue, and laws that are computed now.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from specjax.measure import jsonl
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
 OWN = (
-    "Rows that are not in the catalogue: every number that was measured, by the name"
-    " that it has in the record. Nothing published stands beside them."
+    "Rows outside the catalogue: every measured number, by its name in the record."
+    " There are no published numbers for them."
 )
 
 INDEX = (
@@ -34,9 +34,13 @@ INDEX = (
 def collect(
     folder: Path, earlier: Path | None = None, computed: Records | None = None
 ) -> Records:
-    """The latest record of each row of each file. earlier: a folder whose records stand
-    in for rows that this one has not, marked. computed: laws, which no folder has
-    (`experiments.report.laws`)."""
+    """Returns the latest record of each row of each file.
+
+    Args:
+        earlier: a folder whose records replace rows that this one does not have; they
+            are marked.
+        computed: laws, which no folder has (`experiments.report.laws`).
+    """
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
@@ -49,7 +53,9 @@ def collect(
 
 
 def cells(line: Line, results: Records) -> list[str]:
-    """One line in the columns of HEAD; ours stays empty unless it was measured."""
+    """Returns one line in the columns of HEAD; "ours" stays empty unless it was
+    measured.
+    """
     published = "" if line.published is None else f"{line.published:.{line.decimals}f}"
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
@@ -74,19 +80,21 @@ def cells(line: Line, results: Records) -> list[str]:
 
 
 def value(measured: dict, quantity: str) -> float | str | None:
-    """A number of a record, or why it has none; "key@a" is the point of curve `key` at
-    alpha = a."""
+    """Returns a number of a record, or the reason why there is none; "key@a" is the
+    point of curve `key` at alpha = a.
+    """
     name, _, point = quantity.partition("@")
     if quantity == "best_predicted" and measured[quantity] is None:
-        return walltime.unpredicted(measured, measured["best_gamma"])
+        return walltime.missing_prediction(measured, measured["best_gamma"])
     if quantity in measured or not point:
         return measured[quantity]
     return measured[name][measured["alpha"].index(float(point))]
 
 
 def state(line: Line, record: dict) -> str:
-    """`ok`, with what a reader must know beside; or what is wrong: it failed, or is not
-    what the paper printed."""
+    """Returns "ok" with the notes for a reader, or the problem: it failed, or differs
+    from the printed number.
+    """
     why = value(record["measured"], line.quantity)
     if why in (FAILED, SKIPPED, UNCLEAR, *walltime.WHY):
         return why
@@ -101,8 +109,11 @@ def state(line: Line, record: dict) -> str:
 
 
 def every(results: Records) -> list[Table]:
-    """The tables of the catalogue, and one for each folder of rows that it does not
-    name: every number of theirs, by the name that it has in the record."""
+    """Returns the tables of the catalogue, and one for each folder of rows that it does
+    not name.
+
+    Such a table has every number of these rows, by its name in the record.
+    """
     known = {(line.folder, line.row) for t in catalogue.tables() for line in t.lines}
     own = []
     for folder, there in sorted(results.items()):
@@ -120,7 +131,9 @@ def every(results: Records) -> list[Table]:
 
 
 def numbers(measured: dict) -> list[str]:
-    """The names of all numbers but errors, which stand beside theirs."""
+    """Returns the names of all numbers except standard errors, which stand beside
+    theirs.
+    """
     names = [key for key, x in measured.items() if type(x) in (int, float)]
     return [key for key in names if key.removesuffix("_se") not in {*names} - {key}]
 
@@ -130,12 +143,12 @@ def rows(table: Table, results: Records) -> list[list[str]]:
 
 
 def page(table: Table, results: Records) -> str:
-    """One table in Markdown."""
+    """Returns one table in Markdown."""
     text = f"# {table.title}\n\n{table.note}\n\n`{table.command}`\n\n"
     if is_figure(table):
         text += f"![{table.title}]({table.name}.svg)\n\n"
     text += markup.markdown(HEAD, rows(table, results))
-    for title, head, lines in details.of(table.name, results):
+    for title, head, lines in details.tables_of(table.name, results):
         text += f"\n## {title}\n\n" + markup.markdown(head, lines)
     return text
 
@@ -145,7 +158,7 @@ def is_figure(table: Table) -> bool:
 
 
 def points(table: Table, results: Records) -> str:
-    """All points of a figure's curves as CSV."""
+    """Returns all points of a figure's curves as CSV."""
     names = list(dict.fromkeys(line.quantity.partition("@")[0] for line in table.lines))
     known = results.get(table.name, {})
     lines = []
@@ -158,13 +171,13 @@ def points(table: Table, results: Records) -> str:
 
 
 def states(table: Table, results: Records) -> str:
-    """How many lines of a table have which state."""
+    """Returns how many lines of a table have which state."""
     counts = Counter(row[-1].partition(":")[0] for row in rows(table, results))
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def index(results: Records) -> str:
-    """The page that leads from a table to its command and its files."""
+    """Returns the page that lists the command and the files of each table."""
     lines = []
     for table in every(results):
         files = f"[md]({table.page}.md)"
@@ -175,7 +188,7 @@ def index(results: Records) -> str:
 
 
 def texts(results: Records) -> dict[str, str]:
-    """Every file but the drawings, by name."""
+    """Returns every file but the drawings, by name."""
     files: dict[str, str] = {}
     for table in every(results):
         lines, name = rows(table, results), f"{table.page}.md"
@@ -203,17 +216,18 @@ def render(folder: Path, results: Records) -> None:
 
 def main(
     arguments: list[str] | None = None,
+    *,
     render: Callable[[Path, Records], None] = render,
     prog: str = "python -m experiments.report.tables",
     shown: str = "README.md",
 ) -> None:
-    """Renders the records of a folder: its tables, or by another `render`."""
+    """Renders the records of a folder: its tables, or with another `render`."""
     parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
-    render(folder, collect(folder, computed=laws.computed()))
+    render(folder, collect(folder, computed=laws.compute()))
     print(f"rendered {folder / shown}")
 
 

@@ -1,10 +1,11 @@
-"""Figure 5: where the time of a text goes, from measured times and measured traces.
+"""Figure 5: the time of a text by its parts, from measured times and measured traces.
 
 Every row decodes the same greedy tokens. A step is gamma draft blocks, a block of the
-target and the rest, each as long as it took on average at that gamma; gamma = 0 is
+target and the rest, each as long as its mean at that gamma; gamma = 0 is
 autoregression. Times are milliseconds after the prompt has been read. The text of an
-encoder-decoder begins with reading its input, as in the paper: the target's encoder,
-then the draft's where one drafts; there times count from the beginning of that.
+encoder-decoder begins with the encoding of its input, as in the paper: the target's
+encoder, then the draft's where there is a draft; there times count from the beginning
+of the encoding.
 """
 
 from typing import NamedTuple
@@ -30,7 +31,13 @@ HEIGHT = 0.5  # of a block; rows are 1 apart
 
 
 class Block(NamedTuple):
-    """kind: of COLORS. begin, length: ms. emitted: tokens, of a target's block."""
+    """A part of a step in the drawing.
+
+    Attributes:
+        kind: of COLORS.
+        begin, length: in ms.
+        emitted: the tokens of a target's block.
+    """
 
     kind: str
     begin: float
@@ -39,8 +46,12 @@ class Block(NamedTuple):
 
 
 def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Figure:
-    """The figure of at least one row, and below it what is absent: of `timelines`.
-    times: `measured` of a row of table2."""
+    """Draws at least one row, and below it the list of absent rows, as `timelines`
+    returns them.
+
+    Args:
+        times: `measured` of a row of table2.
+    """
     figure = Figure(figsize=(10, 1.6 + 0.7 * len(rows)), layout="constrained")
     axes, encodes = figure.subplots(), times.get("encodes", False)
     colors = {k: color for k, color in COLORS.items() if encodes or k not in ENCODERS}
@@ -66,13 +77,17 @@ def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Fig
 def timelines(
     times: dict, traces: dict[str, dict]
 ) -> tuple[dict[int, list[Block]], list[str]]:
-    """The blocks of each row by gamma, and what is absent and why. times: `measured` of
-    a row of table2. traces: of its pair, gamma_3 and so on, as
-    `experiments.papers.leviathan.figure1` measures them."""
+    """Returns the blocks of each row by gamma, and the absent rows with the reasons.
+
+    Args:
+        times: `measured` of a row of table2.
+        traces: of its pair, gamma_3 and so on, as
+            `experiments.papers.leviathan.figure1` measures them.
+    """
     traced, absent = {}, []
     for gamma in WANTED:
         trace = traces.get(f"gamma_{gamma}") if gamma else None
-        lack = lacking(times, gamma, trace, [*filter(None, traced.values())])
+        lack = missing_reason(times, gamma, trace, [*filter(None, traced.values())])
         if lack:
             absent.append(f"gamma = {gamma} ({lack})")
         else:
@@ -87,10 +102,12 @@ def timelines(
     return {g: blocks(times, g, trace, tokens) for g, trace in traced.items()}, absent
 
 
-def lacking(
+def missing_reason(
     times: dict, gamma: int, trace: dict | None, others: list[dict]
 ) -> str | None:
-    """What a row would need to be drawn beside the others; None if it can be."""
+    """Returns the reason why a row cannot be drawn beside the others; None if it
+    can.
+    """
     if gamma not in times["gamma"]:
         return "no times"
     if times.get("encodes") and any(times.get(it) is None for it in ENCODERS.values()):
@@ -111,8 +128,9 @@ def gave(step: dict) -> list[str]:
 
 
 def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Block]:
-    """The encoders, if any, then the steps that gave so many tokens, one after the
-    other; the last is cut, as it is by a limit."""
+    """Returns the encoders, if any, then the steps that gave `tokens` tokens, in order;
+    the last step is cut, as by a limit.
+    """
     at, parts = times["gamma"].index(gamma), []
     if times.get("encodes"):
         kinds = list(ENCODERS) if gamma else ["target_encoder"]
@@ -137,8 +155,9 @@ def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Blo
 
 
 def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> float:
-    """A row of blocks, what each call of the target gave above it, and the total, which
-    it returns."""
+    """Draws a row of blocks, the tokens of each target call above it, and the total,
+    which it returns.
+    """
     low = at - HEIGHT / 2  # the axis points down
     for kind, color in colors.items():
         spans = [(block.begin, block.length) for block in row if block.kind == kind]

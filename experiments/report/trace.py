@@ -1,8 +1,8 @@
-"""Figure 1 as SVG: the trace of one text, a line per call of the target.
+"""Figure 1 as SVG: the trace of one text, a line for each call of the target.
 
-By a template, so that every token is text in a box of its own, in which its spaces
-show. Accepted stands on green; rejected on red and struck through; what the target
-added on blue, framed and bold. Lengths are pixels.
+It is made with a template, so that every token is text in its own box, in which its
+spaces show. Accepted tokens are on green; rejected ones on red and struck through;
+tokens that the target added are on blue, framed and bold. Lengths are pixels.
 """
 
 import textwrap
@@ -17,7 +17,12 @@ NARROW = 44  # characters that a telephone shows
 
 
 class Look(NamedTuple):
-    """One kind of text. name: in the legend. fill, frame: of its box, if it has one."""
+    """The look of one kind of text.
+
+    Attributes:
+        name: in the legend.
+        fill, frame: of its box, if it has one.
+    """
 
     ink: str
     name: str = ""
@@ -36,7 +41,11 @@ LOOKS = {
 
 
 class Cell(NamedTuple):
-    """A text in its place; x, y: the upper left corner of its box."""
+    """A text at its position.
+
+    Attributes:
+        x, y: the upper left corner of its box.
+    """
 
     x: float
     y: float
@@ -49,7 +58,7 @@ class Cell(NamedTuple):
 
 
 def drawing(measured: dict) -> str:
-    """The whole figure, of one record of folder `figure1`."""
+    """Returns the whole figure, of one record of folder `figure1`."""
     tokens, calls = measured["tokens"], measured["target_calls"]
     heads = [
         f"prompt: {visible(measured['prompt'])}",
@@ -57,31 +66,31 @@ def drawing(measured: dict) -> str:
         f" {measured['draft']} drafts up to {measured['gamma']} before each,"
         f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
     ]
-    heads = [line for head in heads for line in wrapped(head)]
+    heads = [line for head in heads for line in wrap(head)]
     plain = [Cell(MARGIN, MARGIN + LINE * i, head) for i, head in enumerate(heads)]
     boxed, y, digits = [], MARGIN + LINE * len(heads), len(str(calls))
     names = [(look.name, look) for look in LOOKS.values()]
     for some in (names[:2], names[2:]):
-        boxed += in_line(MARGIN, y, some, gap=12)
+        boxed += place_in_line(MARGIN, y, some, gap=12)
         y += LINE
     y += LINE / 2
     for i, step in enumerate(measured["steps"]):
         plain.append(Cell(MARGIN, y, str(i + 1).rjust(digits), FAINT))
         looks = LOOKS.items()
         each = [(visible(it), look) for kind, look in looks for it in step[kind]]
-        boxed += in_line(MARGIN + ADVANCE * (digits + 2), y, each)
+        boxed += place_in_line(MARGIN + ADVANCE * (digits + 2), y, each)
         y += LINE
     return page([*plain, *boxed], y + MARGIN)
 
 
-def wrapped(text: str) -> list[str]:
-    """Lines of at most NARROW characters, all that was there among them."""
+def wrap(text: str) -> list[str]:
+    """Returns lines of at most NARROW characters, which keep all characters."""
     kept = {"drop_whitespace": False, "replace_whitespace": False}
     return textwrap.wrap(text, NARROW, **kept)
 
 
-def in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[Cell]:
-    """Tokens one after the other from x on."""
+def place_in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[Cell]:
+    """Returns tokens side by side from x on."""
     cells = []
     for text, look in tokens:
         cells.append(Cell(x, y, text, look))
@@ -90,17 +99,19 @@ def in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[Cell]:
 
 
 def visible(text: str) -> str:
-    """On one line and legal in XML: what does not print as its escape."""
+    """Returns text on one line and legal in XML; characters that do not print are
+    escaped.
+    """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def page(cells: list[Cell], height: float) -> str:
-    """An SVG of these on white, whatever page it is put into."""
+    """Returns an SVG of these cells on a white background, for any page."""
     width = max(cell.x + cell.width for cell in cells) + MARGIN
     size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
     return environment().get_template("trace.svg").render(cells=cells, **size) + "\n"
 
 
 def note(message: str) -> str:
-    """A drawing that only says something."""
+    """Returns a drawing that only shows a message."""
     return page([Cell(MARGIN, MARGIN, message)], 2 * MARGIN + LINE)

@@ -1,7 +1,7 @@
-"""The trees of a pair over its chain, on the same texts.
+"""The trees of a pair compared with its chain, on the same texts.
 
-Each row was timed in turns with the target alone, so that what a machine does from row
-to row is divided out. Axes: N texts, or questions.
+Each row was timed in turns with the target alone, so that changes of the machine
+between rows cancel. Axes: N texts, or questions.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.records.table import Records
 from experiments.report import spec_bench
-from experiments.report.columns import Grid, grid, measured
+from experiments.report.columns import Grid, grid, numbers_by_row
 from specjax.theory import speedup
 
 FOLDERS = "trees", "trees_questions"
@@ -18,12 +18,14 @@ CHAIN = "_chain"  # how its row ends; the rows of the pair's trees begin as it d
 
 
 def details(records: Records) -> list[Grid]:
-    rows = measured(records, *FOLDERS).items()
-    return grid("trees", compared({k: it for k, it in rows if "best_speedup" in it}))
+    rows = numbers_by_row(records, *FOLDERS).items()
+    return grid(
+        "trees", compare_trees({k: it for k, it in rows if "best_speedup" in it})
+    )
 
 
-def compared(rows: dict[str, dict]) -> Iterator[dict]:
-    """Of each tree that was timed, its speed over that of its chain."""
+def compare_trees(rows: dict[str, dict]) -> Iterator[dict]:
+    """Yields the speed of each tree that was timed, over the speed of its chain."""
     for name, chain in sorted(rows.items()):
         pair = name.removesuffix(CHAIN)
         trees = [it for row, it in sorted(rows.items()) if row.startswith(pair + "_")]
@@ -43,7 +45,7 @@ def compared(rows: dict[str, dict]) -> Iterator[dict]:
 
 
 def parts(it: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What a speedup is the quotient of, each [N]."""
+    """Returns numerator and denominator of a speedup, each [N]."""
     if "turns" in it:
         alone, drafted = (spec_bench.by_question(it, way) for way in spec_bench.WAYS)
         return [drafted], [alone]

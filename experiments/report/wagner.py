@@ -1,12 +1,13 @@
-"""Figures 3, 4 and 5 of Wagner et al. (2024) in kind: what verifying costs, by gamma.
+"""Figures in the manner of 3, 4 and 5 of Wagner et al. (2024): the cost of
+verification, by gamma.
 
-A column a pair of models: above, the time of a verification, with the half of its
+A column is a pair of models: above, the time of a verification, with the half of its
 rounds that is nearest to the median; below, the memory of a whole step.
 """
 
 from matplotlib.figure import Figure
 
-from experiments.report.methods import spelled
+from experiments.report.methods import method_words
 
 # Of gamma 1 to 20; names as records of `experiments.papers.wagner.rows` have them.
 COLORS = {"baseline": "#7446ad", "exact": "#12808a", "always": "#888888"}
@@ -15,7 +16,7 @@ WORDS = {"baseline": "every matrix written out", "exact": "the exact rule, fused
 
 
 def drawing(rows: dict[str, dict]) -> Figure:
-    """The figure of at least one row: `measured` of records of wagner_time."""
+    """Draws at least one row: `measured` of records of wagner_time."""
     figure = Figure(figsize=(4.2 * len(rows) + 1.8, 5), layout="constrained")
     columns = figure.subplots(2, len(rows), sharex=True, squeeze=False).T
     for (time, memory), it in zip(columns, rows.values(), strict=True):
@@ -23,7 +24,7 @@ def drawing(rows: dict[str, dict]) -> Figure:
             color = COLORS.get(method, SIGMOID)
             ends = (it[f"{part}_us_{method}"] for part in ("low", "high"))
             time.fill_between(it["gamma"], *ends, color=color, alpha=0.25, linewidth=0)
-            label = WORDS.get(method, spelled(method))
+            label = WORDS.get(method, method_words(method))
             time.plot(it["gamma"], it[f"median_us_{method}"], color=color, label=label)
             # At the gammas of which a step was compiled.
             peaks = {g: it.get(f"step_peak_kib_{method}_g{g}") for g in it["gamma"]}

@@ -1,9 +1,9 @@
 """Records of walltime: their speeds from their seconds, and the paper's columns.
 
-Speeds, their intervals and predictions are made of the seconds of every text that a
-record keeps (`specjax.theory.speedup`). Records from before have none: they show the
-interval that was recorded, marked. Their overhead follows from their steps; what they
-called predicted was a line through the same texts' steps, and is not shown.
+Speeds, their intervals and predictions are computed from the seconds of every text that
+a record keeps (`specjax.theory.speedup`). Older records have no seconds: they show the
+recorded interval, marked as such. Their overhead follows from their steps. Their
+prediction was a line through the steps of the same texts, and is not shown.
 """
 
 from experiments.records.markup import interval, number, uncertain
@@ -12,22 +12,25 @@ from experiments.records.table import Records
 from experiments.report.columns import Grid, Item, columns_of, grid, table
 from specjax.theory import speedup
 
-BEFORE = "not in a record of this age"
+BEFORE = "an older record lacks this"
 BASELINE = "baseline"
-LAWLESS = "no law of every step to predict by"
+LAWLESS = "the drafter has no probabilities, so no prediction"
 WHY = BEFORE, BASELINE, LAWLESS
-RECORDED, UNSURE = "as recorded", "neither, by its error"
+RECORDED, UNSURE = "as recorded", "undecided, within its error"
 XLA = "_xla"  # ends the name of a row that XLA's own products measured again
 FOLDERS = "table2", "table2_data", "table2_paper"
 PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
 
 
 def current(measured: dict) -> dict:
-    """The numbers of a record of walltime, speeds from its seconds; others as they are.
-    Of one that keeps no seconds: the recorded speeds, no prediction, and the overhead
-    of its whole steps."""
+    """Computes the speeds of a record of walltime from its seconds; other records are
+    returned unchanged.
+
+    A record without seconds has the recorded speeds, no prediction, and the overhead of
+    its whole steps.
+    """
     if "decoded" in measured:
-        return of_the_chip(measured)
+        return complete_chip_record(measured)
     if "chosen_on" in measured:
         return measured | speedup.speedup_from(measured)
     if "predicted_steps" not in measured:
@@ -44,9 +47,12 @@ def current(measured: dict) -> dict:
 CHIP = "read_floor_ms", "prefill_alone_ms", "prefill_without_graphs_ms"
 
 
-def of_the_chip(measured: dict) -> dict:
-    """Returns a record at the paper's sizes with what an older one lacks: its speed at
-    the calls that coins give on average, of its own steps, and words for the rest."""
+def complete_chip_record(measured: dict) -> dict:
+    """Returns a record at the paper's sizes with the numbers that an older one lacks.
+
+    They are the speed at the mean number of calls that the simulated acceptance gives,
+    from its own steps, and words for the rest.
+    """
     decoded = {it["gamma"]: it for it in measured["decoded"]}
     drafted = decoded[measured["gamma"]]
     whole = measured["texts"] * measured["prefill_ms"][1]
@@ -55,26 +61,30 @@ def of_the_chip(measured: dict) -> dict:
     return older | measured
 
 
-def unpredicted(it: Item, gamma: int) -> str:
-    """Why a record has no prediction at this gamma."""
+def missing_prediction(it: Item, gamma: int) -> str:
+    """Returns why a record has no prediction at this gamma."""
     if gamma == 0:
         return BASELINE
     return LAWLESS if "chosen_on" in it or None in it["predicted_steps"] else BEFORE
 
 
-def named(it: Item) -> str:
-    """The draft of a walltime record, and its task where that is not code."""
+def draft_label(it: Item) -> str:
+    """Returns the draft of a walltime record, and its task where that is not code."""
     task = it.get("task", "code")
     return it["draft"] if task == "code" else f"{it['draft']} ({task})"
 
 
 def products(record: dict) -> str:
-    """Who multiplied few rows: "thin" or "xla"; before there was a choice, XLA did."""
+    """Returns the matrix products for few rows: "thin" or "xla"; before there was a
+    choice, XLA's were used.
+    """
     return record["provenance"].get("products", "xla")
 
 
 def at(record: dict, i: int) -> dict:
-    """A record's numbers at the i-th of its gammas, and what is shown of them."""
+    """Returns a record's numbers at the i-th of its gammas, and the cells made of
+    them.
+    """
     whole = record["measured"]
     lists = {k: x for k, x in whole.items() if isinstance(x, list) and k[:5] != "best_"}
     it = whole | {k: x[i] for k, x in lists.items() if len(x) == len(whole["gamma"])}
@@ -84,10 +94,10 @@ def at(record: dict, i: int) -> dict:
     fresh = None if repeats is None else it["alpha_fresh"]
     low, high = whole["best_speedup_ci"] or (0.0, float("inf"))
     return it | {
-        "draft": named(whole),
+        "draft": draft_label(whole),
         "products": products(record),
         "device": device(record),
-        "prediction": forecast or unpredicted(whole, it["gamma"]),
+        "prediction": forecast or missing_prediction(whole, it["gamma"]),
         "speed": speed(it, "speedup"),
         "best_speed": speed(it, "best_speedup"),
         "off": "" if off is None else f"{100 * off:+.1f} %",
@@ -105,14 +115,17 @@ def at_best(record: dict) -> dict:
 
 
 def speed(it: Item, name: str) -> str:
-    """A measured speed; an interval that the record alone cannot give again says so."""
+    """Returns a measured speed; an interval that cannot be computed again from the
+    record is marked.
+    """
     shown = interval(it[name], it[f"{name}_ci"])
     return shown + ("" if "chosen_on" in it else f" {RECORDED}")
 
 
 def in_the_papers_shape(records: Records) -> list[Grid]:
-    """Table 4 of all records; then how many texts at a time speculation gains with, of
-    each pair that was measured with several."""
+    """Returns Table 4 for all records, and tables by batch, for each pair that was
+    measured with several batches.
+    """
     rows = {k: at_best(x) for name in FOLDERS for k, x in records.get(name, {}).items()}
     grids = grid("best", rows.values())
     pairs: dict[str, list[dict]] = {}
@@ -128,11 +141,13 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
 
 
 def every_gamma(folder: str, records: Records) -> list[Grid]:
-    """A row a pair with its gammas beside each other, then a table for each record."""
+    """Returns a table with a row for each pair and its gammas side by side, then a
+    table for each record.
+    """
     grids = by_pair(records.get(folder, {}))
     for record in records.get(folder, {}).values():
         it = record["measured"]
-        pair = f"{it['target']} with {named(it)}, {products(record)} products"
+        pair = f"{it['target']} with {draft_label(it)}, {products(record)} products"
         pair += f", T = {it['temperature']:g}, batch {it['batch']}"
         items = [at(record, i) for i in range(len(it["c"]))]
         grids += grid("every_gamma", items, pair=pair)
@@ -140,7 +155,9 @@ def every_gamma(folder: str, records: Records) -> list[Grid]:
 
 
 def by_pair(rows: dict[str, dict]) -> list[Grid]:
-    """Speeds of a record at each gamma, and what was published of its best."""
+    """Returns the speeds of a record at each gamma, and the published speed at its
+    best.
+    """
     items = []
     for record in rows.values():
         it, published = at_best(record), record.get("published") or {}

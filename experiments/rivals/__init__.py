@@ -1,1 +1,3 @@
-"""specjax beside what decodes the same weights elsewhere; not installed."""
+"""specjax beside other engines that decode the same weights; not part of the installed
+package.
+"""

@@ -1,6 +1,7 @@
-"""Measures specjax beside others: `python -m experiments.rivals [--rows NAME ...]`
+"""Measures specjax beside other engines: `python -m experiments.rivals [--rows NAME
+...]`
 
-Each finished row is appended to OUT/bench.jsonl; one that is there already, with the
+Each finished row is appended to OUT/bench.jsonl; a row that is there already, with the
 same settings and the same sources, is kept unless `--again`. All engines run in this
 process, on the same few cores.
 """
@@ -41,9 +42,12 @@ def main(arguments: list[str] | None = None) -> None:
 def run(
     setting: EngineSetting, out: Path, wanted: list[str] | None, again: bool
 ) -> None:
-    """Measures the rows that are wanted, None is all, and prints the goals. Raises
-    ValueError for a row of no such name, and where engines disagree."""
-    versions = bench.installed(EXTRA)
+    """Measures the wanted rows, None for all, and prints the goals.
+
+    Raises:
+        ValueError: a row is unknown, or engines disagree.
+    """
+    versions = bench.package_versions(EXTRA)
     versions |= {"t5x": t5x.version() if t5x.importable() else None}
     with tempfile.TemporaryDirectory() as folder:
         known = comparisons.rows(comparisons.place(setting, Path(folder)))
@@ -55,14 +59,16 @@ def run(
             )
         for name in wanted or known:
             row = f"{setting.size}_{name}"
-            if not again and bench.kept(out, [row], setting, known[name]):
+            if not again and bench.is_recorded(
+                out, [row], setting=setting, measurement=known[name]
+            ):
                 print(f"bench/{row}: kept", flush=True)
                 continue
             begun = time.monotonic()
             with native.products(native.XLA if row.endswith("_xla") else native.THIN):
                 measured = known[name].run()
                 origin = known[name], setting, time.monotonic() - begun
-                bench.put(out, row, measured, origin, versions)
+                bench.put(out, row, measured, origin=origin, versions=versions)
             print(f"bench/{row}: measured", flush=True)
     if not t5x.importable():
         print(f"bench/{setting.size}_t5x: not measured, it needs {t5x.NEEDS}")

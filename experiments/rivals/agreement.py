@@ -1,4 +1,5 @@
-"""Whether two engines decode the same weights: otherwise their times mean nothing.
+"""Checks that two engines decode the same weights; otherwise a comparison of their
+times is meaningless.
 
 Axes: N texts, T new tokens.
 """
@@ -12,8 +13,11 @@ ROUNDING = 1e-3
 
 
 def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
-    """The largest difference of two log-likelihoods [N, T] of the same texts. Raises
-    ValueError where it is more than rounding."""
+    """Returns the largest difference of two log-likelihoods [N, T] of the same texts.
+
+    Raises:
+        ValueError: it is more than rounding.
+    """
     apart = float(np.abs(law - ours).max())
     if not apart <= ROUNDING:  # nor where it is no number
         raise ValueError(
@@ -25,10 +29,16 @@ def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
 
 
 def check_texts(
-    engine: str, texts: np.ndarray, ours: np.ndarray, law: np.ndarray
+    engine: str, texts: np.ndarray, *, ours: np.ndarray, law: np.ndarray
 ) -> int:
-    """How many texts [N, T] are the same. Raises ValueError where the first difference
-    of one is no near-tie by `law`: log-probabilities [N, T, V] after each of `ours`."""
+    """Returns how many texts [N, T] are the same.
+
+    Args:
+        law: log-probabilities [N, T, V] after each of `ours`.
+
+    Raises:
+        ValueError: the first difference of a text is no near-tie by `law`.
+    """
     if texts.shape != ours.shape:
         raise ValueError(
             f"{engine} wrote texts {texts.shape} and specjax {ours.shape}: both must"
@@ -49,7 +59,9 @@ def check_texts(
 
 
 def same_prefix(texts: Sequence, ours: Sequence) -> float:
-    """The share of our tokens before the first that a text has not, the mean of all."""
+    """Returns the share of our tokens before the first that differs, the mean of all
+    texts.
+    """
 
     def share(text: Sequence[int], own: Sequence[int]) -> float:
         pairs = enumerate(zip(text, own, strict=False))

@@ -1,4 +1,4 @@
-"""The bench's file of records: which rows are there, what is added, and its tables."""
+"""The bench's file of records: the rows in it, additions to it, and its tables."""
 
 import argparse
 import os
@@ -23,8 +23,9 @@ def flags(prog: str) -> argparse.ArgumentParser:
 
 
 def begin(threads: int) -> None:
-    """Keeps this process and XLA to so many cores, and what is compiled on disk; called
-    before anything runs."""
+    """Restricts this process and XLA to `threads` cores, and keeps compiled programs on
+    disk; must be called before anything runs.
+    """
     if hasattr(os, "sched_setaffinity"):  # Linux
         cores = sorted(os.sched_getaffinity(0))
         if threads < len(cores):
@@ -36,17 +37,18 @@ def config(setting: Any) -> str:
     return "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
 
 
-def there(out: Path) -> dict[str, dict]:
-    """The records, by their rows."""
+def read_rows(out: Path) -> dict[str, dict]:
+    """Returns the records by their rows."""
     return records.latest(jsonl.read(out / "bench.jsonl"))
 
 
-def kept(
-    out: Path, rows: Sequence[str], setting: Any, measurement: Measurement
+def is_recorded(
+    out: Path, rows: Sequence[str], *, setting: Any, measurement: Measurement
 ) -> bool:
-    """Whether all of these rows are there, with this setting, measured of files that
-    hold what those of the measurement do."""
-    known, digests = there(out), provenance.inputs(measurement.inputs)
+    """Returns whether all of these rows are recorded, with this setting and with the
+    same contents of the measured files.
+    """
+    known, digests = read_rows(out), provenance.inputs(measurement.inputs)
     wanted = {"config": config(setting), "inputs": digests}
     origins = [known[row]["provenance"] for row in rows if row in known]
     return len(origins) == len(rows) and all(
@@ -58,11 +60,16 @@ def put(
     out: Path,
     row: str,
     measured: dict,
+    *,
     origin: tuple[Measurement, Any, float],
     versions: dict[str, str | None],
 ) -> None:
-    """Adds a record. origin: who measured, the setting, and the seconds that it took.
-    versions: of those that are compared with."""
+    """Adds a record.
+
+    Args:
+        origin: the measurement, the setting, and the seconds that it took.
+        versions: of the engines that are compared.
+    """
     measurement, setting, seconds = origin
     told = provenance.of(measurement, config(setting), seconds)
     told["versions"] |= versions
@@ -71,8 +78,8 @@ def put(
     jsonl.put(out / "bench.jsonl", record)
 
 
-def installed(packages: Sequence[str]) -> dict[str, str | None]:
-    """Their versions; None for what is not here."""
+def package_versions(packages: Sequence[str]) -> dict[str, str | None]:
+    """Returns the versions of packages; None for one that is not installed."""
     known = {}
     for name in packages:
         try:
@@ -83,5 +90,5 @@ def installed(packages: Sequence[str]) -> dict[str, str | None]:
 
 
 def show(out: Path) -> None:
-    for title, head, lines in details.bench({"bench": there(out)}):
+    for title, head, lines in details.bench({"bench": read_rows(out)}):
         print(f"\n{title}\n{markup.plain(head, lines)}", end="")

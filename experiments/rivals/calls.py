@@ -1,12 +1,14 @@
-"""What a call of our target on several tokens takes over one on a single token, in each
-arithmetic: v(gamma) of Leviathan et al. (2023), Section 3.3, of real weights.
+"""The time of a call of our target on several tokens over that of a call on a single
+token, in each arithmetic.
+
+It is v(gamma) of Leviathan et al. (2023), Section 3.3, with real weights.
 """
 
 from functools import partial
 
 import numpy as np
 
-from experiments.rivals.ratios import of_medians
+from experiments.rivals.ratios import ratio_of_medians
 from specjax import inputs, pretrained
 from specjax.drafts import retrieval
 from specjax.keys import root_key
@@ -18,8 +20,9 @@ ROUNDS = 7
 
 
 def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
-    """v_4_float32 and so on, each with an interval over rounds in which all programs
-    take turns; and milliseconds of one token."""
+    """Returns v_4_float32 and so on, each with an interval over rounds in which all
+    programs take turns; and milliseconds of one token.
+    """
     programs = {}
     for dtype in DTYPES:
         programs |= calls(model, dtype, prompt, new_tokens)
@@ -33,15 +36,17 @@ def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
         one = seconds[dtype, 0]
         found[f"t_{dtype}_ms"] = 1e3 * float(np.median(one)) / timing.LOOPS
         for gamma in GAMMAS:
-            both = seconds[dtype, gamma], one
+            several = seconds[dtype, gamma]
             name = f"v_{gamma}_{dtype}"
-            found[name] = of_medians(*both)
-            found[f"{name}_ci"] = timing.interval(of_medians, both)
+            found[name] = ratio_of_medians(several, one)
+            found[f"{name}_ci"] = timing.interval(ratio_of_medians, (several, one))
     return found
 
 
 def calls(model: str, dtype: str, prompt: list[int], new_tokens: int) -> dict:
-    """Calls on 1 and on gamma + 1 tokens, in the middle of a text of `new_tokens`."""
+    """Returns calls on 1 and on gamma + 1 tokens, in the middle of a text of
+    `new_tokens`.
+    """
     target = pretrained.load(model, dtype)
     pair = costs.Pair(target, retrieval.copying(), slots(prompt, new_tokens))
     given = inputs.make_prompt([prompt])

@@ -1,4 +1,4 @@
-"""Engines in processes of their own, each a `worker`, asked in turns.
+"""Engines in separate processes, each a `worker`, which answer in turns.
 
 Axes: R rounds, G groups of prompts, each a batch.
 """
@@ -18,17 +18,21 @@ from specjax.runtime import progress
 
 
 class Refused(Exception):
-    """What an engine cannot do, in its own words."""
+    """An engine cannot do something; the message is its own."""
 
 
 class Child(NamedTuple):
-    """An engine that was loaded. programs: what it can be asked for."""
+    """A loaded engine.
+
+    Attributes:
+        programs: the names of its programs.
+    """
 
     process: subprocess.Popen
     programs: tuple[str, ...]
 
     def ask(self, name: str, *arguments: Any) -> tuple[float, Any]:
-        """The seconds that a program took, and what it gave. Raises `Refused`."""
+        """Returns the seconds that a program took, and its result. Raises `Refused`."""
         answer = exchange(self.process, [name, arguments])
         return answer["seconds"], answer["value"]
 
@@ -40,8 +44,14 @@ class Child(NamedTuple):
 
 
 def start(loader: str, options: dict[str, Any], threads: int) -> Child:
-    """Loads an engine; it keeps to the cores of this process. loader: a module and its
-    function, "module:function". Raises `Refused`."""
+    """Loads an engine, which uses the same cores as this process.
+
+    Args:
+        loader: a module and its function, "module:function".
+
+    Raises:
+        Refused: the engine cannot be loaded.
+    """
     command = [sys.executable, "-m", f"{__package__}.worker", loader]
     count = str(threads)
     ours = {"OMP_NUM_THREADS": count, "TOKENIZERS_PARALLELISM": "false"}
@@ -71,30 +81,43 @@ def exchange(process: subprocess.Popen, what: Any) -> dict[str, Any]:
     return answer
 
 
-Asked = Mapping[str, tuple[Child, str]]  # by the name in a record: whom, and for what
+Requests = Mapping[
+    str, tuple[Child, str]
+]  # by the name in a record: whom, and for what
 
 
-class Taken(NamedTuple):
-    """seconds: [R, G] of each. values: what each gave in the first round, G of them.
-    refusals: why others gave nothing."""
+class Answers(NamedTuple):
+    """The answers of all engines.
+
+    Attributes:
+        seconds: [R, G] of each.
+        values: the results of the first round, G of them.
+        refusals: the reasons why other engines gave nothing.
+    """
 
     seconds: dict[str, np.ndarray]
     values: dict[str, list]
     refusals: dict[str, str]
 
 
-def take(
-    asked: Asked,
+def collect(
+    asked: Requests,
     groups: Sequence[Sequence],
     warm: Sequence[Sequence],
+    *,
     rounds: int,
     pause: float,
     label: str,
-) -> Taken:
-    """Everyone's answers to `groups`, arguments of a program each, a round after the
-    other; to those of `warm` first, which nobody times. pause: seconds of nothing
-    before each, as idle threads of the last one turn on the cores for a while."""
-    taken = Taken({}, {}, {})
+) -> Answers:
+    """Collects every engine's answers to `groups`, round after round.
+
+    Args:
+        groups: the arguments of a program for each group.
+        warm: arguments of a first call, which is not timed.
+        pause: seconds of idling before each call, because idle threads of the last
+            program keep the cores busy for a while.
+    """
+    taken = Answers({}, {}, {})
     left = dict(asked)
 
     def answers(name: str, groups: Sequence[Sequence]) -> list[tuple[float, Any]]:

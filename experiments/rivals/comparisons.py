@@ -1,9 +1,9 @@
-"""The rows of the bench: what is compared with what, and the checks that make it a
-comparison; and one that compares with nobody, v of a target call.
+"""The rows of the bench: the comparisons, and the checks that the engines do the same
+work; and one row about us alone, v of a target call.
 
-Everyone reads the same two folders of Hugging Face, decodes greedily in float32 (and
-CTranslate2 also in int8) on the same cores, and writes the same number of tokens.
-Axes: N texts, I input tokens, T new tokens.
+All engines read the same two folders of Hugging Face, decode greedily in float32 (and
+CTranslate2 also in int8) on the same cores, and write the same number of tokens. Axes:
+N texts, I input tokens, T new tokens.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class EngineSetting(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The setting, its folders, and what the encoder reads, [N, I]."""
+    """The setting, its folders, and the encoder's inputs, [N, I]."""
 
     setting: EngineSetting
     target: Path
@@ -54,7 +54,9 @@ class Place(NamedTuple):
 
 
 def place(setting: EngineSetting, folder: Path) -> Place:
-    """Writes the weights into an empty folder. Raises ValueError for what cannot be."""
+    """Writes the weights into an empty folder. Raises ValueError for an invalid
+    setting.
+    """
     if setting.size not in weights.SIZES:
         known = ", ".join(weights.SIZES)
         raise ValueError(f"size must be one of {known}; got {setting.size!r}")
@@ -67,7 +69,11 @@ def place(setting: EngineSetting, folder: Path) -> Place:
     pair = weights.SIZES[setting.size]
     paths = weights.write(pair, folder, setting.seed)
     count, length, vocab = setting.texts, setting.inputs, pair.target.config.vocab
-    return Place(setting, *paths, weights.prompts(count, length, vocab, setting.seed))
+    return Place(
+        setting,
+        *paths,
+        weights.prompts(count=count, length=length, vocab=vocab, seed=setting.seed),
+    )
 
 
 class Reference(NamedTuple):
@@ -81,22 +87,29 @@ class Reference(NamedTuple):
 def reference(where: Place) -> Reference:
     model = ours.load(where.target, where.vocab)
     length = where.setting.new_tokens
-    written = ours.decoder(model, where.inputs, length, len(where.inputs))()
+    written = ours.decoder(
+        model, where.inputs, new_tokens=length, batch=len(where.inputs)
+    )()
     texts = ours.texts(written, length)
     return Reference(model, texts, ours.likelihood(model, where.inputs, texts))
 
 
-def compare(where: Place, own: Reference, engine: str, texts: np.ndarray) -> int:
-    """`agreement.check_texts`, with every token's law only where it is needed."""
+def compare(where: Place, own: Reference, *, engine: str, texts: np.ndarray) -> int:
+    """Runs `agreement.check_texts`, and computes the law of every token only where it
+    is needed.
+    """
     if texts.shape == own.texts.shape and (texts == own.texts).all():
         return len(texts)
     law = ours.law(own.model, where.inputs, own.texts)
-    return agreement.check_texts(engine, texts, own.texts, law)
+    return agreement.check_texts(engine, texts, ours=own.texts, law=law)
 
 
 def rows(where: Place) -> dict[str, Measurement]:
-    """What each row is called, and how it is measured; those of T5X if it is here.
-    One that ends in "_xla" is by XLA's own products."""
+    """Returns the rows by name with their measurements; those of T5X only if it is
+    installed.
+
+    A row that ends in "_xla" uses XLA's own products.
+    """
     setting, runs = where.setting, {}
     both = 1, setting.texts
     for batch in both:
@@ -112,20 +125,20 @@ def rows(where: Place) -> dict[str, Measurement]:
 
 
 def plain(where: Place, batch: int) -> dict:
-    """Greedy decoding by the target alone: four engines."""
+    """Measures greedy decoding by the target alone, by four engines."""
     from experiments.rivals import ctranslate2, huggingface
 
     own, setting, inputs = reference(where), where.setting, where.inputs
     length, threads = setting.new_tokens, setting.threads
-    asked = inputs, length, batch
+    size = {"new_tokens": length, "batch": batch}
     torch_model = huggingface.load(where.target, threads)
-    load = partial(ctranslate2.load, where.target, where.vocab, threads)
-    engines = {kind: load(kind) for kind in ("float32", "int8")}
+    load = partial(ctranslate2.load, where.target, where.vocab, threads=threads)
+    engines = {kind: load(kind=kind) for kind in ("float32", "int8")}
     programs = {
-        OURS: ours.decoder(own.model, *asked),
-        "huggingface": huggingface.decoder(torch_model, *asked),
-        "ctranslate2": ctranslate2.decoder(engines["float32"], *asked),
-        "ctranslate2_int8": ctranslate2.decoder(engines["int8"], *asked),
+        OURS: ours.decoder(own.model, inputs, **size),
+        "huggingface": huggingface.decoder(torch_model, inputs, **size),
+        "ctranslate2": ctranslate2.decoder(engines["float32"], inputs, **size),
+        "ctranslate2_int8": ctranslate2.decoder(engines["int8"], inputs, **size),
     }
     scores = {
         "huggingface": huggingface.likelihood(torch_model, inputs, own.texts),
@@ -137,44 +150,54 @@ def plain(where: Place, batch: int) -> dict:
     rounded = written.pop("ctranslate2_int8")
     result = {
         "nats_apart": nats,
-        "same_texts": {k: compare(where, own, k, written[k]) for k in written},
+        "same_texts": {
+            k: compare(where, own, engine=k, texts=written[k]) for k in written
+        },
         "int8_same_prefix": agreement.same_prefix(rounded, own.texts),
     }
-    return result | timed(setting, programs, batch)
+    return result | time_ratios(setting, programs, batch)
 
 
 def speculative(where: Place, batch: int) -> dict:
-    """With the draft at the same gamma: ours and assisted generation, which decodes one
-    text at a time; what it says of more."""
+    """Measures decoding with the draft at the same gamma, by us and by assisted
+    generation.
+
+    Assisted generation decodes one text at a time; for more texts its error message is
+    recorded.
+    """
     from experiments.rivals import huggingface
 
     own, setting = reference(where), where.setting
-    length, gamma = setting.new_tokens, setting.gamma
-    asked = where.inputs, length, batch
+    length, gamma, inputs = setting.new_tokens, setting.gamma, where.inputs
+    size = {"new_tokens": length, "batch": batch}
     both = where.target, where.draft
     target, draft = (huggingface.load(path, setting.threads) for path in both)
     mine = ours.load(where.draft, where.vocab)
     programs = {
-        OURS: ours.decoder(own.model, *asked, mine, gamma),
-        "huggingface": huggingface.decoder(target, *asked, draft, gamma),
-        f"{OURS}_plain": ours.decoder(own.model, *asked),
-        "huggingface_plain": huggingface.decoder(target, *asked),
+        OURS: ours.decoder(own.model, inputs, **size, draft=mine, gamma=gamma),
+        "huggingface": huggingface.decoder(
+            target, inputs, **size, draft=draft, gamma=gamma
+        ),
+        f"{OURS}_plain": ours.decoder(own.model, inputs, **size),
+        "huggingface_plain": huggingface.decoder(target, inputs, **size),
     }
     outputs = programs[OURS]()
     written = {OURS: ours.texts(outputs, length)}
-    result = accepted(outputs, own.texts.size)
+    result = acceptance(outputs, own.texts.size)
     if batch == 1:
         written["huggingface"] = programs["huggingface"]()
         calls = huggingface.calls(target, programs["huggingface"])
         result["calls"] = {"huggingface": calls, OURS: result["target_calls"]}
     else:
         result["refusals"] = {"huggingface": refusal(programs.pop("huggingface"))}
-    result["same_texts"] = {k: compare(where, own, k, written[k]) for k in written}
-    return result | timed(setting, programs, batch)
+    result["same_texts"] = {
+        k: compare(where, own, engine=k, texts=written[k]) for k in written
+    }
+    return result | time_ratios(setting, programs, batch)
 
 
 def refusal(program: Callable) -> str | None:
-    """What a program that cannot do a batch says; None if it can."""
+    """Returns the error message of a program that cannot do a batch; None if it can."""
     try:
         program()
     except ValueError as error:
@@ -182,8 +205,8 @@ def refusal(program: Callable) -> str | None:
     return None
 
 
-def accepted(outputs: list, tokens: int) -> dict:
-    """alpha among tested tokens, and tokens a target call."""
+def acceptance(outputs: list, tokens: int) -> dict:
+    """Returns alpha among tested tokens, and tokens a target call."""
     totals = ours.counts(outputs)
     return {
         "alpha": totals.accepted / totals.tested,
@@ -194,48 +217,69 @@ def accepted(outputs: list, tokens: int) -> dict:
 
 
 def beside_t5x(where: Place, batch: int) -> dict:
-    """T5X's decoding and ours, on the very same parameters."""
+    """Measures T5X's decoding and ours, on the same parameters."""
     own, setting = reference(where), where.setting
-    asked = where.inputs, setting.new_tokens, batch
-    programs = {OURS: ours.decoder(own.model, *asked)}
-    programs["t5x"] = t5x.decoder(own.model, *asked)
+    size = {"new_tokens": setting.new_tokens, "batch": batch}
+    programs = {OURS: ours.decoder(own.model, where.inputs, **size)}
+    programs["t5x"] = t5x.decoder(own.model, where.inputs, **size)
     written = np.concatenate(jax.device_get(programs["t5x"]()))
-    same = {"t5x": compare(where, own, "t5x", written)}
-    return {"same_texts": same} | timed(setting, programs, batch)
+    same = {"t5x": compare(where, own, engine="t5x", texts=written)}
+    return {"same_texts": same} | time_ratios(setting, programs, batch)
 
 
 def target_call(where: Place) -> dict:
-    """v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the readout's share."""
+    """Returns v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the readout's
+    share.
+    """
     setting = where.setting
     model = ours.load(where.target, where.vocab)
-    asked = where.inputs, setting.new_tokens
     programs = {}
     for gamma in (0, setting.gamma):
         name = f"{gamma + 1}"
-        programs[f"call_{name}"] = ours.target_calls(model, *asked, gamma, LOOPS)
+        programs[f"call_{name}"] = ours.target_calls(
+            model,
+            where.inputs,
+            new_tokens=setting.new_tokens,
+            gamma=gamma,
+            loops=LOOPS,
+        )
         programs[f"readout_{name}"] = ours.readouts(model, gamma, LOOPS)
-    seconds = ratios.measure(programs, setting.rounds, setting.pause, "target call")
+    seconds = ratios.measure(
+        programs, rounds=setting.rounds, pause=setting.pause, label="target call"
+    )
     result = ratios.milliseconds(seconds, LOOPS)
     many = f"{setting.gamma + 1}"
-    result |= ratios.over(seconds, "call_1", f"call_{many}", "v")
-    result |= ratios.over(seconds, "readout_1", f"readout_{many}", "v_readout")
+    result |= ratios.over(seconds, fast="call_1", slow=f"call_{many}", name="v")
+    result |= ratios.over(
+        seconds, fast="readout_1", slow=f"readout_{many}", name="v_readout"
+    )
     for name in ("1", many):
         call, readout = f"call_{name}", f"readout_{name}"
-        result |= ratios.over(seconds, call, readout, f"share_{name}")
+        result |= ratios.over(seconds, fast=call, slow=readout, name=f"share_{name}")
     return result | {"setting": setting._asdict(), "batch": 1}
 
 
-def timed(setting: EngineSetting, programs: dict[str, Callable], batch: int) -> dict:
-    """Milliseconds a token of each, and how many times as fast as each we are."""
+def time_ratios(
+    setting: EngineSetting, programs: dict[str, Callable], batch: int
+) -> dict:
+    """Returns milliseconds a token of each engine, and how many times as fast as each
+    we are.
+    """
     label = f"{setting.size}, batch {batch}"
-    seconds = ratios.measure(programs, setting.rounds, setting.pause, label)
+    seconds = ratios.measure(
+        programs, rounds=setting.rounds, pause=setting.pause, label=label
+    )
     tokens = setting.texts * setting.new_tokens
     result = {"setting": setting._asdict(), "batch": batch, "tokens": tokens}
     result |= ratios.milliseconds(seconds, tokens)
     for name in programs:
         if name != OURS:
-            result |= ratios.over(seconds, OURS, name, f"over_{name}")
+            result |= ratios.over(seconds, fast=OURS, slow=name, name=f"over_{name}")
     if {"huggingface", "huggingface_plain"} <= programs.keys():
-        names = "huggingface", "huggingface_plain"
-        result |= ratios.over(seconds, *names, "huggingface_over_plain")
+        result |= ratios.over(
+            seconds,
+            fast="huggingface",
+            slow="huggingface_plain",
+            name="huggingface_over_plain",
+        )
     return result

@@ -1,9 +1,7 @@
 """CTranslate2: its own converter on the folder of Hugging Face, then its translator;
-its generator; and faster-whisper, which is its Whisper with features and windows of its
-own.
+its generator; and faster-whisper, its Whisper with its own features and windows.
 
-It has no speculative decoding.
-Axes: N texts, I input tokens, T new tokens.
+It has no speculative decoding. Axes: N texts, I input tokens, T new tokens.
 """
 
 import json
@@ -18,7 +16,9 @@ SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 def convert(folder: Path, vocab: int) -> Path:
-    """The folder of its own format, made beside `folder` unless it is there."""
+    """Returns the folder in its own format, converted beside `folder` unless it
+    exists.
+    """
     converted = folder.with_name(f"{folder.name}.ctranslate2")
     if not converted.exists():
         from ctranslate2.converters import TransformersConverter
@@ -35,18 +35,24 @@ def convert(folder: Path, vocab: int) -> Path:
     return converted
 
 
-def load(folder: Path, vocab: int, threads: int, kind: str) -> ctranslate2.Translator:
-    """A model of arithmetic `kind`, "float32" or "int8"; int8 weights are made here."""
+def load(
+    folder: Path, vocab: int, *, threads: int, kind: str
+) -> ctranslate2.Translator:
+    """Loads a model with arithmetic `kind`, "float32" or "int8"; int8 weights are made
+    here.
+    """
     converted = convert(folder, vocab)
     options = dict(inter_threads=1, intra_threads=threads, compute_type=kind)
     return ctranslate2.Translator(str(converted), device="cpu", **options)
 
 
 def decoder(
-    target: ctranslate2.Translator, inputs: np.ndarray, new_tokens: int, batch: int
+    target: ctranslate2.Translator, inputs: np.ndarray, *, new_tokens: int, batch: int
 ) -> Callable[[], np.ndarray]:
-    """A program that writes the greedy texts [N, T] of inputs [N, I], by `batch`."""
-    named_inputs = named(inputs)
+    """Returns a program that writes the greedy texts [N, T] of inputs [N, I], by
+    `batch`.
+    """
+    named_inputs = token_names(inputs)
     groups = [named_inputs[i : i + batch] for i in range(0, len(inputs), batch)]
     length = dict(max_decoding_length=new_tokens, min_decoding_length=new_tokens)
 
@@ -67,18 +73,20 @@ def decoder(
 def likelihood(
     target: ctranslate2.Translator, inputs: np.ndarray, texts: np.ndarray
 ) -> np.ndarray:
-    """The logarithm of that of each token of texts [N, T]: [N, T]."""
-    scored = target.score_batch(named(inputs), named(texts))
+    """Returns the logarithm of the probability of each token of texts [N, T]: [N,
+    T].
+    """
+    scored = target.score_batch(token_names(inputs), token_names(texts))
     return np.array([score.log_probs[: texts.shape[1]] for score in scored])
 
 
-def named(tokens: np.ndarray) -> list[list[str]]:
+def token_names(tokens: np.ndarray) -> list[list[str]]:
     special = dict(enumerate(SPECIAL.values()))
     return [[special.get(i, str(i)) for i in row] for row in tokens.tolist()]
 
 
 def language(
-    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+    path: str, *, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     options = dict(compute_type=kind, inter_threads=1, intra_threads=threads)
     model = ctranslate2.Generator(path, device="cpu", **options)

@@ -1,8 +1,8 @@
-"""Which engines there are, and the same weights as each reads them, made once by its
-own converter.
+"""The list of engines, and the same weights in each engine's format, written once by
+its own converter.
 
-A GGUF file is the model: what its weights come to in float32. The other formats are
-made of that, and kept in a folder until it is emptied.
+A GGUF file is the model: its weights, decoded to float32. The other formats are
+converted from that, and kept in a folder until it is emptied.
 """
 
 import importlib.util
@@ -25,15 +25,21 @@ NEEDS = f"{OPTIMUM} of optimum-intel, in .venv-openvino of the checkout or on PA
 
 
 class Exports(NamedTuple):
-    """file: the GGUF. work: where what is made of it is kept."""
+    """The places of exported weights.
+
+    Attributes:
+        file: the GGUF file.
+        work: the folder of the formats made from it.
+    """
 
     file: Path
     work: Path
 
 
 def place(work: Path, name: str, weights: Path) -> Path:
-    """Returns where formats are kept that are made of these weights, and of no others
-    of their name."""
+    """Returns the folder of the formats that are made from these weights, and from no
+    others of the same name.
+    """
     return work / f"{name}-{provenance.digest(weights)[:16]}"
 
 
@@ -42,7 +48,7 @@ def file(exports: Exports) -> Path:
 
 
 def folder(exports: Exports) -> Path:
-    """The folder of Hugging Face, in float32, that other converters read."""
+    """Returns the folder of Hugging Face, in float32, that other converters read."""
 
     def convert(path: Path) -> None:
         import transformers
@@ -54,12 +60,13 @@ def folder(exports: Exports) -> Path:
         names = transformers.AutoTokenizer.from_pretrained(exports.file.parent, **where)
         names.save_pretrained(path)
 
-    return made(exports.work / "huggingface", convert)
+    return make_once(exports.work / "huggingface", convert)
 
 
 def gguf(exports: Exports, kind: str) -> Path:
-    """The file with its matrices as F32, or as Q8_0: blocks of 32 with a scale. All
-    else is as it is."""
+    """Returns the file with its matrices as F32, or as Q8_0: blocks of 32 with a scale;
+    everything else is unchanged.
+    """
 
     def convert(path: Path) -> None:
         import gguf
@@ -86,7 +93,7 @@ def gguf(exports: Exports, kind: str) -> Path:
         writer.write_tensors_to_file()
         writer.close()
 
-    return made(exports.work / f"{kind.lower()}.gguf", convert)
+    return make_once(exports.work / f"{kind.lower()}.gguf", convert)
 
 
 def onnx(exports: Exports, kind: str) -> Path:
@@ -99,11 +106,11 @@ def onnx(exports: Exports, kind: str) -> Path:
         kept = ["-c", str(path / "cache"), "-p", kind]
         run([*builder, "-m", str(source), "-o", str(path), *kept])
 
-    return made(exports.work / f"onnx_{kind}", convert)
+    return make_once(exports.work / f"onnx_{kind}", convert)
 
 
 def ctranslate2(exports: Exports) -> Path:
-    """In float32; eight bits are made of it as it is loaded."""
+    """Returns the float32 export; eight bits are made of it while it is loaded."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise Refused("ctranslate2 is not installed")
     source = folder(exports)
@@ -113,11 +120,13 @@ def ctranslate2(exports: Exports) -> Path:
         where = ["--model", str(source), "--output_dir", str(path)]
         run([sys.executable, "-c", code, *where])
 
-    return made(exports.work / "ctranslate2", convert)
+    return make_once(exports.work / "ctranslate2", convert)
 
 
 def openvino(exports: Exports, kind: str) -> Path:
-    """optimum-intel converts; it asks for an older transformers than all else here."""
+    """Converts by optimum-intel, which requires an older transformers than everything
+    else here.
+    """
     path = exports.work / f"openvino_{kind}"
     own = ROOT / ".venv-openvino/bin" / OPTIMUM
     command = str(own) if own.exists() else shutil.which(OPTIMUM)
@@ -129,11 +138,13 @@ def openvino(exports: Exports, kind: str) -> Path:
     def convert(path: Path) -> None:
         run([command, "export", "openvino", "-m", str(source), *task, str(path)])
 
-    return made(path, convert)
+    return make_once(path, convert)
 
 
 def whisper_folder(place: Path, work: Path) -> Path:
-    """Of a Whisper: the folder of Hugging Face, with its generation_config.json."""
+    """Returns the folder of Hugging Face of a Whisper, with its
+    generation_config.json.
+    """
 
     def make(path: Path) -> None:
         from specjax import checkpoints, pretrained
@@ -146,11 +157,11 @@ def whisper_folder(place: Path, work: Path) -> Path:
         said = generation(pair.tokens, pair.limits, pair.target.config.positions)
         (path / "generation_config.json").write_text(json.dumps(said))
 
-    return made(work / "huggingface", make)
+    return make_once(work / "huggingface", make)
 
 
 def generation(tokens, limits, longest: int) -> dict:
-    """Special ids and limits of speech, by the names of transformers."""
+    """Returns special ids and limits of speech, by the names of transformers."""
     return {
         "decoder_start_token_id": tokens.start,
         "eos_token_id": tokens.end,
@@ -168,8 +179,11 @@ def generation(tokens, limits, longest: int) -> dict:
 
 
 def whisper_ctranslate2(place: Path, work: Path) -> Path:
-    """Of a Whisper in CTranslate2's own format: the same files, with the list of words
-    that it asks for and reads no ids by."""
+    """Returns a Whisper in CTranslate2's own format.
+
+    It has the same files, and the list of words that CTranslate2 requires but does not
+    use for ids.
+    """
 
     def make(path: Path) -> None:
         path.mkdir()
@@ -183,11 +197,11 @@ def whisper_ctranslate2(place: Path, work: Path) -> Path:
             words[i] = word
         (path / "vocabulary.json").write_text(json.dumps(words))
 
-    return made(work / "ctranslate2", make)
+    return make_once(work / "ctranslate2", make)
 
 
-def made(path: Path, make: Callable[[Path], None]) -> Path:
-    """A file or folder, complete or not there."""
+def make_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """Makes a file or folder once; it is complete or absent."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +216,7 @@ def made(path: Path, make: Callable[[Path], None]) -> Path:
 
 
 def run(command: list[str]) -> None:
-    """Raises `Refused` with the last line of what a converter said."""
+    """Runs a converter. Raises `Refused` with the last line of its output."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
@@ -211,8 +225,13 @@ def run(command: list[str]) -> None:
 
 
 class Engine(NamedTuple):
-    """module: of this package. kinds: who makes what it reads in each arithmetic.
-    lacks: by kind or program, why there is no number."""
+    """An engine.
+
+    Attributes:
+        module: of this package.
+        kinds: by arithmetic, the function that makes its input.
+        lacks: by kind or program, the reason why there is no number.
+    """
 
     module: str
     kinds: Mapping[str, Callable[[Exports], Path]]
@@ -255,13 +274,16 @@ ENGINES = {
 WHISPER = {"huggingface": whisper_folder, "ctranslate2": whisper_ctranslate2}
 
 
-def called(engine: str, kind: str, program: str) -> str:
-    """The name of a program in a record: float32 and plain go without saying."""
+def program_name(engine: str, kind: str, program: str) -> str:
+    """Returns the name of a program in a record; float32 and plain are not part of
+    it.
+    """
     parts = engine, *(x for x in (kind, program) if x not in (FLOAT, "plain"))
     return "_".join(parts)
 
 
 def beside(engine: str, kind: str, program: str) -> str:
-    """Ours that it is compared with: the same way in the same arithmetic, or in the
-    smallest that we have."""
-    return called("specjax", EIGHT if kind == FOUR else kind, program)
+    """Returns the name of our program for a comparison: the same way in the same
+    arithmetic, or in the smallest that we have.
+    """
+    return program_name("specjax", EIGHT if kind == FOUR else kind, program)

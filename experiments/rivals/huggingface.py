@@ -1,9 +1,9 @@
 """Hugging Face transformers, PyTorch: `generate`, alone, assisted by a draft, and by
-prompt lookup; of speech its features and its Whisper.
+prompt lookup; for speech its features and its Whisper.
 
-What a user gets from the published interface, with its own defaults for all that does
-not decide which tokens come out.
-Axes: N texts, I input tokens, T new tokens.
+It is what a user gets from the published interface, with its own defaults for
+everything that does not decide which tokens come out. Axes: N texts, I input tokens, T
+new tokens.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from experiments.rivals import padding
 
 
 def load(folder: Path, threads: int) -> T5ForConditionalGeneration:
-    """A model in float32, whose texts no token ends."""
+    """Loads a model in float32, without an end token, so that no text ends early."""
     torch.set_num_threads(threads)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -37,13 +37,17 @@ def load(folder: Path, threads: int) -> T5ForConditionalGeneration:
 def decoder(
     target: T5ForConditionalGeneration,
     inputs: np.ndarray,
+    *,
     new_tokens: int,
     batch: int,
     draft: T5ForConditionalGeneration | None = None,
     gamma: int = 0,
 ) -> Callable[[], np.ndarray]:
-    """A program that writes the greedy texts [N, T] of inputs [N, I], `batch` at once.
-    With a draft it drafts gamma tokens at every step, however sure it is of them."""
+    """Returns a program that writes the greedy texts [N, T] of inputs [N, I], `batch`
+    at once.
+
+    With a draft it drafts gamma tokens at every step, regardless of their probability.
+    """
     options = dict(max_new_tokens=new_tokens, do_sample=False, num_beams=1)
     if draft is not None:
         draft.generation_config.num_assistant_tokens = gamma
@@ -63,7 +67,7 @@ def decoder(
 
 
 def calls(target: T5ForConditionalGeneration, program: Callable) -> int:
-    """How often a program calls the target's decoder."""
+    """Returns how often a program calls the target's decoder."""
     seen = []
     hook = target.decoder.register_forward_hook(lambda *_: seen.append(1))
     try:
@@ -77,7 +81,9 @@ def calls(target: T5ForConditionalGeneration, program: Callable) -> int:
 def likelihood(
     target: T5ForConditionalGeneration, inputs: np.ndarray, texts: np.ndarray
 ) -> np.ndarray:
-    """The logarithm of that of each token of texts [N, T]: [N, T]."""
+    """Returns the logarithm of the probability of each token of texts [N, T]: [N,
+    T].
+    """
     text = torch.from_numpy(texts.astype(np.int64))
     before = torch.cat([torch.zeros_like(text[:, :1]), text[:, :-1]], dim=1)
     read = torch.from_numpy(inputs).long()
@@ -86,7 +92,7 @@ def likelihood(
 
 
 def language(
-    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+    path: str, *, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     torch.set_num_threads(threads)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()

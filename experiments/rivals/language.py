@@ -1,7 +1,7 @@
-"""A language model of real weights, on real questions, by every engine.
+"""A language model with real weights, on real questions, by every engine.
 
-Rows: whole texts one at a time and eight at once, a long prompt alone, and our calls of
-several tokens.
+The rows are whole texts one at a time and eight at once, a long prompt alone, and our
+calls on several tokens.
 """
 
 from collections import defaultdict
@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.rivals import agreement, calls, children, ratios
-from experiments.rivals.children import Child, Refused, Taken
+from experiments.rivals.children import Answers, Child, Refused
 from experiments.rivals.exports import (
     ENGINES,
     FLOAT,
     Exports,
     beside,
-    called,
     place,
+    program_name,
 )
 from specjax import pretrained, prompts
 from specjax.exactness import other_engines
@@ -34,10 +34,16 @@ OURS = "specjax"
 
 
 class LanguageSetting(NamedTuple):
-    """texts: questions, of at most `longest` tokens. gamma: of whoever drafts. batch:
-    of the row that is not of single texts. prefill: tokens of the long prompt. rounds:
-    of everyone in turns, `pause` seconds before each. engines: some of `ENGINES`,
-    joined by commas, ours among them; empty for all."""
+    """The setting of the rows of a language model.
+
+    Attributes:
+        texts: questions, of at most `longest` tokens.
+        gamma: of every engine that drafts.
+        batch: of the row with several texts at once.
+        prefill: tokens of the long prompt.
+        rounds: of all engines in turns, `pause` seconds before each.
+        engines: some of `ENGINES`, joined by commas, ours among them; empty for all.
+    """
 
     model: str = "smollm2"
     texts: int = 12
@@ -52,10 +58,15 @@ class LanguageSetting(NamedTuple):
     engines: str = ""
 
 
-class Opened(NamedTuple):
-    """programs: of all engines that are here, by their names in a record. beside: ours
-    that each is compared with. exact: those in float32. refusals: why the others are
-    not here."""
+class OpenEngines(NamedTuple):
+    """The engines that are installed.
+
+    Attributes:
+        programs: by their names in a record.
+        beside: our program that each is compared with.
+        exact: the names of programs in float32.
+        refusals: the reasons why the others are missing.
+    """
 
     programs: dict[str, tuple[Child, str]]
     beside: dict[str, str]
@@ -73,7 +84,7 @@ def batches(setting: LanguageSetting) -> list[int]:
 
 
 def check(setting: LanguageSetting) -> None:
-    """Raises ValueError for a setting that has no row of several texts."""
+    """Raises ValueError for a setting without a row of several texts."""
     if setting.texts < setting.batch:
         raise ValueError(
             f"--texts {setting.texts} are fewer than --batch {setting.batch}: ask for"
@@ -82,32 +93,38 @@ def check(setting: LanguageSetting) -> None:
 
 
 def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
-    """Returns the files that are measured. Raises ValueError for a model that is not
-    here."""
+    """Returns the files that are measured. Raises ValueError for a missing model."""
     return (file, *pretrained.files_of(pretrained.describe(setting.model)))
 
 
 def measure(
-    setting: LanguageSetting, file: Path, work: Path, texts_to: Path | None = None
+    setting: LanguageSetting, file: Path, *, work: Path, texts_to: Path | None = None
 ) -> Iterator[tuple[str, dict]]:
-    """What each row measured, by its name. file: of questions. texts_to: a folder for
-    what every engine wrote, as `specjax microscope --texts` reads it."""
+    """Yields each row's name and numbers.
+
+    Args:
+        file: of questions.
+        texts_to: a folder for the texts of every engine, in the format of `specjax
+            microscope --texts`.
+    """
     target = pretrained.load(setting.model)
-    every = asked(file, target, setting.texts, setting.longest)
+    every = read_questions(file, target, setting.texts, setting.longest)
     exports = Exports(target.files[0], place(work, setting.model, target.files[0]))
     *names, long, alone = rows(setting)
     with ExitStack() as stack:
-        opened = open_all(setting, exports, target.ends, stack)
+        opened = open_all(setting, exports, ends=target.ends, stack=stack)
         for name, batch in zip(names, batches(setting), strict=True):
             taken = whole_texts(setting, opened, every, batch)
             said = texts(taken.values, every.ends, setting.new_tokens)
             if texts_to is not None:
                 write(texts_to, name, every, said)
-            row = rated(setting, opened, taken, lengths(said, batch)) | {"batch": batch}
-            yield name, row | compared(target, every, opened, said)
-        taken = at_once(setting, opened, at_length(every, setting.prefill))
+            row = time_numbers(setting, opened, taken, lengths(said, batch)) | {
+                "batch": batch
+            }
+            yield name, row | compare_texts(target, every, opened, said)
+        taken = time_prefill(setting, opened, at_length(every, setting.prefill))
         count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
-        row = rated(setting, opened, taken, count) | {"batch": 1}
+        row = time_numbers(setting, opened, taken, count) | {"batch": 1}
         drafting = tuple(f"_{name}" for name in ("lookup", "drafted"))
         why = row["refusals"].items()
         row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
@@ -116,9 +133,14 @@ def measure(
     yield alone, calls.measure(setting.model, [*every.tokens[0]], setting.new_tokens)
 
 
-def asked(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
-    """The first `count`, as many of each task, of those of at most `longest` tokens.
-    Raises ValueError where there are fewer, OSError for no such file."""
+def read_questions(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
+    """Returns the first `count` questions, as many of each task, of at most `longest`
+    tokens.
+
+    Raises:
+        ValueError: there are fewer.
+        OSError: the file is missing.
+    """
     by_task = defaultdict(list)
     for number, line in text_files.numbered_lines(path):
         fields = prompts.at_place(f"{path}, line {number}", parse, line)
@@ -144,15 +166,15 @@ def first_turn(fields: dict) -> dict:
 
 
 def at_length(every: Prompts, length: int) -> list[int]:
-    """One prompt of so many tokens: the questions, again and again."""
+    """Returns one prompt of `length` tokens: the questions, repeated."""
     joined = list(chain.from_iterable(every.tokens))
     return (joined * -(-length // len(joined)))[:length]
 
 
 def open_all(
-    setting: LanguageSetting, exports: Exports, ends: Sequence[int], stack: ExitStack
-) -> Opened:
-    opened = Opened({}, {}, set(), {})
+    setting: LanguageSetting, exports: Exports, *, ends: Sequence[int], stack: ExitStack
+) -> OpenEngines:
+    opened = OpenEngines({}, {}, set(), {})
     options = dict(room=setting.new_tokens, gamma=setting.gamma, ends=list(ends))
     options["threads"] = setting.threads
     wanted = setting.engines.split(",") if setting.engines else [*ENGINES]
@@ -170,11 +192,11 @@ def open_all(
                 where = {"path": str(make(exports)), "kind": kind}
                 started = children.start(loader, where | options, setting.threads)
             except Refused as error:
-                opened.refusals[called(engine, kind, "plain")] = str(error)
+                opened.refusals[program_name(engine, kind, "plain")] = str(error)
                 continue
             stack.callback(started.close)
             for program in started.programs:
-                name = called(engine, kind, program)
+                name = program_name(engine, kind, program)
                 opened.programs[name] = started, program
                 opened.beside[name] = beside(engine, kind, program)
                 if kind == FLOAT:
@@ -183,8 +205,8 @@ def open_all(
 
 
 def whole_texts(
-    setting: LanguageSetting, opened: Opened, every: Prompts, batch: int
-) -> Taken:
+    setting: LanguageSetting, opened: OpenEngines, every: Prompts, batch: int
+) -> Answers:
     prompts = [list(map(int, ids)) for ids in every.tokens]
     if batch > 1:
         prompts = prompts[: len(prompts) // batch * batch]
@@ -192,22 +214,33 @@ def whole_texts(
     arguments = [(group, setting.new_tokens) for group in groups]
     warm = [(group, 2) for group in groups]
     label = f"{setting.model}, batch {batch}"
-    return children.take(
-        opened.programs, arguments, warm, setting.rounds, setting.pause, label
+    return children.collect(
+        opened.programs,
+        arguments,
+        warm,
+        rounds=setting.rounds,
+        pause=setting.pause,
+        label=label,
     )
 
 
-def at_once(setting: LanguageSetting, opened: Opened, prompt: list[int]) -> Taken:
-    """One token behind a long prompt."""
+def time_prefill(
+    setting: LanguageSetting, opened: OpenEngines, prompt: list[int]
+) -> Answers:
+    """Measures one token after a long prompt."""
     alone = {k: v for k, v in opened.programs.items() if v[1] == "plain"}
     group, label = [([prompt], 1)], f"{setting.model}, {len(prompt)} tokens"
-    return children.take(alone, group, group, setting.rounds, setting.pause, label)
+    return children.collect(
+        alone, group, group, rounds=setting.rounds, pause=setting.pause, label=label
+    )
 
 
 def texts(
     values: Mapping[str, list], ends: Sequence[int], most: int
 ) -> dict[str, list[list[int]]]:
-    """What each wrote, an end included: some engines give it and others do not."""
+    """Returns the texts of each engine, with an end token, which only some engines
+    return.
+    """
 
     def whole(ids: list[int]) -> list[int]:
         kept = next((ids[:i] for i, x in enumerate(ids) if x in ends), ids)[:most]
@@ -220,32 +253,37 @@ def texts(
 
 
 def lengths(said: Mapping[str, list], batch: int) -> dict[str, np.ndarray]:
-    """Tokens that each wrote of every group."""
+    """Returns the tokens that each engine wrote for every group."""
     count = {name: [len(ids) for ids in rows] for name, rows in said.items()}
     return {name: np.reshape(x, (-1, batch)).sum(1) for name, x in count.items()}
 
 
-def rated(
+def time_numbers(
     setting: LanguageSetting,
-    opened: Opened,
-    taken: Taken,
+    opened: OpenEngines,
+    taken: Answers,
     tokens: Mapping[str, np.ndarray],
 ) -> dict:
-    """Milliseconds a token of each, and how many times as fast as it ours is."""
+    """Returns milliseconds a token of each engine, and how many times as fast ours
+    is.
+    """
     result = {
         "setting": setting._asdict(),
         "refusals": opened.refusals | taken.refusals,
     }
     result["written"] = {k: tokens[k].tolist() for k in taken.seconds}
-    result |= ratios.rated(taken.seconds, tokens, opened.beside)
+    result |= ratios.time_numbers(taken.seconds, tokens, opened.beside)
     if OURS in tokens:
         result["tokens"] = int(tokens[OURS].sum())
     return result
 
 
-def compared(target: Pretrained, every: Prompts, opened: Opened, said: Mapping) -> dict:
-    """Whose texts are ours, what rounding explains of those that are not, and which
-    share of its tokens each writes before its first other one."""
+def compare_texts(
+    target: Pretrained, every: Prompts, opened: OpenEngines, said: Mapping
+) -> dict:
+    """Returns whose texts equal ours, which differences rounding explains, and the
+    share of tokens before the first difference.
+    """
     ours = said[OURS]
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
     result["texts"] = len(ours)

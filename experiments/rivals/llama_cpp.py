@@ -1,4 +1,4 @@
-"""llama.cpp by its Python package, alone and by that package's prompt lookup."""
+"""llama.cpp by its Python package, alone and with that package's prompt lookup."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -11,7 +11,7 @@ NGRAM = 2  # of its own default
 
 
 def language(
-    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+    path: str, *, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     options = dict(n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads)
     if kind == "float32":  # its cache is in float16 else

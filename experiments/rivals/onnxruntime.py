@@ -1,4 +1,4 @@
-"""ONNX Runtime GenAI: its generator, alone and by its lookup of n-grams."""
+"""ONNX Runtime GenAI: its generator, alone and with its lookup of n-grams."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ NGRAM = 3
 
 
 def language(
-    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+    path: str, *, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     config = onnxruntime_genai.Config(path)
     session = {"session_options": {"intra_op_num_threads": threads}}

@@ -1,7 +1,7 @@
-"""OpenVINO GenAI: its pipeline, alone and by prompt lookup.
+"""OpenVINO GenAI: its pipeline, alone and with prompt lookup.
 
 In eight bits it computes as it does by default; in float32 nothing is rounded, neither
-what is multiplied nor the cache. A prompt that it has seen is read again.
+factors nor the cache. A prompt that it has seen before is read again.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
 def language(
-    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+    path: str, *, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     options = {"INFERENCE_NUM_THREADS": threads}
     options |= EXACT if kind == "float32" else {}

@@ -1,6 +1,6 @@
 """specjax: the compiled loop alone and with a draft, and the parts of a target call;
-and in a process of its own the loops of `specjax.generate_text`, from ids to ids, and
-of `specjax transcribe`.
+and in a separate process the loops of `specjax.generate_text`, from ids to ids, and of
+`specjax transcribe`.
 
 Axes: N texts, I input tokens, T new tokens, G = gamma, E features, V vocabulary.
 """
@@ -35,14 +35,14 @@ WAYS |= {"drafted": "copying_else:smollm2_draft,least=2"}
 
 
 def load(folder: Path, vocab: int) -> Pretrained:
-    """A model in float32; every id may be emitted, as everywhere else."""
+    """Loads a model in float32; every id may be emitted, as in the other engines."""
     return checkpoints.load(folder, pieces=vocab)
 
 
 def batches(
     inputs: np.ndarray, new_tokens: int, batch: int
 ) -> list[tuple[Prompt, Request]]:
-    """Inputs [N, I] in groups of `batch`, each with its greedy request."""
+    """Returns inputs [N, I] in groups of `batch`, each with its greedy request."""
     sampling, groups = make_sampling(batch, temperature=0.0), []
     key = root_key(0)  # of no consequence at temperature 0
     for first in range(0, len(inputs), batch):
@@ -56,12 +56,15 @@ def batches(
 def decoder(
     target: Pretrained,
     inputs: np.ndarray,
+    *,
     new_tokens: int,
     batch: int,
     draft: Pretrained | None = None,
     gamma: int = 0,
 ) -> Callable[[], list[generate.Output]]:
-    """A program that writes the greedy texts of inputs [N, I], `batch` at once."""
+    """Returns a program that writes the greedy texts of inputs [N, I], `batch` at
+    once.
+    """
     decoder, params = Decoder(target.model), Params(target.params)
     if draft is not None:
         decoder = Decoder(target.model, autoregressive.build(draft.model, gamma))
@@ -72,18 +75,20 @@ def decoder(
 
 
 def texts(outputs: list[generate.Output], new_tokens: int) -> np.ndarray:
-    """[N, T] without the start token."""
+    """Returns [N, T] without the start token."""
     return np.concatenate([out.tokens[:, 1 : 1 + new_tokens] for out in outputs])
 
 
 def counts(outputs: list[generate.Output]) -> generate.Counts:
-    """Totals over all texts."""
+    """Returns totals over all texts."""
     each = [out.counts for out in outputs]
     return jax.tree.map(lambda *leaves: int(np.concatenate(leaves).sum()), *each)
 
 
 def law(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Log-probabilities [N, T, V] of every token after those before each of `texts`."""
+    """Returns log-probabilities [N, T, V] of every token after those before each of
+    `texts`.
+    """
     before = np.concatenate([np.zeros_like(texts[:, :1]), texts[:, :-1]], axis=1)
     length = np.full(len(inputs), inputs.shape[1], np.int32)
     read = t5.Inputs(jnp.asarray(inputs), jnp.asarray(length))
@@ -97,16 +102,21 @@ def law(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray
 
 
 def likelihood(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """The logarithm of that of each token of texts [N, T]: [N, T]."""
+    """Returns the logarithm of the probability of each token of texts [N, T]: [N,
+    T].
+    """
     scores = law(target, inputs, texts)
     return np.take_along_axis(scores, texts[..., None], axis=2)[..., 0]
 
 
 def target_calls(
-    target: Pretrained, inputs: np.ndarray, new_tokens: int, gamma: int, loops: int
+    target: Pretrained, inputs: np.ndarray, *, new_tokens: int, gamma: int, loops: int
 ) -> Callable[[], object]:
-    """A program of `loops` calls of the target on gamma + 1 tokens of the first text,
-    half of which is written, each with its law, as a step makes them."""
+    """Returns a program of `loops` calls of the target on gamma + 1 tokens of the first
+    text.
+
+    Half of the text is written; each call computes its law, as a step does.
+    """
     # Nothing is drafted; the draft gives `costs` its gamma alone.
     pair = costs.Pair(target, model_source(target), slots=1 + new_tokens + gamma + 1)
     ((prompt, request),) = batches(inputs[:1], new_tokens, 1)
@@ -116,8 +126,11 @@ def target_calls(
 
 
 def readouts(target: Pretrained, gamma: int, loops: int) -> Callable[[], Array]:
-    """A program of `loops` readouts of gamma + 1 tokens, each of features that hang on
-    the last one's logits, so that none is left out."""
+    """Returns a program of `loops` readouts of gamma + 1 tokens.
+
+    The features of each depend on the logits of the last one, so that none is optimized
+    away.
+    """
     shape, model = (1, gamma + 1, target.config.dim), target.model
 
     @jax.jit
@@ -133,20 +146,27 @@ def readouts(target: Pretrained, gamma: int, loops: int) -> Callable[[], Array]:
 
 
 def language(
-    path: str, kind: str, room: int, gamma: int, ends: list[int], threads: int
+    path: str, *, kind: str, room: int, gamma: int, ends: list[int], threads: int
 ) -> dict[str, Callable]:
     compilation.keep()
     target = drafts.load_target(path, kind)
     return {
-        name: program(target, draft, room, gamma, tuple(ends))
+        name: program(target, draft, room=room, gamma=gamma, ends=tuple(ends))
         for name, draft in WAYS.items()
     }
 
 
 def program(
-    target: Pretrained, draft: str | None, room: int, gamma: int, ends: tuple[int, ...]
+    target: Pretrained,
+    draft: str | None,
+    *,
+    room: int,
+    gamma: int,
+    ends: tuple[int, ...],
 ) -> Callable:
-    """Texts of one padded width share what is compiled, however much is asked for."""
+    """Returns a program for whole prompts; texts of one padded width share a compiled
+    program, whatever their number of new tokens.
+    """
     source = None if draft is None else drafts.pair(target, draft)[1]
     params = Params(target.params, None if source is None else source.params)
     regime = SAMPLED if source is None else source.regime

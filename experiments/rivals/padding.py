@@ -1,16 +1,18 @@
-"""Prompts of different lengths as one array, as engines take them."""
+"""Prompts of different lengths as one array, as engines read them."""
 
 import numpy as np
 
 
 def left(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and mask [B, T]; what stands before a shorter prompt is `pad`, and masked."""
+    """Returns ids and mask [B, T]; `pad` fills the front of a shorter prompt and is
+    masked.
+    """
     ids, mask = right([prompt[::-1] for prompt in prompts], pad)
     return ids[:, ::-1].copy(), mask[:, ::-1].copy()
 
 
 def right(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same with `pad` behind."""
+    """Returns ids and mask [B, T], with `pad` at the end."""
     ids = np.full((len(prompts), max(map(len, prompts))), pad, np.int64)
     mask = np.zeros_like(ids)
     for row, seen, prompt in zip(ids, mask, prompts, strict=True):

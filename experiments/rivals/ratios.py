@@ -1,4 +1,4 @@
-"""Programs in turns, as times and ratios of times with their intervals.
+"""Programs timed in turns; times and ratios of times with their intervals.
 
 Axes: R rounds, G groups of prompts.
 """
@@ -15,10 +15,14 @@ DIGITS = 4  # of seconds in a record
 
 
 def measure(
-    programs: Mapping[str, Callable], rounds: int, pause: float, label: str
+    programs: Mapping[str, Callable], *, rounds: int, pause: float, label: str
 ) -> dict[str, np.ndarray]:
-    """The seconds [R] of each program. pause: seconds of nothing before each, as idle
-    threads of the last one turn for up to 0.2 s on the cores that the next needs."""
+    """Returns the seconds [R] of each program.
+
+    Args:
+        pause: seconds of idling before each, because idle threads of the last program
+            keep the cores busy for up to 0.2 s.
+    """
     turns = {}
     for name, program in programs.items():
         turns[IDLE + name] = lambda: time.sleep(pause)
@@ -28,21 +32,25 @@ def measure(
 
 
 def milliseconds(seconds: Mapping[str, np.ndarray], count: int) -> dict[str, float]:
-    """Medians, of each of `count` things that a program does."""
+    """Returns the median time of each of `count` things that a program does."""
     return {f"ms_{k}": 1e3 * float(np.median(v)) / count for k, v in seconds.items()}
 
 
 def over(
-    seconds: Mapping[str, np.ndarray], fast: str, slow: str, name: str
+    seconds: Mapping[str, np.ndarray], *, fast: str, slow: str, name: str
 ) -> dict[str, float | tuple[float, float]]:
-    """How many times as fast `fast` is, as `told` has it."""
-    return told(name, of_medians, (seconds[slow], seconds[fast]))
+    """Returns how many times as fast `fast` is, as `with_interval` writes it."""
+    return with_interval(name, ratio_of_medians, (seconds[slow], seconds[fast]))
 
 
 def over_tokens(
     slow: tuple[np.ndarray, np.ndarray], fast: tuple[np.ndarray, np.ndarray], name: str
 ) -> dict[str, float | tuple[float, float]]:
-    """The same a token. slow, fast: seconds [R, G] and tokens [G] of each."""
+    """Returns the ratio of times a token.
+
+    Args:
+        slow, fast: seconds [R, G] and tokens [G] of each.
+    """
     columns = []
     for seconds, tokens in (slow, fast):
         columns += [seconds.ravel(), np.tile(tokens, len(seconds))]
@@ -51,16 +59,20 @@ def over_tokens(
         slow, of_slow, fast, of_fast = (each.sum() for each in sums)
         return float(slow / of_slow / (fast / of_fast))
 
-    return told(name, faster, tuple(columns))
+    return with_interval(name, faster, tuple(columns))
 
 
-def rated(
+def time_numbers(
     seconds: Mapping[str, np.ndarray],
     counts: Mapping[str, np.ndarray],
     beside: Mapping[str, str],
 ) -> dict:
-    """Of each its seconds [R, G], milliseconds of one of what is counted [G], tokens or
-    seconds of sound, and how many times as fast as it is what it is `beside`."""
+    """Returns the times of each program.
+
+    They are its seconds [R, G], the milliseconds of one of the counted things [G],
+    tokens or seconds of sound, and how many times as fast the program is that it is
+    compared with (`beside`).
+    """
     result = {"beside": {}}
     result["seconds"] = {k: v.round(DIGITS).tolist() for k, v in seconds.items()}
     for name, each in seconds.items():
@@ -74,15 +86,17 @@ def rated(
     return result
 
 
-def told(
+def with_interval(
     name: str, statistic: Callable[..., float], samples: tuple[np.ndarray, ...]
 ) -> dict[str, float | tuple[float, float]]:
-    """A statistic: `name`, its 95 % interval, its error."""
+    """Returns a statistic as `name`, its 95 % interval and its error."""
     low, high = timing.interval(statistic, samples)
     error = (high - low) / (2 * 1.96)
     return {name: statistic(*samples), f"{name}_ci": (low, high), f"{name}_se": error}
 
 
-def of_medians(slow: np.ndarray, fast: np.ndarray) -> float:
-    """By medians over rounds, as a machine may be disturbed in some."""
+def ratio_of_medians(slow: np.ndarray, fast: np.ndarray) -> float:
+    """Returns the ratio of medians over rounds, because a machine may be disturbed in
+    some of them.
+    """
     return float(np.median(slow) / np.median(fast))

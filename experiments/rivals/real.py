@@ -1,10 +1,10 @@
 """Real weights by many engines: `python -m experiments.rivals.real --questions FILE`
 
 FILE has questions of a benchmark, such as Spec-Bench, a JSON object a line; FOLDER of
---speech has recordings and their transcripts.tsv. Nothing of either is recorded but
-numbers. Each row is appended to OUT/bench.jsonl; rows of a model that are there
-already, with the same settings, weights and files, are kept unless `--again`. An engine
-is in a process of its own, and all of them are on the same few cores.
+--speech has recordings and their transcripts.tsv. Only numbers of either are recorded.
+Each row is appended to OUT/bench.jsonl; rows of a model that are there already, with
+the same settings, weights and files, are kept unless `--again`. Each engine runs in a
+separate process, and all of them use the same few cores.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     work, texts_to, out = chosen.work, chosen.texts_to, chosen.out
-    versions = bench.installed(PACKAGES.split())
+    versions = bench.package_versions(PACKAGES.split())
     asked = {
         language: (chosen.questions, language.LanguageSetting, "--questions FILE"),
         speech: (chosen.speech, speech.SpeechSetting, "--speech FOLDER"),
@@ -61,13 +61,15 @@ def run(chosen: argparse.Namespace) -> None:
         inputs = module.inputs(setting, files)
         measurement = Measurement(dict, MODULE, inputs, dtype="float32")
         rows = module.rows(setting)
-        if not chosen.again and bench.kept(out, rows, setting, measurement):
+        if not chosen.again and bench.is_recorded(
+            out, rows, setting=setting, measurement=measurement
+        ):
             print(f"bench/{usual.model}: kept")
             continue
         begun = time.monotonic()
         for row, measured in module.measure(setting, files, work, texts_to):
             origin = measurement, setting, time.monotonic() - begun
-            bench.put(out, row, measured, origin, versions)
+            bench.put(out, row, measured, origin=origin, versions=versions)
             print(f"bench/{row}: measured", flush=True)
             begun = time.monotonic()
     bench.show(out)

@@ -1,7 +1,7 @@
-"""Whisper of real weights, on recordings of people, by three engines.
+"""Whisper with real weights, on recordings of people, by three engines.
 
-Seconds of each recording, word errors against its transcript, and where the ids of two
-engines part.
+Measured are the seconds of each recording, word errors against its transcript, and the
+positions where the ids of two engines differ.
 """
 
 import csv
@@ -37,8 +37,13 @@ LISTENERS = (
 
 
 class SpeechSetting(NamedTuple):
-    """split: of those that transcripts.tsv names, where it names any. recordings: the
-    first so many of each folder. draft: of ours, besides alone; empty for none."""
+    """The setting of a row of speech.
+
+    Attributes:
+        split: one that transcripts.tsv names, if it names any.
+        recordings: the number of recordings of each folder, from the first on.
+        draft: for a second run of ours; empty for none.
+    """
 
     model: str = "whisper-base"
     split: str = "test"
@@ -66,8 +71,7 @@ def check(setting: SpeechSetting) -> None:
 
 
 def inputs(setting: SpeechSetting, folders: list[Path]) -> tuple[Path, ...]:
-    """Returns the files that are measured. Raises ValueError for a model that is not
-    here."""
+    """Returns the files that are measured. Raises ValueError for a missing model."""
     heard = [each.file for x in folders for each in recordings(x, setting)]
     return (*heard, *pretrained.files_of(pretrained.describe(setting.model)))
 
@@ -75,7 +79,11 @@ def inputs(setting: SpeechSetting, folders: list[Path]) -> tuple[Path, ...]:
 def measure(
     setting: SpeechSetting, folders: list[Path], work: Path, texts_to: Path | None
 ) -> Iterator[tuple[str, dict]]:
-    """What the row measured. texts_to: a folder for what everyone wrote down."""
+    """Yields the row's name and numbers.
+
+    Args:
+        texts_to: a folder for the transcripts of every engine.
+    """
     heard = [each for folder in folders for each in recordings(folder, setting)]
     groups = [(str(each.file.resolve()),) for each in heard]
     asked, beside, refusals = {}, {}, {}
@@ -90,20 +98,25 @@ def measure(
             asked |= programs
             of_kind = OURS if kind == "float32" else f"{OURS}_{kind}"
             beside |= dict.fromkeys(programs, of_kind)
-        taken = children.take(
-            asked, groups, groups[:1], setting.rounds, setting.pause, setting.model
+        taken = children.collect(
+            asked,
+            groups,
+            groups[:1],
+            rounds=setting.rounds,
+            pause=setting.pause,
+            label=setting.model,
         )
     result = {"setting": setting._asdict(), "batch": 1, "texts": len(heard)}
     result["refusals"] = refusals | taken.refusals
     lasting = np.array([each.seconds for each in heard])
     result["heard"] = round(float(lasting.sum()), 1)
-    result |= ratios.rated(taken.seconds, dict.fromkeys(asked, lasting), beside)
+    result |= ratios.time_numbers(taken.seconds, dict.fromkeys(asked, lasting), beside)
     texts = {name: [text for text, _ in rows] for name, rows in taken.values.items()}
     true = [each.text for each in heard]
     result["word_errors"] = {
         name: word_errors.score(true, said)._asdict() for name, said in texts.items()
     }
-    result |= compared(setting, heard, taken.values)
+    result |= compare_ids(setting, heard, taken.values)
     if texts_to is not None:
         texts_to.mkdir(parents=True, exist_ok=True)
         file = texts_to / f"{setting.model}.json"
@@ -140,10 +153,10 @@ def open_one(
     }
 
 
-def compared(
+def compare_ids(
     setting: SpeechSetting, heard: list[Recording], values: dict[str, list]
 ) -> dict:
-    """Whose ids are ours, and where the others first part from them."""
+    """Returns whose ids equal ours, and where the others first differ from them."""
     result = {"same_texts": {}, "differences": []}
     if OURS not in values:
         return result
@@ -159,17 +172,23 @@ def compared(
         for each, (a, b) in zip(heard, both, strict=True):
             if a != b:
                 about = {"engine": name, "file": each.file.name}
-                result["differences"].append(about | parting(pair, each, name, a, b))
+                result["differences"].append(
+                    about | first_difference(pair, each, name, a, b)
+                )
     return result
 
 
-def parting(
+def first_difference(
     pair: Listeners, each: Recording, name: str, ours: list[int], theirs: list[int]
 ) -> dict:
-    """Where two texts part, what each has there, and by how many nats ours is likelier,
-    by our logits in float32 behind the ids that both wrote: as we hear the recording,
-    and as they do. kind: "tie" is within rounding, "window" is what they hear behind
-    the recording's end, "int8" is of rounded weights; else "difference"."""
+    """Describes the first difference of two texts: the position, both tokens, and by
+    how many nats ours is more likely.
+
+    The likelihood comes from our logits in float32 after the ids that both wrote, for
+    the recording as we read it, and as they do. kind: "tie" is within rounding,
+    "window" comes from the input behind the recording's end, "int8" from rounded
+    weights; else "difference".
+    """
     end = pair.tokens.end
     a, b = [*ours, end], [*theirs, end]
     at = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
@@ -185,7 +204,7 @@ def parting(
     frames, _ = transcripts.frames(each.file, config.bands)
     margins = (
         margin(cut_window(frames, 0, config.frames)),
-        margin(theirs_of(name, each)),
+        margin(their_input(name, each)),
     )
     kinds = {
         "tie": abs(margins[0]) <= agreement.ROUNDING,
@@ -199,10 +218,12 @@ def parting(
     return found | {"kind": next(kind for kind, is_so in kinds.items() if is_so)}
 
 
-def theirs_of(name: str, each: Recording) -> np.ndarray:
-    """What an engine hears of a recording of one window, [T, M]. Ours ends in silence;
-    that of faster-whisper in zeros, as in Whisper's own transcription; transformers
-    computes its features with the silence behind the sound."""
+def their_input(name: str, each: Recording) -> np.ndarray:
+    """Returns the input that an engine computes for a recording of one window, [T, M].
+
+    Ours ends in silence; that of faster-whisper in zeros, as in Whisper's own
+    transcription; transformers computes its features with the silence behind the sound.
+    """
     if name.startswith("transformers"):
         samples = np.concatenate([*audio.blocks(each.file)])
         return logmel.features(samples)

@@ -1,7 +1,7 @@
 """T5X: its own network and its own decoding, where it can be imported.
 
-Our parameters have its names, so that they are passed as they are.
-Axes: N texts, I input tokens, T new tokens.
+Our parameters have its names, so that they are passed unchanged. Axes: N texts, I input
+tokens, T new tokens.
 """
 
 import hashlib
@@ -30,8 +30,9 @@ def importable() -> bool:
 
 
 def version() -> str:
-    """Which T5X this is, where it is importable: the commit of its checkout, or its
-    sources' digest, as it is no package."""
+    """Returns the version of T5X where it can be imported: the commit of its checkout,
+    or its version.
+    """
     folder = Path(util.find_spec("t5x").submodule_search_locations[0])
     if (folder.parent / ".git").exists():
         asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
@@ -44,7 +45,7 @@ def version() -> str:
 
 
 def network_of(config: Config):
-    """Its `Transformer` of these sizes."""
+    """Returns its `Transformer` of these sizes."""
     from t5x.examples.t5 import network
 
     sizes = network.T5Config(
@@ -64,10 +65,11 @@ def network_of(config: Config):
 
 
 def decoder(
-    target: Pretrained, inputs: np.ndarray, new_tokens: int, batch: int
+    target: Pretrained, inputs: np.ndarray, *, new_tokens: int, batch: int
 ) -> Callable[[], list[jax.Array]]:
-    """A program that writes the greedy texts of inputs [N, I], `batch` at once, by its
-    encoder, cache and `temperature_sample` at temperature 0."""
+    """Returns a program that writes the greedy texts of inputs [N, I], `batch` at once,
+    with its encoder, cache and `temperature_sample` at temperature 0.
+    """
     import seqio
     from t5x import decoding, models
 

@@ -1,12 +1,12 @@
 """A T5 target and its draft whose greedy texts agree a chosen share of the time.
 
-Nothing is trained. The vocabulary is a circle: embeddings turn by one rotation from an
-id to its successor, the first decoder layer's MLP holds that rotation, and so both
-models, sized and drawn apart, count along the same circle. All other kernels are random
-and disturb: every likelihood depends on them, and so does where a text begins. A draft
-is wrong where ids have places on its circle that are not theirs, a share of them,
-exchanged at random, and where the target leaves the circle.
-Axes: V vocabulary, E features, F hidden units.
+Nothing is trained. The vocabulary is a circle: one rotation turns the embedding of an
+id into that of its successor. The MLP of the first decoder layer contains that
+rotation, so both models, which differ in size and random numbers, count along the same
+circle. All other kernels are random and disturb the result: every likelihood depends on
+them, and so does the place where a text begins. A draft is wrong where ids are
+misplaced on its circle, a chosen share of them, exchanged at random, and where the
+target leaves the circle. Axes: V vocabulary, E features, F hidden units.
 """
 
 from pathlib import Path
@@ -27,8 +27,13 @@ SPECIAL = 3
 
 
 class Side(NamedTuple):
-    """disturbance: size of what a random sublayer of the decoder adds, beside 1.
-    misplaced: share of the ids that are not at their place on the circle."""
+    """A model of the pair.
+
+    Attributes:
+        disturbance: the size of the output of a random sublayer of the decoder,
+            relative to 1.
+        misplaced: the share of the ids that are not at their place on the circle.
+    """
 
     config: t5.Config
     disturbance: float
@@ -41,7 +46,9 @@ class Pair(NamedTuple):
 
 
 def config(vocab: int, dim: int, heads: int, layers: int, width: int = 64) -> t5.Config:
-    """T5 v1.0: relu, tied, hidden layers four times as wide."""
+    """Returns T5 v1.1 with relu, a tied readout, and hidden layers four times as
+    wide.
+    """
     options = dict(gated=False, tied=True)
     return t5.Config(vocab, dim, 4 * dim, layers, layers, heads, width, **options)
 
@@ -53,7 +60,7 @@ SIZES = {"small": Pair(*SMALL), "tiny": Pair(*TINY)}
 
 
 def write(pair: Pair, folder: Path, seed: int) -> tuple[Path, Path]:
-    """Two folders of Hugging Face, `target` and `draft`."""
+    """Writes two folders of Hugging Face, `target` and `draft`."""
     paths = folder / "target", folder / "draft"
     for number, (path, side) in enumerate(zip(paths, pair, strict=True)):
         checkpoints.save(path, (side.config, build(side, seed, number)))
@@ -61,8 +68,15 @@ def write(pair: Pair, folder: Path, seed: int) -> tuple[Path, Path]:
 
 
 def build(side: Side, seed: int, number: int) -> dict:
-    """The parameters of one side, float32. Raises ValueError for a model too narrow.
-    seed: of the circle, which the two sides of a pair share; number: of all else."""
+    """Returns the float32 parameters of one model.
+
+    Args:
+        seed: of the circle, which both models of a pair share.
+        number: the seed of everything else.
+
+    Raises:
+        ValueError: the model is too narrow.
+    """
     config, random = side.config, np.random.default_rng([seed, number])
     if not config.tied or config.gated or config.mlp_dim < 2 * config.dim:
         raise ValueError(
@@ -86,7 +100,9 @@ def build(side: Side, seed: int, number: int) -> dict:
 def kernel(
     random: np.random.Generator, name: str, shape: tuple[int, ...], side: Side
 ) -> np.ndarray:
-    """Norms of ones; else normal, so that outputs are as large as inputs."""
+    """Returns ones for a norm; else normal numbers, such that outputs are as large as
+    inputs.
+    """
     if name.endswith("scale"):
         return np.ones(shape, np.float32)
     if name.endswith("embedding"):  # the circle's, or of distances
@@ -102,8 +118,11 @@ def kernel(
 def circle(
     random: np.random.Generator, order: np.ndarray, dim: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings [V, E] of ids in this order along the circle, of mean square 1 and 0
-    for SPECIAL, and the rotation [E, E] from each to that of its successor."""
+    """Returns the embeddings of a circle and its rotation.
+
+    The embeddings [V, E] are of ids in this order along the circle, of mean square 1,
+    and 0 for SPECIAL; the rotation [E, E] leads from each to that of its successor.
+    """
     angle, first = 2 * np.pi * random.random((2, dim // 2))
     place = np.empty(order.size)
     place[order] = np.arange(order.size)
@@ -116,15 +135,17 @@ def circle(
 
 
 def turn(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
-    """Writes x -> x (rotation - 1) into a relu MLP [E, F], [F, E]: relu(x) - relu(-x)
-    is x. The units left over stay random."""
+    """Writes x -> x (rotation - 1) into a relu MLP [E, F], [F, E].
+
+    relu(x) - relu(-x) is x. The units that are not needed stay random.
+    """
     dim = rotation.shape[0]
     eye, rest = np.eye(dim, dtype=np.float32), rotation - np.eye(dim, dtype=np.float32)
     into[:, :dim], into[:, dim : 2 * dim] = eye, -eye
     out[:dim], out[dim : 2 * dim] = rest, -rest
 
 
-def prompts(count: int, length: int, vocab: int, seed: int) -> np.ndarray:
-    """Inputs of the encoder, [count, length] int32, without special ids."""
+def prompts(*, count: int, length: int, vocab: int, seed: int) -> np.ndarray:
+    """Returns inputs of the encoder, [count, length] int32, without special ids."""
     random = np.random.default_rng([seed, 2])
     return random.integers(SPECIAL, vocab, (count, length)).astype(np.int32)

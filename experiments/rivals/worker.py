@@ -1,17 +1,18 @@
-"""A child that one engine runs in: `python -m experiments.rivals.worker MODULE:LOADER`
+"""A child process that runs one engine: `python -m experiments.rivals.worker
+MODULE:LOADER`
 
 It imports nothing but that module, so that no two engines share a process. The first
-line of stdin holds the options of the loader, which gives programs by name; every other
-one is [name, arguments]. Each is answered by one line of stdout: what the program
-returned and the seconds that it took, or why there is nothing.
+line of stdin holds the options of the loader, which returns programs by name; every
+other line is [name, arguments]. Each is answered by one line of stdout: the result of
+the program and the seconds that it took, or the reason why there is none.
 
-`language(path, kind, room, gamma, ends, threads)` of a module gives (prompts,
-new_tokens) -> new ids of each prompt, greedy, at most so many: `plain` decodes alone;
-`lookup` drafts gamma ids that followed the last ones before; `drafted` by a model.
-kind: of the arithmetic. room: most new ids. ends: ids that each end a text.
-`speech(path, kind, threads, drafts)` gives `plain`: file -> [text, ids], of English,
-greedy at one temperature, without times and without earlier text; drafts: more programs
-by name, each with the draft of a name.
+`language(path, kind, room, gamma, ends, threads)` of a module returns (prompts,
+new_tokens) -> new ids of each prompt, greedy, at most `new_tokens`: `plain` decodes
+alone; `lookup` drafts gamma ids that followed an earlier occurrence of the last ones;
+`drafted` drafts by a model. kind: of the arithmetic. room: the most new ids. ends: ids
+that each end a text. `speech(path, kind, threads, drafts)` returns `plain`: file ->
+[text, ids], of English, greedy at one temperature, without timestamps and without
+earlier text; drafts: more programs by name, each with the draft of a name.
 """
 
 import importlib
@@ -40,19 +41,19 @@ def main(loader: str) -> None:
     for line in sys.stdin:
         name, arguments = json.loads(line)
         try:
-            tell(**timed(programs[name], arguments))
+            tell(**time_program(programs[name], arguments))
         except Exception as error:
             tell(refused=reason(error))
 
 
-def timed(program: Callable, arguments: list) -> dict:
+def time_program(program: Callable, arguments: list) -> dict:
     begun = time.perf_counter()
     value = program(*arguments)
     return {"seconds": time.perf_counter() - begun, "value": value}
 
 
 def reason(error: Exception) -> str:
-    """One line of what an engine said."""
+    """Returns one line of an engine's error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and isinstance(error, ValueError | RuntimeError | ImportError):
         return lines[-1]

@@ -1,1 +1,1 @@
-"""What a server does under load: simulated, and measured."""
+"""A server under load: simulated, and measured."""

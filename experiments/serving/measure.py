@@ -1,9 +1,9 @@
-"""A server under load: predicted from what its parts cost, then measured.
+"""A server under load: predicted from the cost of its parts, then measured.
 
-Requests of unequal lengths, by a batch whose rows are refilled and by batches that wait
-for their longest row, with a draft and without; all there at once, or as they come. The
-simulation has costs and acceptance of other texts (`parts`), and is asked before
-anything is served.
+Requests of unequal lengths are served by a batch whose rows are refilled, and by
+batches that wait for their longest row; with a draft and without; all there at once, or
+as they arrive. The simulation uses costs and acceptance of other texts (`parts`), and
+runs before anything is served.
 """
 
 import time
@@ -37,12 +37,17 @@ from specjax.types import Prompt, Request
 def build(
     target: Pretrained,
     draft: DraftLike,
+    *,
     setting: LoadSetting,
     task: str,
     read: pairs.Read = pairs.prompts,
 ) -> Measurement:
-    """The measurement of one row. Raises ValueError for a pair that is none, for a
-    setting that cannot be measured, and for prompts with inputs."""
+    """Returns the measurement of one row.
+
+    Raises:
+        ValueError: the models are no pair, the setting cannot be measured, or the
+            prompts have inputs.
+    """
     target, draft = drafts.pair(target, draft)
     check_pair(target, draft, with_alpha=False)
     check(setting)
@@ -80,13 +85,15 @@ def check(setting: LoadSetting) -> None:
 def measure(
     target: Pretrained, draft: DraftSource, prompts: Prompts, setting: LoadSetting
 ) -> dict:
-    """Every number of a row, plain."""
+    """Returns every number of a row as a plain value."""
     room = setting.most + max(setting.gammas) + 1
     pair = costs.Pair(target, draft, bucket(width(prompts)) + room)
     servers = {x: parts.server(pair, x, setting.rows) for x in setting.gammas}
-    median = parts.timed(pair, prompts, setting, servers)
+    median = parts.time_parts(pair, prompts, setting=setting, servers=servers)
     emitted = {0: [np.ones(1, int)]} | {
-        x: parts.emitted(pair, x, prompts, setting, servers[x])
+        x: parts.emitted_tokens(
+            pair, gamma=x, prompts=prompts, setting=setting, server=servers[x]
+        )
         for x in setting.gammas[1:]
     }
     by_batch = [*simulate.steps(median, emitted, setting)]
@@ -95,11 +102,13 @@ def measure(
     tokens = np.random.default_rng(setting.decode.seed).integers(
         setting.least, setting.most + 1, setting.requests
     )
-    predicted = simulate.runs(median, emitted, tokens, gamma, setting)
+    predicted = simulate.runs(
+        median, emitted, tokens=tokens, gamma=gamma, setting=setting
+    )
     at = simulate.poisson(predicted.pop("load"), setting.requests, setting.decode.seed)
     asked = requests(prompts, tokens, setting)
     chosen = {x: servers[x] for x in (0, gamma)}
-    measured = serve_all(pair, chosen, asked, tokens, at, setting)
+    measured = serve_all(pair, chosen, asked, tokens=tokens, at=at, setting=setting)
     compared = {f"{name}_predicted": x for name, x in predicted.items()}
     compared |= {f"{k}_ratio": measured[k] / x for k, x in predicted.items()}
     return {
@@ -118,23 +127,30 @@ def measure(
 
 
 def requests(prompts: Prompts, tokens: np.ndarray, setting: LoadSetting):
-    """Of prompts that acceptance was not measured on, from the first on again where
-    they end."""
+    """Makes requests of prompts that acceptance was not measured on; the prompts repeat
+    where there are too few.
+    """
     new = len(prompts.tokens) - setting.others
     index = setting.others + np.arange(len(tokens)) % new
-    return parts.asked(prompts, index, tokens, setting)
+    return parts.make_requests(prompts, index=index, tokens=tokens, setting=setting)
 
 
 def serve_all(
     pair: costs.Pair,
     servers: dict[int, Server],
     asked: tuple[Prompt, Request],
+    *,
     tokens: np.ndarray,
     at: np.ndarray,
     setting: LoadSetting,
 ) -> dict[str, float]:
-    """What was measured, by its name; with a draft and without in turns, as a machine's
-    speed drifts. servers: by gamma."""
+    """Measures every way to serve; returns the numbers by name.
+
+    Runs with a draft and without alternate, because a machine's speed drifts.
+
+    Args:
+        servers: by gamma.
+    """
     arrivals, none, found = [*parts.one_by_one(asked)], np.zeros(len(at)), {}
 
     def refilled(gamma: int, at: np.ndarray) -> np.ndarray:
@@ -165,8 +181,12 @@ def serve_all(
         told = {gamma: [] for gamma in servers}
         for _ in range(setting.rounds):
             for gamma, each in told.items():
-                each.append(simulate.told(when, run(gamma, when), tokens))
+                each.append(
+                    simulate.latency_numbers(
+                        at=when, times=run(gamma, when), tokens=tokens
+                    )
+                )
         for gamma, each in told.items():
             median = {k: float(np.median([it[k] for it in each])) for k in each[0]}
-            found |= simulate.named(gamma > 0, {mode: median})
+            found |= simulate.record_names(gamma > 0, {mode: median})
     return found

@@ -1,9 +1,9 @@
-"""What a server's parts cost and how much a step gives, each measured alone.
+"""The cost of a server's parts and the tokens that a step gives, each measured alone.
 
-c and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, of programs of
-several batches; what a step takes beyond draft and target call, as a server launches
-it; what it takes to admit a request. Of other prompts than those that are served.
-Axes: B rows, G = gamma.
+Measured are c and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, of
+programs of several batches; the time of a step beyond draft and target call, as a
+server launches it; and the time to admit a request. The prompts are others than those
+that are served. Axes: B rows, G = gamma.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,17 +29,23 @@ LOOPS = 16  # calls in a program that times one call
 
 
 class LoadSetting(NamedTuple):
-    """What a row of a server under load measures.
+    """The setting of a server and of the requests that it serves.
 
-    decode: the settings, whose gamma each of `gammas` takes the place of, and whose
-    new_tokens each request has its own of. gammas: ascending from 0, the baseline.
-    batches: rows of the programs that are
-    timed, ascending. rows: of the batch that serves, one of them. requests: how many
-    are served, each of `least` to `most` new tokens. longest: tokens of a prompt; those
-    with more are left out, and all are padded as the longest is. others: prompts, the
-    first of the task, on which acceptance is measured and none is served. load: of the
-    open run, as a share of what the batch is predicted to answer without a draft.
-    rounds: of the timings, and of what is served.
+    Attributes:
+        decode: the settings of decoding; each of `gammas` takes the place of its gamma,
+            and each request has its own new_tokens.
+        gammas: ascending from 0, the baseline.
+        batches: rows of the programs that are timed, ascending.
+        rows: of the batch that serves, one of `batches`.
+        requests: the number of requests that are served, each of `least` to `most` new
+            tokens.
+        longest: the most tokens of a prompt; longer prompts are left out, and all are
+            padded to the longest.
+        others: prompts, the first of the task, on which acceptance is measured and
+            which are not served.
+        load: of the run whose requests arrive over time, as a share of the rate that
+            the batch is predicted to answer without a draft.
+        rounds: of the timings, and of the serving.
     """
 
     decode: DecodeConfig = DecodeConfig()
@@ -55,10 +61,12 @@ class LoadSetting(NamedTuple):
     rounds: int = 3
 
 
-def asked(
-    prompts: Prompts, index: np.ndarray, tokens: np.ndarray, setting: LoadSetting
+def make_requests(
+    prompts: Prompts, *, index: np.ndarray, tokens: np.ndarray, setting: LoadSetting
 ) -> tuple[Prompt, Request]:
-    """Requests [B] for so many `tokens` [B] after prompts of these places."""
+    """Makes the requests [B] for `tokens` [B] new tokens after the prompts at `index`
+    [B].
+    """
     prompt = inputs.pad_to_bucket(take(prompts, index))
     keys = jax.vmap(partial(jax.random.fold_in, root_key(setting.decode.seed)))(index)
     sampling = setting.decode.sampling(len(index))
@@ -72,26 +80,35 @@ def server(pair: costs.Pair, gamma: int, rows: int) -> Server:
 
 
 def one_by_one(batch: tuple[Prompt, Request]) -> Iterator[Arrival]:
-    """Each row of a batch as a request of its own."""
+    """Yields each row of a batch as a separate request."""
     for i in range(len(batch[0].length)):
         yield Arrival(*jax.tree.map(lambda x, i=i: x[i : i + 1], batch))
 
 
-def timed(
-    pair: costs.Pair, prompts: Prompts, setting: LoadSetting, servers: dict[int, Server]
+def time_parts(
+    pair: costs.Pair,
+    prompts: Prompts,
+    *,
+    setting: LoadSetting,
+    servers: dict[int, Server],
 ) -> dict[tuple[str, int, int], float]:
     """Medians in seconds by (part, batch, gamma): "target" a call on gamma + 1 tokens,
     "draft" gamma drafted tokens, "step" as it is served; and of the batch that serves,
     whose programs `servers` has by gamma, "admit" one request, "begin" a whole batch,
     "loop" a step within its loop."""
     tokens = np.full(setting.rows, setting.most)
-    texts, median = asked(prompts, np.arange(setting.rows), tokens, setting), {}
+    texts, median = (
+        make_requests(
+            prompts, index=np.arange(setting.rows), tokens=tokens, setting=setting
+        ),
+        {},
+    )
     one = next(one_by_one(texts))
     single = {x: (costs.begin(pair, x, *one[:2]), one.request) for x in setting.gammas}
     for batch in setting.batches:  # one after the other: caches take their room
-        programs = _programs(pair, setting, servers, batch, single)
+        programs = _programs(pair, setting, servers=servers, batch=batch, single=single)
         if batch == setting.rows:
-            programs |= _whole(pair, setting, servers, texts)
+            programs |= _whole(pair, setting, servers=servers, texts=texts)
         found = timing.interleaved(programs, setting.rounds, f"steps of {batch} rows")
         median |= {name: float(np.median(each)) for name, each in found.items()}
         if batch == setting.rows:
@@ -108,16 +125,20 @@ def timed(
 def _programs(
     pair: costs.Pair,
     setting: LoadSetting,
+    *,
     servers: dict[int, Server],
     batch: int,
     single: dict[int, tuple],
 ) -> dict[tuple[str, int, int], Callable]:
-    """The parts of a step of so many rows; single: by gamma the state and request of a
-    row, in the middle of its text."""
+    """Returns the programs that time the parts of a step of `batch` rows.
+
+    Args:
+        single: by gamma the state and request of a row, in the middle of its text.
+    """
     programs = {}
     for gamma in setting.gammas:
         place, params = (batch, gamma), pair.params(gamma)
-        state, request = jax.tree.map(partial(_repeated, batch), single[gamma])
+        state, request = jax.tree.map(partial(_repeat, batch), single[gamma])
         target = costs.target_calls(pair, gamma, LOOPS)
         programs["target", *place] = partial(target, request, state)
         if gamma:
@@ -132,10 +153,11 @@ def _programs(
 def _whole(
     pair: costs.Pair,
     setting: LoadSetting,
+    *,
     servers: dict[int, Server],
     texts: tuple[Prompt, Request],
 ) -> dict[tuple[str, int, int], Callable]:
-    """Admissions, and batches that are decoded as a whole."""
+    """Returns programs that admit requests, and that decode batches as a whole."""
     programs, one = {}, next(one_by_one(texts))
     empty = texts[1]._replace(limit=texts[1].start)
     for gamma in setting.gammas:
@@ -147,14 +169,19 @@ def _whole(
     return programs
 
 
-def _repeated(rows: int, row: jax.Array) -> jax.Array:
-    """[1, ...] -> [B, ...]; what a row holds does not change what a step costs."""
+def _repeat(rows: int, row: jax.Array) -> jax.Array:
+    """Repeats a row, [1, ...] -> [B, ...]; the content of a row does not change the
+    cost of a step.
+    """
     return jnp.repeat(row, rows, axis=0)
 
 
 def _steps(server: Server, params, request: Request, state) -> Callable[[], None]:
-    """LOOPS steps, after each of which the host looks who has ended. Rows that have
-    ended cost what the others do."""
+    """Returns a program of LOOPS steps, after each of which the host checks which rows
+    have ended.
+
+    Rows that have ended cost as much as the others.
+    """
     last = [jax.tree.map(jnp.copy, state)]  # the step takes its buffers
 
     def run() -> None:
@@ -178,20 +205,32 @@ def _admissions(server: Server, params, one: Arrival) -> Callable[[], None]:
     return run
 
 
-def emitted(
-    pair: costs.Pair, gamma: int, prompts: Prompts, setting: LoadSetting, server: Server
+def emitted_tokens(
+    pair: costs.Pair,
+    *,
+    gamma: int,
+    prompts: Prompts,
+    setting: LoadSetting,
+    server: Server,
 ) -> list[np.ndarray]:
-    """Of each of the other prompts' texts, the tokens that each step gave; without the
-    last, which a limit may have cut."""
+    """Returns the tokens that each step gave, for the texts of the other prompts.
+
+    The last step of a text is left out, because a limit may have cut it.
+    """
     params, texts = pair.params(gamma), []
     for first in range(0, setting.others, setting.rows):
         index = np.arange(first, first + setting.rows)
         tokens = np.full(setting.rows, setting.most)
-        each = [*one_by_one(asked(prompts, index, tokens, setting))]
+        each = [
+            *one_by_one(
+                make_requests(prompts, index=index, tokens=tokens, setting=setting)
+            )
+        ]
         state, request = server.begin(params, *each[0][:2])
         for row, (prompt, own, _) in enumerate(each):
-            at = params, state, request, np.int32(row), prompt, own
-            state, request = server.admit(*at)
+            state, request = server.admit(
+                params, state, request, np.int32(row), prompt, own
+            )
         steps, ended = [], np.zeros(setting.rows, bool)
         while not ended.all():
             state, info, ended = server.step(params, request, state)

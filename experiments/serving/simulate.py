@@ -1,16 +1,16 @@
-"""What a server would do under load, from what its parts cost (`parts.timed`): a
-discrete simulation.
+"""A discrete simulation of a server under load, from the cost of its parts
+(`parts.timed`).
 
-Requests come, wait for a free row, are prefilled there while the others stand still,
-and are answered step by step; rows are refilled between steps (iteration-level
+Requests arrive, wait for a free row, are prefilled there while the others stand still,
+and are answered step by step. Rows are refilled between steps (iteration-level
 scheduling, Yu et al. 2022), or all at once when the whole batch has ended. A step gives
 each row as many tokens as a step of one of the texts that acceptance was measured on.
 Nothing here decodes.
 
-Expected is how long the requests of a row take, by rows that are refilled and by
-batches that wait; and from which load on a draft does not pay, for a server that has a
-program for each of several batches and runs the least that holds its busy rows.
-Axes: N requests.
+The results are the time that the requests of a row take, with rows that are refilled
+and with batches that wait; and the load from which a draft does not pay, for a server
+that has a program for each of several batches and runs the smallest that holds its busy
+rows. Axes: N requests.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,9 +27,14 @@ SHARES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9  # of what is answered at m
 
 
 class Costs(NamedTuple):
-    """Seconds. batches: rows of the programs there are, ascending; steps: of each, one
-    step. admit: what the others wait while a row is prefilled; begin: a whole batch
-    that waits for its longest row."""
+    """Costs of the parts of a server, in seconds.
+
+    Attributes:
+        batches: rows of the programs, ascending.
+        steps: one step of each program.
+        admit: the time that the other rows wait while a row is prefilled.
+        begin: the prefill of a whole batch that waits for its longest row.
+    """
 
     batches: tuple[int, ...]
     steps: tuple[float, ...]
@@ -37,16 +42,22 @@ class Costs(NamedTuple):
     begin: float = 0.0
 
     def step(self, busy: int) -> float:
-        """By the least program that holds so many rows."""
+        """Returns the time of a step by the smallest program that holds `busy` rows."""
         return self.steps[int(np.searchsorted(self.batches, busy))]
 
 
 def calls_of(
     tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
 ) -> np.ndarray:
-    """Steps that each request takes, [N]. tokens [N]: of its answer. emitted: of some
-    texts the tokens of each step, at least one; a request follows one text from its
-    beginning, where less is accepted than where it repeats itself."""
+    """Returns the steps that each request takes, [N].
+
+    A request follows one of the texts from its beginning, where fewer tokens are
+    accepted than where the text repeats itself.
+
+    Args:
+        tokens: [N], of its answer.
+        emitted: of some texts the tokens of each step, at least one.
+    """
     random = np.random.default_rng(seed)
 
     def of(count: int) -> int:
@@ -60,8 +71,8 @@ def calls_of(
 Serve = Callable[[simpy.Environment, simpy.Store, Costs, Callable], Generator]
 
 
-def refilled(rows: int) -> Serve:
-    """Rows take the next request between steps."""
+def serve_refilling(rows: int) -> Serve:
+    """Returns the way to serve in which rows take the next request between steps."""
 
     def serve(env: simpy.Environment, queue: simpy.Store, costs: Costs, tell: Callable):
         busy = {}  # request -> steps that are left
@@ -79,8 +90,10 @@ def refilled(rows: int) -> Serve:
     return serve
 
 
-def waiting(rows: int) -> Serve:
-    """Those who are there are decoded together, and answered together."""
+def serve_in_batches(rows: int) -> Serve:
+    """Returns the way to serve in which all waiting requests are decoded together and
+    answered together.
+    """
 
     def serve(env: simpy.Environment, queue: simpy.Store, costs: Costs, tell: Callable):
         while True:
@@ -95,9 +108,15 @@ def waiting(rows: int) -> Serve:
     return serve
 
 
-def ended(serve: Serve, costs: Costs, at: np.ndarray, calls: np.ndarray) -> np.ndarray:
-    """When each request has been answered, [N], in seconds. at [N]: when each comes,
-    ascending. calls [N]: steps that each takes."""
+def answer_times(
+    serve: Serve, costs: Costs, *, at: np.ndarray, calls: np.ndarray
+) -> np.ndarray:
+    """Returns the time at which each request has been answered, [N], in seconds.
+
+    Args:
+        at: [N], the time at which each request arrives, ascending.
+        calls: [N], the steps that each takes.
+    """
     env, times = simpy.Environment(), np.zeros(len(at))
     queue, left = simpy.Store(env), {*range(len(at))}
     all_told = env.event()
@@ -121,9 +140,15 @@ def ended(serve: Serve, costs: Costs, at: np.ndarray, calls: np.ndarray) -> np.n
     return times
 
 
-def told(at: np.ndarray, times: np.ndarray, tokens: np.ndarray) -> dict[str, float]:
-    """tokens a second, and of latencies the mean and percentiles, in seconds. at,
-    times, tokens: [N]."""
+def latency_numbers(
+    *, at: np.ndarray, times: np.ndarray, tokens: np.ndarray
+) -> dict[str, float]:
+    """Returns the tokens a second (`rate`), and the mean and percentiles of the latency
+    in seconds.
+
+    Args:
+        at, times, tokens: [N], arrivals, ends and answer lengths.
+    """
     latency = times - at
     middle, slow = np.percentile(latency, [50, 95])
     return {
@@ -135,13 +160,19 @@ def told(at: np.ndarray, times: np.ndarray, tokens: np.ndarray) -> dict[str, flo
 
 
 def poisson(rate: float, count: int, seed: int = 0) -> np.ndarray:
-    """Times of `count` arrivals, `rate` a second, [N]."""
+    """Returns the times of `count` arrivals, `rate` a second, [N]."""
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
 def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[float]):
-    """The first of ascending loads from which on answers with a draft take no less than
-    without, here and at all loads above; None where they take less at the last."""
+    """Returns the first load from which on a draft makes answers no faster, at it and
+    at all higher loads.
+
+    None if a draft still makes them faster at the last load.
+
+    Args:
+        loads: ascending.
+    """
     slower = np.asarray(drafted) >= np.asarray(alone)
     if not slower[-1]:
         return None
@@ -151,16 +182,17 @@ def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[f
 # What is expected.
 
 
-def named(drafted: bool, runs: dict[str, dict[str, float]]) -> dict[str, float]:
-    """What is told of runs, by its name in a record."""
+def record_names(drafted: bool, runs: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Returns the numbers of runs by their name in a record."""
     each = runs.items()
     who = NAMES[drafted]
     return {f"{mode}_{who}_{key}": x for mode, it in each for key, x in it.items()}
 
 
 def steps(median: dict, emitted: dict, setting: LoadSetting) -> Iterator[dict]:
-    """Of each batch and gamma: c, v, milliseconds, tokens a step, and how much faster
-    than without a draft where all rows are busy."""
+    """Yields, for each batch and gamma, c, v, milliseconds, tokens a step, and the
+    speedup over no draft where all rows are busy.
+    """
     for batch in setting.batches:
         alone, plain = median["target", batch, 0], median["step", batch, 0]
         for gamma in setting.gammas:
@@ -181,10 +213,11 @@ def steps(median: dict, emitted: dict, setting: LoadSetting) -> Iterator[dict]:
 
 
 def runs(
-    median: dict, emitted: dict, tokens: np.ndarray, gamma: int, setting: LoadSetting
+    median: dict, emitted: dict, *, tokens: np.ndarray, gamma: int, setting: LoadSetting
 ) -> dict[str, float]:
-    """What each run is expected to measure, by its name, and "load": the requests a
-    second of the open one."""
+    """Returns the numbers that each run is expected to measure, by name, and "load":
+    the requests a second of the open run.
+    """
     at, rows, found = np.zeros(len(tokens)), setting.rows, {}
     for drafted, own in ((False, 0), (True, gamma)):
         part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
@@ -193,20 +226,24 @@ def runs(
         calls = calls_of(tokens, emitted[own], setting.decode.seed)
 
         def run(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
-            return told(at, ended(serve, costs, at, calls), tokens)
+            return latency_numbers(
+                at=at,
+                times=answer_times(serve, costs, at=at, calls=calls),
+                tokens=tokens,
+            )
 
-        each = {"refill": run(refilled(rows), costs, at)}
-        each["wait"] = run(waiting(rows), together, at)
+        each = {"refill": run(serve_refilling(rows), costs, at)}
+        each["wait"] = run(serve_in_batches(rows), together, at)
         if not drafted:
             load = setting.load * each["refill"]["rate"] / tokens.mean()
             later = poisson(load, len(tokens), setting.decode.seed)
-        each["open"] = run(refilled(rows), costs, later)
-        found |= named(drafted, each)
+        each["open"] = run(serve_refilling(rows), costs, later)
+        found |= record_names(drafted, each)
     return found | {"load": float(load)}
 
 
 def gains(runs: dict[str, float]) -> dict[str, float]:
-    """Of tokens a second: what refilling gives, and what a draft does."""
+    """Returns the gains in tokens a second: of refilling, and of a draft."""
 
     def over(one: str, other: str) -> float:
         return runs[f"{one}_rate"] / runs[f"{other}_rate"]
@@ -220,12 +257,16 @@ def gains(runs: dict[str, float]) -> dict[str, float]:
 
 
 def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
-    """Simulated loads of a server that runs the least program that holds its busy rows:
-    a line a load, and from which on the mean answer is no faster with a draft."""
+    """Simulates loads of a server that runs the smallest program that holds its busy
+    rows.
+
+    Returns a line for each load, and the load from which on the mean answer is no
+    faster with a draft.
+    """
     random = np.random.default_rng(setting.decode.seed)
     tokens = random.integers(setting.least, setting.most + 1, SIMULATED)
     most = setting.batches[-1]
-    serve = refilled(most)
+    serve = serve_refilling(most)
 
     def costs_of(gamma: int) -> Costs:
         steps = tuple(median["step", batch, gamma] for batch in setting.batches)
@@ -233,8 +274,8 @@ def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
 
     def run(gamma: int, at: np.ndarray) -> dict[str, float]:
         calls = calls_of(tokens, emitted[gamma], setting.decode.seed)
-        times = ended(serve, costs_of(gamma), at, calls)
-        return told(at, times, tokens)
+        times = answer_times(serve, costs_of(gamma), at=at, calls=calls)
+        return latency_numbers(at=at, times=times, tokens=tokens)
 
     full = run(0, np.zeros(SIMULATED))["rate"] / tokens.mean()
     rates = [share * full for share in SHARES]

@@ -1,16 +1,17 @@
-"""What the models are asked to continue, or to turn into something else.
+"""The texts that models continue, translate, summarize or correct.
 
-`code`: the beginnings in `prompts.jsonl`. `unconditional`: the start token alone.
-`openings`: the start token and one of 128 frequent pieces of any tokenizer made here,
-for argmax decoding, which continues one prompt in one way only.
-`ende`, `docs`, `correct`: inputs for the bundled T5 family, English sentences to
-translate, documentation strings to summarize, and prose with errors to be corrected.
-`joined`: the sentences, which have nothing to do with each other, as many at a time as
-make a text that is long enough to time. All were written for this project, so that
-acceptance is measured on the same text everywhere.
+- `code`: the beginnings in `prompts.jsonl`.
+- `unconditional`: the start token alone.
+- `openings`: the start token and one of 128 frequent pieces of any tokenizer made here,
+  for argmax decoding, which continues one prompt in one way only.
+- `ende`, `docs`, `correct`: inputs for the bundled T5 family: English sentences to
+  translate, documentation strings to summarize, and prose with errors to be corrected.
+- `joined`: the sentences, which are unrelated, as many at a time as make a text that is
+  long enough to time.
 
-Any other name is a file of `experiments.tasks.examples`, as `experiments.tasks.prepare`
-writes it of the paper's tasks or of one's own.
+All were written for this project, so that acceptance is measured on the same text
+everywhere. Any other name is a file of `experiments.tasks.examples`, as
+`experiments.tasks.prepare` writes it from the paper's tasks or from the user's own.
 """
 
 import json
@@ -31,8 +32,12 @@ CODE_TOKENIZER, T5_TOKENIZER = zoo.FOLDER / "tokenizer.model", zoo.FOLDER / "t5.
 
 
 class Task(NamedTuple):
-    """prompts; references: what a person wrote for each, empty if nobody did; files:
-    what the prompts depend on."""
+    """The prompts of a task.
+
+    Attributes:
+        references: the human text for each, empty if there is none.
+        files: the files that the prompts depend on.
+    """
 
     prompts: Prompts
     references: list[str]
@@ -44,19 +49,19 @@ def read(name: str) -> Task:
         return TASKS[name]()
     if name.endswith(".npz"):
         data, _ = examples.read(Path(name))
-        return Task(encoded(data.inputs), data.references, (Path(name),))
+        return Task(encoder_prompts(data.inputs), data.references, (Path(name),))
     known = ", ".join(TASKS)
     raise ValueError(f"no task {name!r}: choose one of {known} or a prepared .npz file")
 
 
 def of(name: str, target: Pretrained) -> Task:
-    """The same for whoever asks with the target at hand, which no task here needs."""
+    """Reads a task with the target at hand, which no task here needs."""
     del target
     return read(name)
 
 
 def distinct(name: str) -> Prompts:
-    """Every prompt of a task once. Raises ValueError as `read`."""
+    """Returns every prompt of a task once. Raises ValueError as `read`."""
     return read(name).prompts
 
 
@@ -64,13 +69,13 @@ def lines(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
 
 
-def decoded(prompts: list[list[int]], *files: Path) -> Task:
+def decoder_task(prompts: list[list[int]], *files: Path) -> Task:
     return Task(Prompts(prompts), [], (*files, CODE_TOKENIZER))
 
 
 def _code() -> Task:
     encode = zoo.tokenizer().encode
-    return decoded([encode(line["prompt"]) for line in lines(PROMPTS)], PROMPTS)
+    return decoder_task([encode(line["prompt"]) for line in lines(PROMPTS)], PROMPTS)
 
 
 def _own(file: str, prefix: str, longest: int) -> Task:
@@ -81,7 +86,7 @@ def _own(file: str, prefix: str, longest: int) -> Task:
         ids if len(ids) <= longest else [*ids[: longest - 1], t5.END] for ids in inputs
     ]
     references = [line["target"] for line in texts]
-    return Task(encoded(inputs), references, (DATA / file, T5_TOKENIZER))
+    return Task(encoder_prompts(inputs), references, (DATA / file, T5_TOKENIZER))
 
 
 def _joined() -> Task:
@@ -94,19 +99,19 @@ def _joined() -> Task:
             texts.append((encode(TRANSLATE + source), target))
             group = []
     inputs, references = map(list, zip(*texts, strict=True))
-    return Task(encoded(inputs), references, (path, T5_TOKENIZER))
+    return Task(encoder_prompts(inputs), references, (path, T5_TOKENIZER))
 
 
-def encoded(inputs: list[list[int]]) -> Prompts:
-    """Prompts for an encoder-decoder: its text begins with the padding id."""
+def encoder_prompts(inputs: list[list[int]]) -> Prompts:
+    """Returns prompts for an encoder-decoder: its text begins with the padding id."""
     return Prompts([[t5.PAD]] * len(inputs), inputs, (t5.END,))
 
 
 TASKS = {
     "code": _code,
-    "unconditional": lambda: decoded([[zoo.START]]),
+    "unconditional": lambda: decoder_task([[zoo.START]]),
     # After the special and the 256 byte pieces come the merges, most frequent first.
-    "openings": lambda: decoded([[zoo.START, 261 + i] for i in range(128)]),
+    "openings": lambda: decoder_task([[zoo.START, 261 + i] for i in range(128)]),
     "ende": lambda: _own("sentences.jsonl", TRANSLATE, 64),
     "joined": _joined,
     "docs": lambda: _own("summaries.jsonl", "summarize: ", 128),

@@ -1,7 +1,8 @@
-"""Tasks put to a chat model by its own template: what is asked, and an answer begun.
+"""Tasks for a chat model, in its own chat template: a question, and the beginning of an
+answer.
 
-A task is a file of JSON lines, plain, .gz or .xz, by its path. How it is asked has the
-fields of a line in braces, as "Sum this up: {article}".
+A task is a file of JSON lines, plain, .gz or .xz, given by its path. The question has
+the fields of a line in braces, as "Sum this up: {article}".
 """
 
 from itertools import islice
@@ -16,19 +17,28 @@ from specjax.checkpoints import Pretrained
 def asked(
     name: str,
     target: Pretrained,
+    *,
     ask: str,
     begun: str = "",
     reference: str = "",
     longest: int | None = None,
     count: int | None = None,
 ) -> Task:
-    """What the user asks in each line, and how the answer begins.
+    """Returns the prompts of a file: the user's question of each line, and the
+    beginning of the answer.
 
-    name: the file. ask: with the fields of a line in braces. begun: the same of the
-    answer, which the target goes on with. reference: the field that a person wrote for
-    each; empty where nobody did. longest: no prompt of more tokens, None for any.
-    count: so many of those, the first. Raises ValueError for a file that is absent or
-    holds something else, a target without a chat template, or where nothing is left.
+    Args:
+        name: the file.
+        ask: the question, with the fields of a line in braces.
+        begun: the beginning of the answer, in the same form, which the target
+            continues.
+        reference: the field with the human answer; empty where there is none.
+        longest: the most tokens of a prompt, None for any.
+        count: the number of prompts, the first of the file.
+
+    Raises:
+        ValueError: the file is absent or holds something else, the target has no chat
+            template, or no prompt is left.
     """
     model = texts.reader(target)
     named = [*fields(ask), *fields(begun), reference]
@@ -43,7 +53,7 @@ def asked(
 
     lines = (
         dict(zip(wanted, line.texts, strict=True))
-        for line in files.jsonl(texts.there(name), wanted)
+        for line in files.jsonl(texts.existing_path(name), wanted)
     )
     every = ((read(line), line.get(reference, "")) for line in lines)
     fitting = (it for it in every if longest is None or len(it[0]) <= longest)
@@ -56,5 +66,5 @@ def asked(
 
 
 def fields(template: str) -> list[str]:
-    """The names in the braces of a template."""
+    """Returns the names in the braces of a template."""
     return [name for _, name, _, _ in Formatter().parse(template) if name]

@@ -1,9 +1,10 @@
-"""Dialogues of the user's own, for a decoder: half of each, or all, to be summed up.
+"""The user's own dialogues, for a decoder: half of each to continue, or all of it to
+summarize.
 
-A file has a line a dialogue, {"article": turns, "summary": text}, as DialogSum and
-SAMSum are published; what a model was trained on must not be in it. A text is the
-dialogue, SUMMARY and the summary. Dialogues whose beginning is longer than LONGEST ids
-are left out.
+A file has a line for each dialogue, {"article": turns, "summary": text}, as DialogSum
+and SAMSum are published; it must not contain data that a model was trained on. A text
+is the dialogue, SUMMARY and the summary. Dialogues whose prompt is longer than LONGEST
+ids are left out.
 """
 
 import json
@@ -24,23 +25,26 @@ WANTED = 'a line a dialogue, {"article": turns, "summary": text}, .jsonl or .jso
 
 def beginnings(name: str, target: Pretrained) -> Task:
     """The first half of the turns of each, which the target goes on with."""
-    return _task(Path(name), target, begun)
+    return _task(Path(name), target, first_half)
 
 
 def summaries(name: str, target: Pretrained) -> Task:
-    """All turns of each and the word that a summary follows; references are those of
-    the file. Args and Raises as of `beginnings`."""
-    return _task(Path(name), target, asked)
+    """Returns all turns of each dialogue and the word before a summary; references are
+    those of the file.
+
+    Args and Raises are those of `beginnings`.
+    """
+    return _task(Path(name), target, summary_prompt)
 
 
-def begun(dialogue: str) -> str:
-    """The first half of its turns, rounded up, and the end of the last line."""
+def first_half(dialogue: str) -> str:
+    """Returns the first half of its turns, rounded up, and the end of the last line."""
     turns = dialogue.split("\n")
     return "\n".join(turns[: -(-len(turns) // 2)]) + "\n"
 
 
-def asked(dialogue: str) -> str:
-    """What a summary follows."""
+def summary_prompt(dialogue: str) -> str:
+    """Returns the prompt of a summary."""
     return dialogue + SUMMARY
 
 

@@ -1,7 +1,7 @@
-"""Tokenized examples of a task, written once and read anywhere, without TensorFlow.
+"""Tokenized examples of a task, written once and read anywhere without TensorFlow.
 
 A file is one `.npz`. Each list of token lists, and each list of strings as UTF-8, is
-two arrays: everything in a row, and the length of each. `about` is JSON. The same
+two arrays: all items in a row, and the length of each. `about` is JSON. The same
 examples give the same bytes, so a file can be an input of a measurement.
 """
 
@@ -20,12 +20,14 @@ STRINGS = ("texts", "references")
 
 
 class Examples(NamedTuple):
-    """Four lists of one length, an item each per example.
+    """Four lists of one length, with an item for each example.
 
-    inputs: the ids that an encoder reads, end id last; empty lists for language
-    modelling. targets: the ids of the references, end id last; empty lists for prompts
-    alone. texts, references: what was tokenized, for BLEU and ROUGE; "" where the ids
-    are empty. `texts` begin with the task's prefix and are never cut.
+    Attributes:
+        inputs: the ids that an encoder reads, end id last; empty lists for language
+            modelling.
+        targets: the ids of the references, end id last; empty lists for prompts alone.
+        texts, references: the texts before tokenization, for BLEU and ROUGE; "" where
+            the ids are empty. `texts` begin with the task's prefix and are never cut.
     """
 
     inputs: list[list[int]]
@@ -35,12 +37,16 @@ class Examples(NamedTuple):
 
 
 class About(NamedTuple):
-    """How examples were made.
+    """The origin of examples.
 
-    tokenizer: sha256 of the SentencePiece model file. eos: its end id. prefix: before
-    every input, None without inputs. length: the most ids of an input, None for no
-    limit. truncate: whether longer inputs were cut. limit: the most examples taken,
-    None for all. source: the data set with its version, or each file with its sha256.
+    Attributes:
+        tokenizer: sha256 of the SentencePiece model file.
+        eos: its end id.
+        prefix: before every input, None without inputs.
+        length: the most ids of an input, None for no limit.
+        truncate: whether longer inputs were cut.
+        limit: the most examples taken, None for all.
+        source: the data set with its version, or each file with its sha256.
     """
 
     task: str
@@ -70,7 +76,7 @@ def write(path: Path, examples: Examples, about: About) -> None:
 
 
 def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:
-    """The examples of a file and how they were made."""
+    """Returns the examples of a file and their origin."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             described = json.loads(arrays["about"].tobytes())

@@ -1,8 +1,8 @@
 """Local files as examples: TSV, JSON lines, parallel plain text; also `.gz` and `.xz`.
 
-Lines end with "\\n" and nothing else, as other signs that Python takes for line ends
-occur within sentences. Every reader gives a `Line` per line, lazily, and raises
-ValueError naming file and line.
+A line ends with "\n" only, because other characters that Python takes for line ends
+occur within sentences. Every reader gives a `Line` for each line, lazily, and raises
+ValueError with file and line.
 """
 
 import gzip
@@ -19,7 +19,7 @@ OPEN = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def tsv(path: Path) -> Iterator[Line]:
-    """Two columns a line, a tab between them: an input and its target."""
+    """Yields two columns of a line, separated by a tab: an input and its target."""
     for text, where in lines(path):
         columns = text.split("\t")
         if len(columns) != 2:
@@ -33,7 +33,9 @@ def tsv(path: Path) -> Iterator[Line]:
 
 
 def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Line]:
-    """An object a line; `fields` names one or two of its strings, in that order."""
+    """Yields the strings of an object on each line; `fields` names one or two of them,
+    in that order.
+    """
     for text, where in lines(path):
         try:
             record = json.loads(text)
@@ -53,7 +55,9 @@ def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Line]:
 
 
 def parallel(paths: Sequence[Path]) -> Iterator[Line]:
-    """One file, or two whose lines with one number belong together."""
+    """Yields the lines of one file, or of two files whose lines with one number belong
+    together.
+    """
     for number, row in enumerate(zip_longest(*map(lines, paths)), start=1):
         if None in row:
             short, other = (paths[i] for i in (row.index(None), 1 - row.index(None)))
@@ -65,7 +69,7 @@ def parallel(paths: Sequence[Path]) -> Iterator[Line]:
 
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The text of each line, without its end, and where it is."""
+    """Yields the text of each line, without its end, and its place."""
     where = str(path)
     try:
         with OPEN.get(path.suffix, open)(path, "rb") as file:
@@ -81,7 +85,7 @@ def lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def check(text: str, where: str) -> None:
-    """Raises ValueError for a text that would be tokenized without being one."""
+    """Raises ValueError for a text that cannot be tokenized as one."""
     if not text.strip():
         raise ValueError(f"{where}: empty; remove it, from parallel files too")
     if text.startswith("\ufeff"):

@@ -1,7 +1,8 @@
 """The paper's tasks as seqio tasks, on the builders of TensorFlow Datasets.
 
-`lm1b`, `wmt_ende` and `cnn_dailymail`, put as T5's own tasks are. The only module that
-imports seqio and TensorFlow; what it makes is stored by `examples` and read without.
+`lm1b`, `wmt_ende` and `cnn_dailymail`, in the form of T5's own tasks. This is the only
+module that imports seqio and TensorFlow; `examples` stores its output and reads it
+without them.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,9 @@ def register(tokenizer: str = T5_TOKENIZER, data_dir: str | None = None) -> None
 
 
 def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
-    """Examples of the builder as `inputs`, prefix first, and `targets`: strings."""
+    """Maps examples of the builder to `inputs`, prefix first, and `targets`:
+    strings.
+    """
 
     def text(example: dict) -> dict:
         if recipe.prefix is None:
@@ -60,9 +63,11 @@ def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
 
 
 def rows(
-    task: str, split: str, tokenizer: str = T5_TOKENIZER, data_dir: str | None = None
+    task: str, split: str, *, tokenizer: str = T5_TOKENIZER, data_dir: str | None = None
 ) -> Iterator[TaskRow]:
-    """The examples of a split in their order, tokenized by seqio, end ids included."""
+    """Yields the examples of a split in their order, tokenized by seqio, end ids
+    included.
+    """
     name = recipes.recipe(task).dataset
     register(tokenizer, data_dir)
     registered = seqio.TaskRegistry.get(task)
@@ -86,6 +91,6 @@ def rows(
 
 
 def subwords(tokenizer: str) -> Subwords:
-    """A tokenizer, local or at a gs:// address, for the same use without seqio."""
+    """Returns a tokenizer, local or at a gs:// address, for use without seqio."""
     with tf.io.gfile.GFile(tokenizer, "rb") as file:
-        return recipes.of_model(file.read(), tokenizer)
+        return recipes.from_model(file.read(), tokenizer)

@@ -20,7 +20,9 @@ Rows = tuple[Iterator[TaskRow], str, int, list[str]]  # then tokenizer, eos and 
 
 
 def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
-    """The examples that the flags ask for. Raises ValueError for what cannot be one."""
+    """Returns the examples that the flags describe. Raises ValueError for invalid
+    ones.
+    """
     recipe, length, limit = recipes.recipe(chosen.task), chosen.length, chosen.limit
     if limit is not None and limit < 1:
         raise ValueError(f"--limit must be at least 1; got {limit}")
@@ -33,13 +35,23 @@ def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
     if chosen.fields and chosen.jsonl is None:
         raise ValueError("--fields are those of a --jsonl file")
     paths = [it for it in (chosen.tsv, chosen.jsonl) if it] + (chosen.parallel or [])
-    rows, *origin, source = (
+    rows, digest, eos, source = (
         from_files(chosen, recipe, paths) if paths else from_datasets(chosen, recipe)
     )
     seen = progress.track(islice(rows, limit), chosen.task, limit, "examples")
     examples = recipes.collect(seen, length, chosen.truncate)
-    settings = recipe.prefix, length, chosen.truncate, limit, source
-    return examples, About(chosen.task, chosen.split, *origin, *settings)
+    about = About(
+        task=chosen.task,
+        split=chosen.split,
+        tokenizer=digest,
+        eos=eos,
+        prefix=recipe.prefix,
+        length=length,
+        truncate=chosen.truncate,
+        limit=limit,
+        source=source,
+    )
+    return examples, about
 
 
 def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) -> Rows:
@@ -65,7 +77,9 @@ def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) ->
 def from_datasets(chosen: argparse.Namespace, recipe: Recipe) -> Rows:
     from experiments.tasks import paper  # TensorFlow, which local files do without
 
-    rows = paper.rows(chosen.task, chosen.split, chosen.tokenizer, chosen.data_dir)
+    rows = paper.rows(
+        chosen.task, chosen.split, tokenizer=chosen.tokenizer, data_dir=chosen.data_dir
+    )
     subwords = paper.subwords(chosen.tokenizer)
     source = [f"tensorflow_datasets {recipe.dataset}"]
     return rows, subwords.digest, subwords.eos, source

@@ -1,8 +1,9 @@
-"""What the paper's tasks read, and how their texts become tokens.
+"""The inputs of the paper's tasks, and the tokenization of their texts.
 
 Leviathan et al. (2023), Section 4: English to German translation on WMT, summarization
-of CNN/DailyMail, unconditional generation on lm1b. The texts are put as in T5 (Raffel
-et al., 2020): a prefix that names the task, the end id after inputs and targets.
+of CNN/DailyMail, unconditional generation on lm1b. The texts have the form of T5
+(Raffel et al., 2020): a prefix that names the task, the end id after inputs and
+targets.
 """
 
 import hashlib
@@ -19,10 +20,13 @@ T5_TOKENIZER = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 
 
 class Recipe(NamedTuple):
-    """A task. dataset: its name in TensorFlow Datasets. fields: of an example there.
+    """A task.
 
-    prefix: before every input; None for a language model, which has no inputs and one
-    field, its targets. Otherwise the fields are an input and a target.
+    Attributes:
+        dataset: its name in TensorFlow Datasets.
+        fields: of an example there.
+        prefix: before every input; None for a language model, which has no inputs and
+            one field, its targets. Otherwise the fields are an input and a target.
     """
 
     dataset: str
@@ -54,7 +58,7 @@ class Line(NamedTuple):
 
 
 class TaskRow(NamedTuple):
-    """One example in tokens, end ids included, and the texts that they came from."""
+    """An example in tokens, end ids included, and its texts before tokenization."""
 
     inputs: list[int]
     targets: list[int]
@@ -64,7 +68,7 @@ class TaskRow(NamedTuple):
 
 
 def recipe(task: str) -> Recipe:
-    """A task by name. Raises ValueError for a name that is none."""
+    """Returns a task by name. Raises ValueError for an unknown name."""
     if task not in RECIPES:
         raise ValueError(f"no task {task!r}: choose one of {', '.join(RECIPES)}")
     return RECIPES[task]
@@ -73,15 +77,15 @@ def recipe(task: str) -> Recipe:
 def load(path: Path) -> Subwords:
     if not path.is_file():
         raise ValueError(f"no tokenizer {path}: name a SentencePiece model file")
-    return of_model(path.read_bytes(), str(path))
+    return from_model(path.read_bytes(), str(path))
 
 
-def of_model(content: bytes, name: str) -> Subwords:
-    """The tokenizer of a model file's content; `name` is for error messages.
+def from_model(content: bytes, name: str) -> Subwords:
+    """Returns the tokenizer of a model file's content; `name` is for error messages.
 
     Sentinels that T5 adds at run time are not in the file: <extra_id_0> is plain text.
-    Where two splits score alike, as in "----", TensorFlow's SentencePiece may choose
-    the other.
+    Where two splits have equal scores, as in "----", TensorFlow's SentencePiece may
+    choose the other one.
     """
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=content)
@@ -116,7 +120,9 @@ def tokenize(
 
 
 def collect(rows: Iterable[TaskRow], length: int | None, truncate: bool) -> Examples:
-    """The examples of all rows, inputs of at most `length` ids; None for no limit."""
+    """Returns the examples of all rows, inputs of at most `length` ids; None for no
+    limit.
+    """
     examples = []
     for ids, *others, where in rows:
         if length is not None and len(ids) > length:

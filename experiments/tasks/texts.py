@@ -1,7 +1,7 @@
-"""Tasks of a person's own files for decoders, read by the target's own tokenizer.
+"""Tasks of the user's own files for decoders, read by the target's own tokenizer.
 
-A task is a file of JSON lines, plain, .gz or .xz, by its path. `summaries`: articles or
-dialogues to sum up. `sentence`: one text, which is its own name.
+A task is a file of JSON lines, plain, .gz or .xz, given by its path. `summaries`:
+articles or dialogues to summarize. `sentence`: one text, which is its own name.
 """
 
 from collections.abc import Sequence
@@ -16,27 +16,33 @@ SUMMARY = "\n\nSummary:"  # 0-shot, as Wagner et al. (2024), Section 4.1
 
 
 def summaries(
-    name: str, target: Pretrained, length: int = 900, count: int | None = None
+    name: str, target: Pretrained, *, length: int = 900, count: int | None = None
 ) -> Task:
-    """Articles with a request for a summary after each: lines of `article`, `summary`.
+    """Returns articles with a request for a summary after each: lines of `article`,
+    `summary`.
 
-    name: the file. length: the most tokens of a prompt; a longer article loses its end.
-    count: so many of the first lines. Raises ValueError for a file that is absent or
-    holds something else, or no length.
+    Args:
+        name: the file.
+        length: the most tokens of a prompt; a longer article loses its end.
+        count: the number of lines to read.
+
+    Raises:
+        ValueError: the file is absent or holds something else, or the length is not
+            positive.
     """
     if length < 32 or (count is not None and count < 1):
         raise ValueError(
             f"need a length of 32 or more, and lines; got {length}, {count}"
         )
-    lines = list(files.jsonl(there(name), ("article", "summary")))[:count]
+    lines = list(files.jsonl(existing_path(name), ("article", "summary")))[:count]
     model = reader(target)
-    tokens = [fitted(line.texts[0], model.tokenizer, length) for line in lines]
+    tokens = [fit_length(line.texts[0], model.tokenizer, length) for line in lines]
     references = [line.texts[1] for line in lines]
     return Task(Prompts(tokens, None, model.ends), references, (Path(name),))
 
 
-def fitted(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
-    """The ids of an article and `SUMMARY`, at most so many."""
+def fit_length(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
+    """Returns the ids of an article and `SUMMARY`, at most `length`."""
     ids = tokenizer.encode(article + SUMMARY)
     cut, room = tokenizer.encode(article), length - len(tokenizer.encode(SUMMARY))
     while len(ids) > length:
@@ -50,13 +56,13 @@ def sentence(name: str, target: Pretrained) -> Task:
 
 
 def prompts(texts: Sequence[str], target: Pretrained) -> Prompts:
-    """Texts to go on with. Raises ValueError for a target without a tokenizer."""
+    """Returns texts to continue. Raises ValueError for a target without a tokenizer."""
     model = reader(target)
     return Prompts(list(map(model.tokenizer.encode, texts)), None, model.ends)
 
 
 def reader(target: Pretrained) -> Pretrained:
-    """Returns the target. Raises ValueError for one that cannot go on with text."""
+    """Returns the target. Raises ValueError for one that cannot continue text."""
     if not isinstance(target, Pretrained):
         raise ValueError(f"{target.name} only drafts: name a model as the target")
     if target.encodes:
@@ -64,8 +70,8 @@ def reader(target: Pretrained) -> Pretrained:
     return target
 
 
-def there(name: str) -> Path:
-    """The path. Raises ValueError where there is no file."""
+def existing_path(name: str) -> Path:
+    """Returns the path. Raises ValueError where there is no file."""
     if not Path(name).is_file():
         raise ValueError(
             f"no file {name}: put one there, or name yours with --gin.TASK=\"'FILE'\""

@@ -1,7 +1,7 @@
-"""How many words a transcript has wrong: WER, as papers on Whisper report it.
+"""The word error rate of transcripts, WER, as papers on Whisper report it.
 
 Words are counted by jiwer after Whisper's own normalizer (Radford et al., 2022,
-Appendix C), which forgives spelling, case and punctuation.
+Appendix C), which ignores spelling, case and punctuation.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,15 @@ RESAMPLES = 2000
 
 
 class WordErrors(NamedTuple):
-    """rate: errors / words, above 1 where much was invented. low, high: 95 % of what
-    other recordings would give, by drawing these again (percentile bootstrap). errors:
-    words left out, put in or changed. words: of the references. recordings: how many.
+    """The word errors of transcripts.
+
+    Attributes:
+        rate: errors / words, above 1 where much was invented.
+        low, high: the 95 % interval for other recordings, by drawing these again
+            (percentile bootstrap).
+        errors: words left out, inserted or changed.
+        words: of the references.
+        recordings: their number.
     """
 
     rate: float
@@ -33,10 +39,11 @@ class WordErrors(NamedTuple):
 def score(
     references: Sequence[str],
     transcripts: Sequence[str],
+    *,
     language: str = "en",
     seed: int = 0,
 ) -> WordErrors:
-    """The word error rate over recordings, each of them a text."""
+    """Returns the word error rate over recordings, each of them a text."""
     if len(references) != len(transcripts):
         raise ValueError(
             f"{len(references)} references and {len(transcripts)} transcripts: give one"
@@ -53,7 +60,7 @@ def score(
 
 
 def errors(reference: str, transcript: str) -> tuple[int, int]:
-    """Words wrong, and words of the reference; both are normalized."""
+    """Returns the wrong words, and the words of the reference; both are normalized."""
     if not reference.split():  # jiwer refuses these
         return len(transcript.split()), 0
     it = jiwer.process_words(reference, transcript)
@@ -61,8 +68,11 @@ def errors(reference: str, transcript: str) -> tuple[int, int]:
 
 
 def interval(counts: np.ndarray, seed: int) -> tuple[float, float]:
-    """Percentile bootstrap of a ratio of sums: counts [N, 2] of N recordings. Draws
-    without any word of a reference are left out."""
+    """Returns the percentile bootstrap of a ratio of sums: counts [N, 2] of N
+    recordings.
+
+    Draws without any word of a reference are left out.
+    """
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, len(counts), (RESAMPLES, len(counts)))
     sums = counts[drawn].sum(1)

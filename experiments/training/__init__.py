@@ -1,1 +1,3 @@
-"""Trains the bundled models, the paper's pair, and fine-tunes T5."""
+"""The training of the bundled models and of the paper's pair, and the fine-tuning of
+T5.
+"""

@@ -1,9 +1,10 @@
 """Counts tokens, and pairs of them, in the targets of a prepared task.
 
     python -m experiments.training.counts --data TRAIN.npz --vocab 32128 \
-      --out bigram.safetensors
+        --out bigram.safetensors
 
-What `gin_configs/drafters` names as a T5's n-grams (Leviathan et al. 2023, 3.6).
+The tables are the n-grams that `gin_configs/drafters` names for a T5 (Leviathan et al.
+2023, 3.6).
 """
 
 import argparse

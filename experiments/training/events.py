@@ -1,7 +1,8 @@
 """Loss curves as events of TensorBoard: `python -m experiments.training.events`.
 
-Every run that trains writes its curve (`experiments.training.loop`); this reads all
-that are below a folder, of runs that go on too. Needs the extra `events`, tensorboardX.
+Every training run writes its curve (`experiments.training.loop`); this module reads all
+curves below a folder, also those of runs in progress. It needs the extra `events`,
+tensorboardX.
 """
 
 import argparse
@@ -27,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--every", type=every, metavar="SECONDS", help=f"{of_every}; default: once")
     flags = parser.parse_args(argv)
     with parser.report_errors():
-        opened = checked(flags)
+        opened = open_writer(flags)
     shown: dict[Path, tuple[Any, int]] = {}
     with console.handle_stops(lambda: f"events are in {flags.to}"):
         while True:
@@ -39,8 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def checked(flags: argparse.Namespace) -> Callable[[str], Any]:
-    """What opens a folder for events. Raises ValueError where none can be written."""
+def open_writer(flags: argparse.Namespace) -> Callable[[str], Any]:
+    """Returns the writer that opens a folder for events.
+
+    Raises:
+        ValueError: no events can be written.
+    """
     if not any(flags.runs.rglob(CURVE)):
         raise ValueError(f"no {CURVE} below {flags.runs}: name a folder of runs")
     if flags.to.exists():
@@ -56,8 +61,11 @@ def checked(flags: argparse.Namespace) -> Callable[[str], Any]:
 def write(
     runs: Path, to: Path, opened: Callable[[str], Any], shown: dict[Path, tuple]
 ) -> None:
-    """Adds the points of each curve that are new. shown: of a curve, who writes it and
-    how many of its lines were."""
+    """Adds the new points of each curve.
+
+    Args:
+        shown: for each curve, its writer and the number of lines that it has written.
+    """
     for curve in sorted(runs.rglob(CURVE)):
         if curve not in shown:
             shown[curve] = opened(str(to / curve.parent.relative_to(runs))), 0

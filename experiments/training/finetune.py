@@ -52,7 +52,7 @@ ADVICE = "prepare the task with the tokenizer of the checkpoint"
 
 
 def finetune(chosen: argparse.Namespace) -> Path:
-    """Trains, or goes on training, and writes the model; returns its folder."""
+    """Trains, or continues training, and writes the model; returns its folder."""
     check_flags(chosen)
     export = chosen.export or chosen.runs / "model"
     if export.exists():
@@ -69,7 +69,9 @@ def finetune(chosen: argparse.Namespace) -> Path:
     params = jax.tree.map(np.asarray, checkpoint.params)
     checkpoint = checkpoint._replace(params=None)
     stage = Stage("", checkpoint.config, recipe, "pairs", devices=chosen.mesh)
-    trained = pipeline.run(chosen.runs, [stage], {"pairs": lambda _: data}, params)
+    trained = pipeline.run(
+        chosen.runs, [stage], {"pairs": lambda _: data}, first=params
+    )
     save(export, checkpoint._replace(params=trained))
     return export
 
@@ -98,7 +100,7 @@ def check_flags(chosen: argparse.Namespace) -> None:
 
 
 def start(name: str, dtype: str) -> Pretrained:
-    """The T5 to begin with: float32 parameters, computing in `dtype`."""
+    """Returns the T5 to begin with: float32 parameters, computing in `dtype`."""
     checkpoint = checkpoints.load(name)
     if checkpoint.family != "t5":
         raise ValueError(
@@ -114,8 +116,12 @@ def start(name: str, dtype: str) -> Pretrained:
 
 
 class Source(NamedTuple):
-    """Examples and where they come from. tokenizer: sha256 of its model file. eos: the
-    id that ends inputs and targets."""
+    """Examples and their origin.
+
+    Attributes:
+        tokenizer: sha256 of its model file.
+        eos: the id that ends inputs and targets.
+    """
 
     examples: Examples
     task: str
@@ -125,10 +131,12 @@ class Source(NamedTuple):
 
 
 def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
-    """Batches for a checkpoint; files may move, their contents may not change."""
+    """Returns batches for a checkpoint; files may move, but their contents may not
+    change.
+    """
     folder = folder_of(checkpoint)
     source = read(chosen, folder)
-    coded = encoded(source, chosen)
+    coded = encode_pairs(source, chosen)
     check_ids(checkpoint, source, coded)
     if folder is not None and (folder / PIECES).is_file():
         check_tokenizer(folder / PIECES, source)
@@ -141,7 +149,11 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     lengths = chosen.inputs_length, chosen.targets_length
     sizes = [tuple(length >> halved for length in lengths) for halved in HALVINGS]
     batch, measured = (
-        pairs.sampler(pairs.buckets(part, sizes, chosen.batch * sum(lengths), share=1))
+        pairs.sampler(
+            pairs.buckets(
+                part, sizes=sizes, tokens=chosen.batch * sum(lengths), share=1
+            )
+        )
         for part in (coded[chosen.held_out :], coded[: chosen.held_out])
     )
     count = max(1, chosen.held_out // chosen.batch)
@@ -157,7 +169,9 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
 
 
 def folder_of(checkpoint: Pretrained) -> Path | None:
-    """The folder of Hugging Face that a checkpoint was read from, if it was."""
+    """Returns the folder of Hugging Face that a checkpoint was read from, if there is
+    one.
+    """
     first = checkpoint.files[0]
     return first.parent if first.name == huggingface.CONFIG else None
 
@@ -181,14 +195,16 @@ def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
     tokenizer = chosen.tokenizer or recipes.T5_TOKENIZER
     if chosen.tokenizer is None and folder is not None and (folder / PIECES).is_file():
         tokenizer = str(folder / PIECES)
-    rows = paper.rows(name, SPLIT, tokenizer, chosen.data_dir)
+    rows = paper.rows(name, SPLIT, tokenizer=tokenizer, data_dir=chosen.data_dir)
     data, subwords = recipes.collect(rows, None, False), paper.subwords(tokenizer)
     return Source(data, name, SPLIT, subwords.digest, subwords.eos)
 
 
-def encoded(source: Source, chosen: argparse.Namespace) -> list[Pair]:
-    """Pairs of ids, each side ended by the end id, which is added where it is missing.
-    With `--truncate` the last ids before it go where a side is too long."""
+def encode_pairs(source: Source, chosen: argparse.Namespace) -> list[Pair]:
+    """Returns pairs of ids; the end id of each side is added where it is missing.
+
+    With `--truncate` a side that is too long loses its last ids before the end id.
+    """
     sides, end = [], [source.eos]
     for name in ("inputs", "targets"):
         rows, limit = getattr(source.examples, name), getattr(chosen, f"{name}_length")
@@ -233,10 +249,13 @@ def check_tokenizer(model: Path, source: Source) -> None:
     if source.tokenizer == digest(model):
         return
     encode = recipes.load(model).encode
-    texts = source.examples.texts[:COMPARED], source.examples.inputs[:COMPARED]
     same = [  # inputs may have been cut
         encode(text)[: len(ids) - 1] == ids[:-1]
-        for text, ids in zip(*texts, strict=True)
+        for text, ids in zip(
+            source.examples.texts[:COMPARED],
+            source.examples.inputs[:COMPARED],
+            strict=True,
+        )
     ]
     if 2 * sum(same) <= len(same):
         raise ValueError(
@@ -246,10 +265,12 @@ def check_tokenizer(model: Path, source: Source) -> None:
 
 
 def in_parts(loss: Callable, parts: int) -> Callable:
-    """The same loss and gradient with the activations of one part of the rows at a
-    time in memory, for one more forward pass.
+    """Returns the same loss and gradient, with the activations of only one part of the
+    rows in memory at a time, for one more forward pass.
 
-    loss: (params, rows) -> mean over the weights of rows. parts: divides their number.
+    Args:
+        loss: (params, rows) -> mean over the weights of rows.
+        parts: divides the number of rows.
     """
     if parts == 1:
         return loss
@@ -266,8 +287,9 @@ def in_parts(loss: Callable, parts: int) -> Callable:
 
 
 def save(folder: Path, checkpoint: Pretrained) -> None:
-    """Writes the folder, with the tokenizer of the one that training began with if it
-    has one; all of it appears at once."""
+    """Writes the folder, with the tokenizer of the initial checkpoint if it has one;
+    all of it appears at once.
+    """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")
     checkpoints.save(temporary, checkpoint)
     origin = folder_of(checkpoint)

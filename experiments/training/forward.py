@@ -1,4 +1,5 @@
-"""What training computes of each family: logits of whole texts, without a cache.
+"""The forward pass that training computes for each family: logits of whole texts,
+without a cache.
 
 Axes: B rows, T tokens, V vocabulary; S states of an encoder, E features.
 """
@@ -20,22 +21,27 @@ def fresh(config: Config) -> Callable[[Array], Any]:
     return lambda key: nn.meta.unbox(init(key, config))
 
 
-def logits(config: Config, params: Any, tokens: Array, read: Any = None) -> Array:
-    """tokens [B, T] from the first on -> [B, T, V] float32.
+def logits(config: Config, params: Any, tokens: Array, *, read: Any = None) -> Array:
+    """Returns the logits [B, T, V] float32 of tokens [B, T] from the first on.
 
-    read: what an encoder is given, which a decoder does not see: `t5.Inputs`, of which
-    padding of the vocabulary is as likely as any id; of a Whisper, its `states_of`.
+    Args:
+        read: the encoder's input, which a decoder does not have: `t5.Inputs`, where a
+            padded vocabulary is as likely as any id; of a Whisper, its `states_of`.
     """
     if isinstance(config, t5.Config):
         config = config._replace(pieces=None)
         features = t5.T5(config).apply({"params": params}, read, tokens)
         return t5.readout(config, params, features)
-    features = of_decoder(config, params, tokens, read)
+    features = decoder_features(config, params, tokens, read)
     return families.build(config).readout(params, features)
 
 
-def of_decoder(config: Config, params: Any, tokens: Array, read: Any = None) -> Array:
-    """The features [B, T, E] that the readout multiplies, of all but T5."""
+def decoder_features(
+    config: Config, params: Any, tokens: Array, read: Any = None
+) -> Array:
+    """Returns the features [B, T, E] that the readout multiplies, for all families but
+    T5.
+    """
     if isinstance(config, whisper.Config):
         across = whisper.read(config, params, read.astype(config.dtype))
         start, cache = jnp.zeros(1, jnp.int32), whisper.Cache(None, across)
@@ -46,5 +52,5 @@ def of_decoder(config: Config, params: Any, tokens: Array, read: Any = None) -> 
 
 
 def states_of(config: whisper.Config, params: Any, frames: Array) -> Array:
-    """What a Whisper's encoder makes of windows: [B, F, M] -> [B, S, E]."""
+    """Returns the states of a Whisper's encoder for windows: [B, F, M] -> [B, S, E]."""
     return whisper.encode(config, params, Features(frames)).states

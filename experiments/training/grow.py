@@ -1,10 +1,10 @@
-"""Makes a larger model that computes the same: wider and deeper (Net2Net).
+"""Makes a larger model that computes the same function: wider and deeper (Net2Net).
 
 Chen, Goodfellow & Shlens (2016), https://arxiv.org/abs/1511.05641. Every unit is copied
-as often as the larger width asks for, and what reads it is divided among the copies;
-a layer that is added adds zero. Features are all copied equally often, so that the mean
-square that a norm takes is what it was, and heads are copied whole, so that each turns
-by its position as before.
+as often as the larger width requires, and the weights that read it are divided among
+the copies; an added layer adds zero. All features are copied equally often, so that the
+mean square in a norm does not change, and heads are copied whole, so that each is
+rotated by its position as before.
 """
 
 import zlib
@@ -25,16 +25,16 @@ SIZES = ("dim", "mlp_dim", "num_heads", "key_heads", "dtype", "joined")
 DEPTHS = ("num_layers", "encoder_layers", "decoder_layers")
 
 
-def grow(small: Config, params: Any, large: Config, noise: float = 0.0, seed: int = 0):
-    """Parameters of `large` that give the logits that `params` of `small` give.
+def grow(
+    small: Config, params: Any, large: Config, *, noise: float = 0.0, seed: int = 0
+):
+    """Returns parameters of `large` that give the same logits as `params` of `small`.
 
     Args:
-      noise: how far apart the weights start that read the copies of one unit, relative
-        to their own root mean square. It cancels in the sum over the copies; without
-        it they would learn the same for ever.
-      seed: of the noise.
-
-    Raises ValueError for sizes that cannot compute the same.
+        noise: how much the weights that read the copies of one unit differ initially,
+            relative to their root mean square. It cancels in the sum over the copies;
+            without it the copies would stay equal forever.
+        seed: of the noise.
     """
     if isinstance(small, whisper.Config):
         return _speech(small, params, large)
@@ -75,8 +75,9 @@ def check(small: Config, large: Config) -> None:
 
 
 def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> dict:
-    """A Whisper for longer windows, of whose positions none is learnt, and with more
-    decoder layers: each a copy of the last one, with no effect."""
+    """Returns a Whisper for longer windows, none of whose positions are trained, with
+    more decoder layers: each a copy of the last one, without effect.
+    """
     kept = large._replace(frames=small.frames, decoder_layers=small.decoder_layers)
     if kept != small or large.decoder_layers < small.decoder_layers:
         raise ValueError("a Whisper grows in frames and in decoder layers alone")
@@ -92,7 +93,9 @@ def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> di
 def _wider(
     leaf: np.ndarray, shape: tuple, read: bool, noise: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Copies along every axis that grows; `read`, the first is divided among copies."""
+    """Copies along every axis that grows; if `read`, the first axis is divided among
+    the copies.
+    """
     first = np.arange(shape[0]) % leaf.shape[0]
     for axis, size in enumerate(shape):
         leaf = np.take(leaf, np.arange(size) % leaf.shape[axis], axis)
@@ -108,7 +111,7 @@ def _wider(
 
 
 def _deeper(params: Mapping, small: Config, large: Config) -> dict:
-    """Layers are added evenly: each is the one that follows it, with no effect."""
+    """Adds layers evenly: each is a copy of the one that follows it, without effect."""
     grown = dict(params)
     for stack in ("encoder", "decoder") if "encoder" in params else ("",):
         name = f"{stack}_layers" if stack else "num_layers"

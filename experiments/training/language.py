@@ -1,5 +1,5 @@
-"""What decoders learn from: windows of documents, and the loss of the next token; and
-what a target writes from their beginnings on, which its draft learns from.
+"""The training data of decoders: windows of documents, and the loss of the next token;
+and the texts that a target writes from beginnings of documents, for its draft.
 
 Axes: B rows, T tokens, N tokens of all documents, D documents.
 """
@@ -41,8 +41,8 @@ def stream(documents: list[list[int]]) -> Stream:
     return Stream(np.concatenate(documents).astype(np.int32), starts)
 
 
-def rows(data: Stream, seed: tuple[int, ...], batch: int, length: int) -> np.ndarray:
-    """[batch, length + 1] windows that begin where a document does."""
+def rows(data: Stream, *, seed: tuple[int, ...], batch: int, length: int) -> np.ndarray:
+    """Returns [batch, length + 1] windows that begin where a document does."""
     starts = np.random.default_rng(seed).choice(data.starts, batch)
     index = starts[:, None] + np.arange(length + 1)
     return data.tokens[index % data.tokens.size]
@@ -51,24 +51,33 @@ def rows(data: Stream, seed: tuple[int, ...], batch: int, length: int) -> np.nda
 def data(
     read: Stream, held_out: Mapping[str, tuple[Stream, int]]
 ) -> Callable[[Stage], Data]:
-    """Windows of a stage's size. held_out: by name, a stream and how many batches of
-    it are measured on, the same ones always. A run is of one stream: it does not go on
-    with another."""
+    """Returns windows of a stage's size.
+
+    A run belongs to one stream: it cannot continue with another.
+
+    Args:
+        held_out: by name, a stream and the number of its batches that are evaluated,
+            always the same ones.
+    """
     about = {loop.TEXT: loop.digest(read)}
 
     def of(stage: Stage) -> Data:
-        size = stage.recipe.batch, stage.recipe.length
+        size = {"batch": stage.recipe.batch, "length": stage.recipe.length}
         fixed = {
-            name: [rows(other, (1, i), *size) for i in range(count)]
+            name: [rows(other, seed=(1, i), **size) for i in range(count)]
             for name, (other, count) in held_out.items()
         }
-        return Data(lambda seed: rows(read, seed, *size), fixed, next_token_loss, about)
+        return Data(
+            lambda seed: rows(read, seed=seed, **size), fixed, next_token_loss, about
+        )
 
     return of
 
 
 def next_token_loss(config: forward.Config) -> Callable:
-    """Mean cross-entropy in nats a token: (params, tokens [B, T + 1]) -> scalar."""
+    """Returns the mean cross-entropy in nats a token: (params, tokens [B, T + 1]) ->
+    scalar.
+    """
 
     def loss(params, tokens):
         logits = forward.logits(config, params, tokens[:, :-1])
@@ -79,9 +88,16 @@ def next_token_loss(config: forward.Config) -> Callable:
 
 
 class Continued(NamedTuple):
-    """What a decoder writes for its draft. greedy, sampled: texts at T = 0 and T = 1;
-    read: texts that it only read; held_out: texts at either temperature. prompt, new:
-    the most tokens. batch: texts that are written together. clipped: see `cut`."""
+    """The texts that a decoder writes for its draft.
+
+    Attributes:
+        greedy, sampled: the number of texts at T = 0 and T = 1.
+        read: the number of texts that it only reads.
+        held_out: the number of texts at either temperature.
+        prompt, new: the most tokens.
+        batch: texts that are written together.
+        clipped: see `cut`.
+    """
 
     greedy: int
     sampled: int
@@ -96,74 +112,93 @@ class Continued(NamedTuple):
 def pair(
     runs: Path,
     recipe: dict,
+    *,
     data: pipeline.Texts,
     sides: tuple[Stream, Stream],
     export: Callable[[str, forward.Config, Any], Path],
 ) -> dict[str, float]:
-    """A target, and its draft on what that writes; the alphas of the draft.
+    """Trains a target, and its draft on the target's texts; returns the alphas of the
+    draft.
 
-    sides: what beginnings are of, to learn from and held out. export: writes "target"
-    or "draft", and gives the path to load it from.
+    Args:
+        sides: the streams of beginnings, for training and held out.
+        export: writes "target" or "draft", and returns the path to load it from.
     """
     drafts = pipeline.stages(recipe, "draft")
     params = pipeline.run(runs, pipeline.stages(recipe, "seed", "target"), data)
     path = export("target", pipeline.config(recipe, "large"), params)
     folder = runs / Path(drafts[0].folder).parent
-    learnt = lessons(folder, checkpoints.load(path), sides, recipe)
+    learnt = lessons(folder, checkpoints.load(path), sides=sides, recipe=recipe)
     params = pipeline.run(runs, drafts, {**data, "lessons": written.data(learnt)})
     config = pipeline.config(recipe, "draft")
     export("draft", config, params)
-    return written.accepted(config, params, learnt.held_out)
+    return written.acceptance(config, params, learnt.held_out)
 
 
 def lessons(
-    runs: Path, target: Pretrained, sides: tuple[Stream, Stream], recipe: dict
+    runs: Path, target: Pretrained, *, sides: tuple[Stream, Stream], recipe: dict
 ) -> Lessons:
-    """What a target writes and what it read, with its law; held out, what it writes, by
-    temperature. Raises ValueError as `written.keep`."""
+    """Returns the texts that a target wrote and those that it read, with its law; held
+    out, the texts that it wrote, by temperature.
+
+    Raises:
+        ValueError: as `written.keep`.
+    """
     plan, digest = Continued(**recipe["written"]), loop.digest(target.params)
     length = plan.prompt + plan.new
 
     def wrote(name: str, apart: bool, temperature: float) -> Written:
         seed = 2 * apart + int(temperature)
         count = plan.held_out if apart else getattr(plan, name)
-        rows = cut(sides[apart], plan, -(-count // plan.batch), temperature, seed)
+        rows = cut(
+            sides[apart],
+            plan,
+            batches=-(-count // plan.batch),
+            temperature=temperature,
+            seed=seed,
+        )
 
         def begin(index: np.ndarray) -> tuple:
             key = jax.random.fold_in(root_key(seed), index[0] // plan.batch)
             return key, Prompt(*map(jnp.asarray, next(rows))), None
 
         size = count, plan.batch, plan.new
-        make = partial(written.write, target, begin, size, temperature, name)
+        make = partial(
+            written.write, target, begin, size=size, temperature=temperature, label=name
+        )
         about = {"target": digest, "prompt": plan.prompt, "new": plan.new}
         about |= {"texts": count, "temperature": temperature, "seed": seed}
-        return written.keep(runs / f"{name}.npz", target, make, about)
+        return written.keep(runs / f"{name}.npz", target, texts=make, about=about)
 
-    def known() -> written.Texts:
-        windows = rows(sides[0], (3,), plan.read, length - 1).astype(np.uint16)
-        each = np.full(plan.read, length, np.int32), np.ones(plan.read, np.int32)
-        return written.alone(windows, *each)
+    def read_texts() -> written.Texts:
+        windows = rows(sides[0], seed=(3,), batch=plan.read, length=length - 1).astype(
+            np.uint16
+        )
+        lengths = np.full(plan.read, length, np.int32)
+        return written.without_inputs(windows, lengths, np.ones(plan.read, np.int32))
 
     more = []
     if plan.read:
         about = {"target": digest, "texts": plan.read, "length": length, "seed": 3}
-        more.append(written.keep(runs / "read.npz", target, known, about))
+        more.append(
+            written.keep(runs / "read.npz", target, texts=read_texts, about=about)
+        )
     return written.lessons(digest, wrote, more)
 
 
 def cut(
-    data: Stream, plan: Continued, batches: int, temperature: float, seed: int
+    data: Stream, plan: Continued, *, batches: int, temperature: float, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Documents cut before their ends: tokens [batch, prompt], zeros after, and how
-    many of each [batch], a batch at a time.
+    """Yields batches of documents cut before their ends: tokens [batch, prompt], zeros
+    after, and their number [batch].
 
-    Any place before the end is as likely. Of a plan that is `clipped`, any place of a
-    prompt is, and those beyond the end become it; of texts to be sampled, every other
-    one is no more than the start token.
+    Every cut before the end is equally likely. If a plan is `clipped`, every length up
+    to a prompt's is, and lengths beyond the end become the end. Of texts to be sampled,
+    every other one is the start token alone.
     """
     once = np.random.default_rng(seed)
     for i in range(batches):
-        windows = rows(data, (seed, i), plan.batch, plan.prompt - 1)
+        windows = rows(data, seed=(seed, i), batch=plan.batch, length=plan.prompt - 1)
         ends = windows == zoo.END
         most = np.where(ends.any(1), ends.argmax(1), plan.prompt)
         if plan.clipped:

@@ -1,19 +1,19 @@
-"""The training loop, resumable: of the bundled models and of fine-tuned ones.
+"""The training loop, resumable, for the bundled models and for fine-tuning.
 
 A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atomically;
-a folder `checkpoint` where they lie on a mesh, see `experiments.training.states`),
-`curve.jsonl` (one line an evaluation). Killed at any moment, the same call goes on from
-the last checkpoint and ends with the same weights as a run that was never killed,
-because the batch of a step depends on the seed and the step alone. On a mesh of devices
-(`runtime.mesh`) rows lie over `data`; parameters, and what the optimiser keeps of them,
-over `model`; a run may go on on another.
+a folder `checkpoint` where they are on a mesh, see `experiments.training.states`),
+`curve.jsonl` (a line for each evaluation). After a kill at any moment, the same call
+continues from the last checkpoint and ends with the same weights as a run that was
+never killed, because the batch of a step depends on the seed and the step alone. On a
+mesh of devices (`runtime.mesh`) rows are split over `data`, and parameters with their
+optimiser state over `model`; a run may continue on another mesh.
 
 A run whose loss or weights are no longer finite stops and names the step. The
-checkpoint is never of such weights: it holds the last finite state that was saved.
+checkpoint never has such weights: it holds the last finite state that was saved.
 
-How long a run goes on may be decided while its rate has not begun to fall. At that
-moment the checkpoint is kept as `plateau.msgpack`: put in the place of
-`checkpoint.msgpack`, it lets a run that has ended go on for longer.
+The length of a run may be decided until its rate begins to fall. At that moment the
+checkpoint is stored as `plateau.msgpack`: copied to `checkpoint.msgpack`, it lets a
+finished run continue for longer.
 """
 
 import hashlib
@@ -45,9 +45,13 @@ TEXT = "text"  # of `Task.sizes`, the digest of what is learnt from; older runs 
 
 
 class Recipe(NamedTuple):
-    """How to train. The last `decay` steps fall linearly to zero. `optimizer`: adamw;
-    scaled, Adam whose steps are relative to each parameter's own size; or adafactor
-    (Shazeer & Stern 2018), which is so too, and keeps no moments of matrices."""
+    """The recipe of a run; its rate falls linearly to zero over the last `decay` steps.
+
+    Attributes:
+        optimizer: adamw; scaled, which is Adam with steps relative to each parameter's
+            own size; or adafactor (Shazeer & Stern 2018), which has relative steps too,
+            and stores no moments of matrices.
+    """
 
     steps: int
     decay: int
@@ -63,11 +67,16 @@ class Recipe(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is trained, and on what. sizes: JSON, tells runs apart. init: key ->
-    parameters. loss: (params, batch) -> scalar, also the held-out measure. config: of
-    the model whose parameters these are, which a mesh splits. batch: of a seed, the
-    pair (recipe.seed, step). held_out: batches to measure on, by what the curve is to
-    call them."""
+    """The model and the data of a run.
+
+    Attributes:
+        sizes: JSON, which identifies the run.
+        init: key -> parameters.
+        loss: (params, batch) -> scalar, also the held-out measure.
+        config: of the model, whose parameters a mesh splits.
+        batch: of a seed, the pair (recipe.seed, step).
+        held_out: batches for evaluation, by the names of the curve.
+    """
 
     sizes: dict
     init: Callable[[Array], Any]
@@ -78,7 +87,9 @@ class Task(NamedTuple):
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
-    """Warm-up, a plateau, then a linear fall to zero over the last `decay` steps."""
+    """Returns a warm-up, a plateau, then a linear fall to zero over the last `decay`
+    steps.
+    """
     fall = recipe.steps - recipe.decay
     up = optax.linear_schedule(0.0, recipe.rate, recipe.warmup)
     flat = optax.constant_schedule(recipe.rate)
@@ -88,16 +99,19 @@ def learning_rate(recipe: Recipe) -> optax.Schedule:
 
 def optimizer(recipe: Recipe) -> optax.GradientTransformation:
     rate, weight_decay = learning_rate(recipe), recipe.weight_decay
-    scaled = optax.scale_by_adam(b1=0.9, b2=0.98), optax.scale_by_param_block_rms()
     rules = {
         "adamw": optax.adamw(rate, b1=0.9, b2=0.95, weight_decay=weight_decay),
-        "scaled": optax.chain(*scaled, optax.scale_by_learning_rate(rate)),
+        "scaled": optax.chain(
+            optax.scale_by_adam(b1=0.9, b2=0.98),
+            optax.scale_by_param_block_rms(),
+            optax.scale_by_learning_rate(rate),
+        ),
         "adafactor": optax.adafactor(rate, weight_decay_rate=weight_decay or None),
     }
     return optax.chain(optax.clip_by_global_norm(1.0), rules[recipe.optimizer])
 
 
-def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
+def train(folder: Path, task: Task, recipe: Recipe, *, devices: str = "") -> Any:
     """Trains to `recipe.steps`, or goes on from where the folder stands.
 
     devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device. Returns the
@@ -108,12 +122,12 @@ def train(folder: Path, task: Task, recipe: Recipe, devices: str = "") -> Any:
     """
     with mesh.using(devices), locks.lock_folder(folder):
         check_mesh(folder.name, task, recipe)
-        params = trained(folder, task, recipe)
+        params = train_on_mesh(folder, task, recipe)
     return jax.device_get(params) if devices else jax.tree.map(jnp.asarray, params)
 
 
-def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
-    """As `train`, on the mesh in use."""
+def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
+    """Trains as `train`, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(task.loss)
     held_out = {k: [*map(rows_of, fixed)] for k, fixed in task.held_out.items()}
@@ -166,7 +180,7 @@ def trained(folder: Path, task: Task, recipe: Recipe) -> Any:
 
 @jax.jit
 def not_finite(params: Any) -> Array:
-    """A weight that is not finite, or 0 where all of them are."""
+    """Returns a weight that is not finite, or 0 if all are."""
     wrong = [
         jnp.where(jnp.isfinite(x), 0.0, jnp.abs(x)).max()
         for x in jax.tree.leaves(params)
@@ -194,12 +208,14 @@ def check_finite(folder: Path, step: int, what: str, value: Any) -> None:
 def resume(
     folder: Path, task: Task, rule: optax.GradientTransformation, recipe: Recipe
 ) -> TrainState:
-    """The state that a folder holds, or the first one. Raises ValueError as `train`."""
+    """Returns the state that a folder holds, or the initial one. Raises ValueError as
+    `train`.
+    """
     there = states.last(folder / "checkpoint")
     done = there.step if there else 0
     check_same(folder / "recipe.json", task.sizes, recipe, done)
     params = task.init(root_key(recipe.seed))
-    state = placed(TrainState(params, rule.init(params), 0), task, rule)
+    state = place(TrainState(params, rule.init(params), 0), task, rule)
     return there.read(state) if there else state
 
 
@@ -213,11 +229,14 @@ def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
         sharding.check_sizes(name, task.config, devices=mesh.layout.value.model)
 
 
-def placed(
+def place(
     state: TrainState, task: Task, rule: optax.GradientTransformation
 ) -> TrainState:
-    """The state on the mesh in use, if there is one: what the optimiser keeps of a
-    parameter where that lies, if it has its shape, and whole otherwise."""
+    """Returns the state on the mesh in use, if there is one.
+
+    The optimiser's values of a parameter are split like the parameter if they have its
+    shape, and whole otherwise.
+    """
     if mesh.layout.value is None:
         return state
     whole = PartitionSpec()
@@ -242,7 +261,9 @@ def placed(
 
 
 def rows_of(rows: Any) -> Any:
-    """Rows on the mesh in use; those that it does not divide are whole everywhere."""
+    """Returns rows on the mesh in use; rows that it does not divide are whole on every
+    device.
+    """
     chosen = mesh.layout.value or mesh.Layout()
     return mesh.rows(rows) if len(jax.tree.leaves(rows)[0]) % chosen.data == 0 else rows
 
@@ -250,7 +271,7 @@ def rows_of(rows: Any) -> Any:
 def build_step(
     loss: Callable, rule: optax.GradientTransformation, state: TrainState
 ) -> Callable:
-    """A step, which leaves a state where it was."""
+    """Returns a step, which leaves a state on the devices where it was."""
 
     def step(params, moments, rows):
         value, gradient = jax.value_and_grad(loss)(params, rows)
@@ -264,8 +285,11 @@ def build_step(
 
 
 def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
-    """A folder is one run: its sizes and recipe, but not how often it saves, nor how
-    long it lasts if at `step` its rate has not begun to fall by either plan."""
+    """Raises ValueError if a folder holds another run: other sizes or another recipe.
+
+    The frequency of saving may differ, and so may the length if at `step` the rate has
+    not begun to fall in either plan.
+    """
     lasting = {k: v for k, v in recipe._asdict().items() if k not in SAVING}
     if path.exists():
         there, here = json.loads(path.read_text()), sizes | lasting
@@ -288,7 +312,9 @@ def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
 
 
 def digest(params: Any) -> str:
-    """The sha256 of names, shapes and weights, wherever they were read from."""
+    """Returns the sha256 of names, shapes and weights, independent of where they were
+    read from.
+    """
     whole = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         whole.update(f"{jax.tree_util.keystr(path)} {leaf.shape}".encode())

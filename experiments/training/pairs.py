@@ -1,9 +1,8 @@
-"""What encoder-decoders learn from: pairs of token lists, batched by length.
+"""The training data of encoder-decoders: pairs of token lists, batched by length.
 
-Before all else a small T5 learns to copy, of ids that are drawn at random. Text can be
-guessed without being read; a small model then does not learn to read it for very long.
-Of random ids nothing can be guessed.
-Axes: B rows, I input tokens, T target tokens, V vocabulary.
+First of all a small T5 learns to copy random ids. Text can be guessed without being
+read, and then a small model does not learn to read it for a very long time. Random ids
+cannot be guessed. Axes: B rows, I input tokens, T target tokens, V vocabulary.
 """
 
 import hashlib
@@ -26,8 +25,15 @@ Pair = tuple[Sequence[int], Sequence[int]]  # both end with the end id
 
 
 class PairRows(NamedTuple):
-    """inputs [B, I] with length [B]; tokens [B, T] from the start id on; labels [B, T],
-    the same one step later; weight [B, T], 0 at padding."""
+    """A batch of pairs.
+
+    Attributes:
+        inputs: [B, I].
+        length: [B], of the inputs.
+        tokens: [B, T], from the start id on.
+        labels: [B, T], the same one step later.
+        weight: [B, T], 0 at padding.
+    """
 
     inputs: np.ndarray
     length: np.ndarray
@@ -37,7 +43,12 @@ class PairRows(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Pairs of up to I and T tokens, `rows` of which are a batch. share: of steps."""
+    """Pairs of up to I and T tokens.
+
+    Attributes:
+        rows: the number of pairs in a batch.
+        share: of the steps.
+    """
 
     pairs: list[Pair]
     inputs: int
@@ -47,12 +58,16 @@ class Bucket(NamedTuple):
 
 
 def buckets(
-    pairs: list[Pair], sizes: Sequence[tuple[int, int]], tokens: int, share: float
+    pairs: list[Pair], *, sizes: Sequence[tuple[int, int]], tokens: int, share: float
 ) -> list[Bucket]:
-    """Each pair goes to the first of `sizes` (I, T) that holds it; one that none holds
-    is left out. A batch has about `tokens` tokens, paddings included.
+    """Puts each pair into the first of `sizes` (I, T) that holds it; a pair that no
+    size holds is left out.
 
-    share: of all steps for these pairs, divided so that every pair is seen as often.
+    A batch has about `tokens` tokens, including padding.
+
+    Args:
+        share: of all steps for these pairs, divided so that every pair is seen equally
+            often.
     """
     held = {tuple(size): [] for size in sizes}
     for pair in pairs:
@@ -69,7 +84,7 @@ def buckets(
 
 
 def sampler(buckets: Sequence[Bucket]) -> Callable[[tuple[int, ...]], PairRows]:
-    """The batch of a seed: a bucket by its share, then rows of it."""
+    """Returns the batch of a seed: a bucket by its share, then rows of it."""
     share = np.array([bucket.share for bucket in buckets])
 
     def batch(seed: tuple[int, ...]) -> PairRows:
@@ -103,20 +118,23 @@ def digest(pairs: list[Pair]) -> str:
 
 
 def cross_entropy(config: t5.Config) -> Callable:
-    """Mean nats a target token: (params, rows) -> scalar."""
+    """Returns the mean nats a target token: (params, rows) -> scalar."""
 
     def loss(params, rows: PairRows) -> Array:
         inputs = t5.Inputs(rows.inputs, rows.length)
-        logits = forward.logits(config, params, rows.tokens, inputs)
+        logits = forward.logits(config, params, rows.tokens, read=inputs)
         each = optax.softmax_cross_entropy_with_integer_labels(logits, rows.labels)
         return jnp.sum(each * rows.weight) / rows.weight.sum()
 
     return loss
 
 
-def inclined(stage: Stage) -> Any:
-    """The weights that copying begins with: a token asks the input for tokens like
-    itself, and says what it reads. Queries are keys, the readout the embedding."""
+def copying_params(stage: Stage) -> Any:
+    """Returns the initial weights for copying: a token attends to input tokens like
+    itself, and emits what it reads.
+
+    Queries are keys, and the readout is the embedding.
+    """
     key = root_key(stage.recipe.seed)
     flat = flatten_dict(forward.fresh(stage.config)(key))
     embedding = flat["token_embedder", "embedding"]
@@ -131,13 +149,17 @@ def inclined(stage: Stage) -> Any:
 def copying(stage: Stage) -> Data:
     pieces = stage.config.pieces or stage.config.vocab
     size = stage.recipe.batch, stage.recipe.length
-    batch = partial(drawn, pieces=pieces, size=size)
+    batch = partial(random_rows, pieces=pieces, size=size)
     return Data(batch, {"held_out": [batch((1, i)) for i in range(2)]}, cross_entropy)
 
 
-def drawn(seed: tuple[int, ...], pieces: int, size: tuple[int, int]) -> PairRows:
-    """Rows of random ids, small ones more often, as frequent pieces are; each its own
-    target. size: how many rows, and their ids."""
+def random_rows(seed: tuple[int, ...], pieces: int, size: tuple[int, int]) -> PairRows:
+    """Returns rows of random ids, small ones more often, like frequent pieces; each row
+    is its own target.
+
+    Args:
+        size: the number of rows, and of their ids.
+    """
     rng = np.random.default_rng(seed)
     logs = rng.uniform(np.log(t5.END + 1), np.log(pieces), size)
     rows = [[*map(int, ids), t5.END] for ids in np.exp(logs)]

@@ -1,11 +1,12 @@
 """Trains the paper's GPT-like pair, 97M and 6M parameters, on news text given by path.
 
     python -m experiments.training.paper_pair --text train.txt.xz \
-      --held_out valid.txt.xz
+        --held_out valid.txt.xz
 
-One sentence a line, plain or .xz, as in lm1b, the paper's set. Resumable: run it again
-after a kill. Leaves `97m.safetensors`, `6m.safetensors`, `bigram.safetensors` and the
-tokenizer in the output folder, which `gin_configs/table3_paper` measures.
+The text has one sentence a line, plain or .xz, as in lm1b, the paper's set. The run is
+resumable: run it again after a kill. It leaves `97m.safetensors`, `6m.safetensors`,
+`bigram.safetensors` and the tokenizer in the output folder, which
+`gin_configs/table3_paper` measures.
 """
 
 import argparse
@@ -60,7 +61,9 @@ def main() -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The non-empty lines of a text file, plain or .xz. Raises ValueError if none."""
+    """Returns the non-empty lines of a text file, plain or .xz. Raises ValueError if
+    there are none.
+    """
     if not path.exists():
         raise ValueError(f"{path} is not there: give a text file, one sentence a line")
     opened = lzma.open if path.suffix == ".xz" else open

@@ -1,9 +1,9 @@
-"""One way to train every model: stages in order, each with the weights of the last.
+"""The pipeline of every training: stages in order, each with the weights of the last.
 
 A stage is a run of `experiments.training.loop`: resumable, with a bar and a curve, and
 skipped when done. `recipes/NAME.json` is a recipe: models with their sizes; stages by
-their folders, each with its model, what it learns from, and its `loop.Recipe`; and what
-is read and written for them. Each module `zoo_NAME` follows one.
+their folders, each with its model, its data, and its `loop.Recipe`; and the numbers of
+texts to read and write. Each module `zoo_NAME` follows one.
 """
 
 import argparse
@@ -28,8 +28,14 @@ FOLDER_OF = dict(type=Path, required=True, metavar="FOLDER")  # of a flag
 
 
 class Stage(NamedTuple):
-    """One run. folder: within the runs. data: what is learnt from, by name. loss: of
-    `drafts.losses`, where that is what a target wrote. devices: as of `loop.train`."""
+    """A run.
+
+    Attributes:
+        folder: within the runs.
+        data: the name of its training data.
+        loss: of `drafts.losses`, where the data are texts of a target.
+        devices: as for `loop.train`.
+    """
 
     folder: str
     config: forward.Config
@@ -40,8 +46,14 @@ class Stage(NamedTuple):
 
 
 class Data(NamedTuple):
-    """batch: rows of a seed. held_out: batches, by what the curve calls them. loss: of
-    a config, (params, rows) -> scalar. about: JSON, what else tells runs apart."""
+    """Training data.
+
+    Attributes:
+        batch: a function from a seed to rows.
+        held_out: batches, by the names of the curve.
+        loss: a function from a config to (params, rows) -> scalar.
+        about: JSON, which further identifies runs.
+    """
 
     batch: Callable[[tuple[int, ...]], Any]
     held_out: Mapping[str, Sequence[Any]]
@@ -52,19 +64,25 @@ class Data(NamedTuple):
 Texts = Mapping[str, Callable[[Stage], Data]]
 
 
-def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) -> Any:
-    """The weights after every stage, from `first` on or, if that is None, from fresh.
-    Weights on the host stay there beside those that are trained.
+def run(runs: Path, stages: Sequence[Stage], texts: Texts, *, first: Any = None) -> Any:
+    """Returns the weights after every stage, starting at `first` or, if that is None,
+    from fresh ones.
 
-    texts: what a stage learns from, by the names of `Stage.data`. Between stages of
-    other sizes the model grows. Raises ValueError as `loop.train`.
+    Between stages of different sizes the model grows. Weights on the host stay there
+    beside those that are trained.
+
+    Args:
+        texts: the training data of stages, by the names of `Stage.data`.
+
+    Raises:
+        ValueError: as `loop.train`.
     """
     params, before = first, stages[0].config
     for stage in stages:
         config = stage.config
         # They fit whichever type a model computes in.
         if params is not None and before != config._replace(dtype=before.dtype):
-            params = grow.grow(before, params, config, NOISE)
+            params = grow.grow(before, params, config, noise=NOISE)
 
         def init(key: jax.Array, config=config, first=params) -> Any:
             if first is None:
@@ -74,9 +92,17 @@ def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) ->
         data = texts[stage.data](stage)
         # As a file has them, which knows no tuples.
         sizes = json.loads(json.dumps({**config._asdict(), **data.about}))
-        how = data.loss(config), config, data.batch, data.held_out
-        task = loop.Task(sizes, init, *how)
-        params = loop.train(runs / stage.folder, task, stage.recipe, stage.devices)
+        task = loop.Task(
+            sizes=sizes,
+            init=init,
+            loss=data.loss(config),
+            config=config,
+            batch=data.batch,
+            held_out=data.held_out,
+        )
+        params = loop.train(
+            runs / stage.folder, task, stage.recipe, devices=stage.devices
+        )
         before = config
     return params
 
@@ -86,7 +112,9 @@ def read(name: str) -> dict:
 
 
 def stages(recipe: dict, *folders: str) -> list[Stage]:
-    """Those of a recipe whose folder begins so, in order; all if none is named."""
+    """Returns the stages of a recipe whose folder begins with one of `folders`, in
+    order; all if none is given.
+    """
     return [
         Stage(
             name,
@@ -106,12 +134,16 @@ def config(recipe: dict, model: str) -> forward.Config:
     return families.by_name(sizes.pop("family")).config(**sizes)
 
 
-def asked(
+def parse_flags(
     doc: str, name: str, runs: str, *more: tuple[str, dict]
 ) -> tuple[argparse.Namespace, dict]:
-    """The flags of a recipe's command, and the recipe with what they change: how long
-    each stage is, on which mesh, and where it runs. more: further flags, as
-    `add_argument` takes them."""
+    """Reads the flags of a recipe's command, and returns them with the changed recipe.
+
+    They change the length of each stage, the mesh, and where it runs.
+
+    Args:
+        more: further flags, as `add_argument` takes them.
+    """
     recipe = read(name)
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("--runs", type=Path, default=Path(runs))
@@ -132,8 +164,9 @@ def asked(
 
 
 def command(main: Callable[[], None]) -> None:
-    """Runs a module that trains; what it is refused, such as by a mesh that does not
-    divide it, is one line."""
+    """Runs a training module; an error, such as a mesh that does not divide the model,
+    is printed as one line.
+    """
     try:
         main()
     except ValueError as error:
@@ -141,7 +174,7 @@ def command(main: Callable[[], None]) -> None:
 
 
 def add_mesh(parser: argparse.ArgumentParser) -> None:
-    """--mesh, refused where there are too few devices."""
+    """Adds --mesh, which is refused where there are too few devices."""
 
     def usable(text: str) -> str:
         try:
@@ -155,8 +188,9 @@ def add_mesh(parser: argparse.ArgumentParser) -> None:
 
 
 def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:
-    """Writes how models were made: the recipe, what was read, how good they are, and
-    the curves of their stages."""
+    """Writes how models were made: the recipe, the data, their quality, and the curves
+    of their stages.
+    """
     curves = {
         folder: [json.loads(line) for line in (runs / folder / "curve.jsonl").open()]
         for folder in recipe["stages"]

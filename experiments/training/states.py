@@ -1,7 +1,7 @@
-"""A training state kept between runs: on one device a file, on a mesh its shards.
+"""A training state stored between runs: as a file for one device, as shards for a mesh.
 
-What lies on several devices is written by each of them, through Orbax, and read again
-under any other mesh, or on one device; and the other way round.
+A state on several devices is written by each of them, through Orbax, and can be read
+again under any other mesh, or on one device; and vice versa.
 """
 
 import shutil
@@ -22,90 +22,107 @@ class TrainState(NamedTuple):
     step: int
 
 
-class Kept(NamedTuple):
-    """A state that was kept. read: a state of the same shapes, such as a fresh one ->
-    the kept one, which lies as that does."""
+class StoredState(NamedTuple):
+    """A stored state.
+
+    Attributes:
+        read: a function from a state of the same shapes, such as a fresh one, to the
+            stored one with the same placement.
+    """
 
     step: int
     read: Callable[[TrainState], TrainState]
 
 
 def save(path: Path, state: TrainState) -> None:
-    """Keeps a state as `path.msgpack`, or its shards in the folder `path`; a kill
-    leaves what was kept before, or this. Raises OSError, in one line, for a disk that
-    has no room: what was kept before is still there."""
+    """Stores a state as `path.msgpack`, or its shards in the folder `path`; after a
+    kill either the earlier state or this one is there.
+
+    Raises:
+        OSError: the disk is full; the earlier state is still there.
+    """
     if mesh_of(state) is None:
         return replace(path.with_suffix(".msgpack"), serialization.to_bytes(state))
     clear(path)
     try:
         with manager(path) as kept:
-            kept.save(state.step, args=orbax().args.StandardSave(placed(state)))
+            kept.save(state.step, args=orbax().args.StandardSave(place(state)))
     except (OSError, ValueError) as error:  # tensorstore's are ValueErrors
         clear(path)
         raise unwritten(path, error) from None
 
 
 def clear(path: Path) -> None:
-    """Takes away what was begun and not ended, but for what is still being written."""
+    """Removes unfinished files, except those that are still being written."""
     for torn in path.glob("*-tmp"):
         shutil.rmtree(torn, ignore_errors=True)
 
 
-def last(path: Path) -> Kept | None:
-    """The state of the most steps that `save` kept there, None before the first."""
+def last(path: Path) -> StoredState | None:
+    """Returns the state of the most steps that `save` stored there, None before the
+    first.
+    """
     file, found = path.with_suffix(".msgpack"), []
     if file.exists():
         tree = serialization.msgpack_restore(file.read_bytes())
-        found.append(Kept(int(tree["step"]), lambda like: _of_file(tree, like)))
+        found.append(
+            StoredState(int(tree["step"]), lambda like: _read_file(tree, like))
+        )
     if path.is_dir():
         with manager(path) as kept:
             steps = kept.all_steps()
-        found += [Kept(x, lambda like, x=x: _of_shards(path, x, like)) for x in steps]
+        found += [
+            StoredState(x, lambda like, x=x: _read_shards(path, x, like)) for x in steps
+        ]
     return max(found, key=lambda kept: kept.step, default=None)
 
 
-def _of_file(tree: Any, like: TrainState) -> TrainState:
+def _read_file(tree: Any, like: TrainState) -> TrainState:
     state = serialization.from_state_dict(like, tree)._replace(step=int(tree["step"]))
     if mesh_of(like) is None:
         return state
     put = lambda new, old: jax.device_put(new, old.sharding)  # noqa: E731
-    return jax.tree.map(put, state, placed(like))._replace(step=state.step)
+    return jax.tree.map(put, state, place(like))._replace(step=state.step)
 
 
-def _of_shards(path: Path, step: int, like: TrainState) -> TrainState:
+def _read_shards(path: Path, step: int, like: TrainState) -> TrainState:
     with manager(path) as kept:
-        read = orbax().args.StandardRestore(placed(like))
+        read = orbax().args.StandardRestore(place(like))
         return kept.restore(step, args=read)._replace(step=step)
 
 
 def mesh_of(state: Any) -> Mesh | None:
-    """The mesh that some of it lies on, None for one device."""
+    """Returns the mesh that some of the state is on, None for one device."""
     found = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(state))
     spread = (x for x in found if isinstance(x, NamedSharding) and x.num_devices > 1)
     return next((x.mesh for x in spread), None)
 
 
-def placed(state: Any) -> Any:
-    """The same with what lies beside the mesh, such as counts, whole on each device."""
+def place(state: Any) -> Any:
+    """Returns the same state with values outside the mesh, such as counts, whole on
+    each device.
+    """
     mesh = mesh_of(state)
     whole = mesh and NamedSharding(mesh, PartitionSpec())
 
-    def place(leaf: Any) -> jax.Array:
+    def place_leaf(leaf: Any) -> jax.Array:
         lies = isinstance(getattr(leaf, "sharding", None), NamedSharding)
         return leaf if lies else jax.device_put(leaf, whole)
 
-    return jax.tree.map(place, state)
+    return jax.tree.map(place_leaf, state)
 
 
 def manager(path: Path):
-    """Orbax's: a folder for each step, renamed once it is whole; the last is left."""
+    """Returns Orbax's manager: a folder for each step, renamed once it is complete;
+    only the last is left.
+    """
     how = dict(max_to_keep=1, enable_async_checkpointing=False)
     options = orbax().CheckpointManagerOptions(**how)
     return orbax().CheckpointManager(path.absolute(), options=options)
 
 
 def orbax():
-    """Orbax, which takes seconds to import."""
+    """Returns Orbax, whose import takes seconds."""
     import orbax.checkpoint
 
     return orbax.checkpoint

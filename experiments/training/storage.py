@@ -1,4 +1,4 @@
-"""Files that a kill leaves whole: what took long to make is made once, then read."""
+"""Files that a kill leaves whole: expensive results are computed once, then read."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,12 +20,18 @@ def write_json(path: Path, content: Any) -> None:
 def keep(
     path: Path,
     make: Callable[[], Arrays],
+    *,
     about: Mapping[str, Any],
     save: Callable = np.savez,
 ) -> Arrays:
-    """Arrays by name; made once, then read from `path`. about: what they are made of,
-    which files of older versions say nothing of. Raises ValueError for arrays that were
-    made of something else."""
+    """Returns arrays by name, which are made once and then read from `path`.
+
+    Args:
+        about: the inputs of the arrays; files of older versions do not have it.
+
+    Raises:
+        ValueError: the stored arrays have other inputs.
+    """
     settings = json.dumps(about, sort_keys=True)
     if not path.exists():
         arrays = {**make(), "about": settings}

@@ -17,15 +17,15 @@ def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePiecePr
 
 
 def about(pieces: sentencepiece.SentencePieceProcessor) -> dict[str, str]:
-    """Returns what texts were cut by, for `storage.keep`."""
+    """Returns the identity of the tokenizer, for `storage.keep`."""
     model = pieces.serialized_model_proto()
     return {"tokenizer": hashlib.sha256(model).hexdigest()}
 
 
 def train(documents: Iterable[str], vocab: int) -> bytes:
-    """A BPE model that gives text back unchanged: unknown characters become bytes.
+    """Returns a BPE model that reproduces text: unknown characters become bytes.
 
-    Only U+2581, its own sign for a space, comes back as a space. Newlines are pieces.
+    Only U+2581, its own sign for a space, is decoded as a space. Newlines are pieces.
     Ids: 0 padding, 1 start, 2 end of document.
     """
     ids = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3)
@@ -35,7 +35,8 @@ def train(documents: Iterable[str], vocab: int) -> bytes:
 
 
 def train_t5(documents: Iterable[str], vocab: int) -> bytes:
-    """A unigram model as T5's: a word begins with a space, runs of which become one.
+    """Returns a unigram model like T5's: a word begins with a space, and several spaces
+    become one.
 
     Unknown characters become bytes, newlines are pieces. Ids: 0 padding, 1 end.
     """

@@ -2,10 +2,10 @@
 
     python -m experiments.training.zoo_code
 
-Stages, each resumable and skipped when done: the tokenizer; a small target, on the
-standard library; the target, on more text, grown from it; what it writes; the draft,
-distilled on that; the bigram table. What comes out of `runs/zoo` is copied into the
-package with its recipe and its curves.
+The stages, each resumable and skipped when done, are the tokenizer; a small target, on
+the standard library; the target, grown from it, on more text; the texts that it writes;
+the draft, distilled on them; the bigram table. The results in `runs/zoo` are copied
+into the package with their recipe and curves.
 """
 
 import json
@@ -22,12 +22,12 @@ FILES = {"target": "code_target.safetensors", "draft": "code_small.safetensors"}
 
 
 def main() -> None:
-    options, recipe = pipeline.asked(__doc__, "code", "runs/zoo", pipeline.EXPORT)
+    options, recipe = pipeline.parse_flags(__doc__, "code", "runs/zoo", pipeline.EXPORT)
     train(options.runs, options.export, recipe)
 
 
 def train(runs: Path, export: Path, recipe: dict) -> None:
-    """Everything, into `export`; what it was made from goes into `runs`."""
+    """Trains everything into `export`; intermediate results go into `runs`."""
     runs.mkdir(parents=True, exist_ok=True)
     library, valid = (corpus.stdlib(side) for side in ("train", "valid"))
     path, vocab = runs / "tokenizer.model", recipe["models"]["large"]["vocab"]
@@ -45,7 +45,9 @@ def train(runs: Path, export: Path, recipe: dict) -> None:
         zoo.save(export / FILES[side], config, params, bits=8)
         return export / FILES[side]
 
-    alphas = language.pair(runs, recipe, data, (text.train, text.held_out), save)
+    alphas = language.pair(
+        runs, recipe, data=data, sides=(text.train, text.held_out), export=save
+    )
     # Its weight is the best of 0.5, 0.65, 0.75, 0.8, 0.85, 0.9 on held-out text.
     bigram = ngram.fit(coded, vocab, 2, **recipe["bigram"])
     zoo.save_ngrams(export / "bigram.safetensors", bigram)

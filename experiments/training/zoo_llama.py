@@ -1,16 +1,16 @@
-"""Trains a pair of Llama's kind on dialogues that the user has; a CPU will do.
+"""Trains a pair of Llama models on the user's dialogues; a CPU is enough.
 
     python -m experiments.training.zoo_llama --dialogues FOLDER
 
 FOLDER holds DialogSum (Chen et al. 2021, https://arxiv.org/abs/2105.06762) and SAMSum
 (Gliwa et al. 2019, https://arxiv.org/abs/1911.12237). A text is a dialogue, then a
-summary of it, so that one model both goes on with a conversation and sums it up.
+summary of it, so that one model can both continue and summarize a conversation.
 
-Stages, each resumable and skipped when done: the tokenizer; a small target; the target,
-grown from it; the draft, which reads the same dialogues, then learns from what the
-target writes. The licences of the dialogues are non-commercial and keep the pair from
-being bundled: two folders of Hugging Face come out, `runs/llama/target` and
-`runs/llama/draft`, with how they were made in `runs/llama/recipes.json`.
+The stages, each resumable and skipped when done, are the tokenizer; a small target; the
+target, grown from it; the draft, which reads the same dialogues, then learns from the
+target's texts. The licences of the dialogues are non-commercial, so that the pair is
+not bundled: the results are two folders of Hugging Face, `runs/llama/target` and
+`runs/llama/draft`, and their recipe in `runs/llama/recipes.json`.
 """
 
 import shutil
@@ -28,7 +28,7 @@ SETS = ("dialogsum", "samsum")
 
 def main() -> None:
     more = ("--dialogues", pipeline.FOLDER_OF), ("--texts", dict(type=int))
-    options, recipe = pipeline.asked(__doc__, "llama", "runs/llama", *more)
+    options, recipe = pipeline.parse_flags(__doc__, "llama", "runs/llama", *more)
     if options.texts is not None:
         recipe["written"] |= {"greedy": options.texts, "sampled": options.texts}
     train(options.dialogues, options.runs, recipe)
@@ -45,12 +45,14 @@ def texts(folder: Path, side: str) -> list[str]:
                 " dialogues"
             )
         pairs = dialogues.read(files[0])
-        documents += [f"{dialogues.asked(text)} {summary}" for text, summary in pairs]
+        documents += [
+            f"{dialogues.summary_prompt(text)} {summary}" for text, summary in pairs
+        ]
     return documents
 
 
 def train(folder: Path, runs: Path, recipe: dict) -> None:
-    """The pair, into `runs`; what it was made from goes into `runs/training`."""
+    """Trains the pair into `runs`; intermediate results go into `runs/training`."""
     work = runs / "training"
     work.mkdir(parents=True, exist_ok=True)
     path, vocab = work / "tokenizer.model", recipe["models"]["large"]["vocab"]
@@ -65,14 +67,20 @@ def train(folder: Path, runs: Path, recipe: dict) -> None:
         """A folder of Hugging Face with its tokenizer, in the place of an older one."""
         fresh, there = work / side / "export", runs / side
         shutil.rmtree(fresh, ignore_errors=True)
-        kept = side, config, llama.build(config), params
-        whole = checkpoints.Pretrained(*kept, start=zoo.START, ends=(zoo.END,))
+        whole = checkpoints.Pretrained(
+            side,
+            config,
+            llama.build(config),
+            params,
+            start=zoo.START,
+            ends=(zoo.END,),
+        )
         checkpoints.save(fresh, whole)
         shutil.copy(path, fresh)
         shutil.rmtree(there, ignore_errors=True)
         return fresh.rename(there)
 
-    alphas = language.pair(work, recipe, data, (train, valid), export)
+    alphas = language.pair(work, recipe, data=data, sides=(train, valid), export=export)
     about = {side: corpus.digest(it) for side, it in read.items()}
     made = runs / "recipes.json"
     pipeline.save(made, work, recipe, text=about, held_out=alphas)

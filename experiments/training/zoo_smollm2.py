@@ -4,15 +4,14 @@
     python -m experiments.training.zoo_smollm2 --data FOLDER
 
 FOLDER holds GSM8K's training half (Cobbe et al. 2021, MIT), Tatoeba's sentences (CC BY
-2.0) and SciTLDR's abstracts (Cachola et al. 2020, Apache 2.0), which may all be bundled
-in what learns from them, as documentation strings may; beside these are questions that
-the model asks itself, written where a conversation's template has the user speak (as Xu
-et al. 2024, "Magpie"). Stages, each resumable and skipped
-when done: what the target answers, with its law at every token; which ids the
-draft says; the draft, which begins as layers of its target and learns from the answers.
-`--write K/N` does no more than every N-th batch of answers, from the K-th on: N such
-processes write side by side. What comes out of `runs/smollm2` is copied into the
-package with its recipe and its curves.
+2.0) and SciTLDR's abstracts (Cachola et al. 2020, Apache 2.0). Models that learn from
+them may all be bundled, as with documentation strings. Further questions are written by
+the model itself where a conversation's template expects the user's message (Xu et al.
+2024, "Magpie"). The stages, each resumable and skipped when done, are the target's
+answers, with its law at every token; the ids of the draft; the draft, which begins as
+layers of its target and learns from the answers. `--write K/N` only writes every N-th
+batch of answers, from the K-th on: N such processes write side by side. The results in
+`runs/smollm2` are copied into the package with their recipe and curves.
 """
 
 import hashlib
@@ -38,42 +37,59 @@ SHORT = 30  # characters, fewer than which are no sentence to translate
 def main() -> None:
     more = ("--data", pipeline.FOLDER_OF), ("--batches", dict(type=int))
     more += ("--write", dict(metavar="K/N")), pipeline.EXPORT
-    options, recipe = pipeline.asked(__doc__, "smollm2", "runs/smollm2", *more)
+    options, recipe = pipeline.parse_flags(__doc__, "smollm2", "runs/smollm2", *more)
     if options.batches is not None:
         recipe["asked"]["batches"] = options.batches
     target = checkpoints.load(TARGET)
     target = target._replace(tokenizer_file=target.files[0])
     part = tuple(map(int, options.write.split("/"))) if options.write else (0, 1)
-    batches = answered(target, options.data, options.runs, recipe, part)
+    batches = write_answers(target, options.data, options.runs, recipe, part)
     if not options.write:
         train(target, batches, options.runs, options.export, recipe)
 
 
-def answered(
+def write_answers(
     target: Pretrained, data: Path, runs: Path, recipe: dict, part: tuple[int, int]
 ) -> list[Written]:
-    """What the target answers, batch by batch."""
+    """Returns the target's answers, batch by batch."""
     plan = answers.Plan(**recipe["answers"])
     ours = ("held_out", "first")
     sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
     asking = answers.Asking(plan=plan, **sizes)
-    return answers.write(target, questions(data), asking, runs / "answers", part)
+    return answers.write(
+        target, questions(data), asking=asking, folder=runs / "answers", part=part
+    )
 
 
 def train(
     target: Pretrained, batches: list[Written], runs: Path, export: Path, recipe: dict
 ) -> None:
-    """The draft, into `export`. The first batches are held out; its ids are the most
-    frequent ones of `first` batches, from which it learns before it does from all."""
+    """Trains the draft into `export`.
+
+    The first batches are held out. The draft's ids are the most frequent ones of the
+    `first` batches, from which it learns before it learns from all.
+    """
     apart, first = (recipe["asked"][name] for name in ("held_out", "first"))
     parts = {"first": batches[apart:first], "answers": batches[apart:]}
     path = export / f"{DRAFT}.safetensors"
-    reduced_vocab.train(target, batches[:apart], parts, runs, path, recipe)
+    reduced_vocab.train(
+        target,
+        held_out=batches[:apart],
+        parts=parts,
+        runs=runs,
+        path=path,
+        recipe=recipe,
+    )
 
 
 def questions(folder: Path) -> dict[str, list[str]]:
-    """By kind, in an order that its texts alone decide. folder: it holds `GSM8K`, the
-    three files of `PAIRS` and `ABSTRACTS`. Raises ValueError for one that is not there.
+    """Returns questions by kind, in an order that depends on their texts alone.
+
+    Args:
+        folder: it holds `GSM8K`, the three files of `PAIRS` and `ABSTRACTS`.
+
+    Raises:
+        ValueError: a file is missing.
     """
     try:
         sums, papers = (

@@ -3,17 +3,17 @@
     python -m experiments.training.zoo_speech
     python -m experiments.training.zoo_speech --recordings FOLDER
 
-Stages, each resumable and skipped when done: windows of synthesised speech; a Whisper
-with one decoder layer, on short windows, then on whole ones; the target, grown from it;
-what that writes; the draft, distilled on it behind the target's own encoder. What comes
-out of `runs/speech_zoo` goes into the package. With recordings of digits the pair
-learns on from those, and goes to `runs/speech` in Hugging Face's format, not into the
-package: what the recordings' licence asks for would hold of it.
+The stages, each resumable and skipped when done, are windows of synthesised speech; a
+Whisper with one decoder layer, on short windows, then on whole ones; the target, grown
+from it; the texts that it writes; the draft, distilled on them behind the target's own
+encoder. The results in `runs/speech_zoo` go into the package. With recordings of digits
+the pair continues to learn from them, and goes to `runs/speech` in Hugging Face's
+format, not into the package, because the recordings' licence would apply to it.
 
-The target is told, beside the text, which letter is spoken when, so that its encoder is
-soon worth attending to. What the encoder gave the draft is kept, and nothing of it is
-learnt, as Distil-Whisper has it (Gandhi et al. 2023, https://arxiv.org/abs/2311.00430).
-Axes: B rows, L tokens, S states of the encoder, E features.
+The target also learns which letter is spoken when, beside the text, so that its encoder
+is soon worth attending to. The draft uses the target's encoder unchanged, as in
+Distil-Whisper (Gandhi et al. 2023, https://arxiv.org/abs/2311.00430). Axes: B rows, L
+tokens, S states of the encoder, E features.
 """
 
 import json
@@ -55,7 +55,7 @@ def main() -> None:
     of_recordings = dict(type=Path, help="a folder of spoken digits")
     more = pipeline.EXPORT, ("--recordings", of_recordings)
     more += (("--folders", dict(type=Path, default=Path("runs/speech"))),)
-    options, recipe = pipeline.asked(__doc__, "speech", "runs/speech_zoo", *more)
+    options, recipe = pipeline.parse_flags(__doc__, "speech", "runs/speech_zoo", *more)
     runs = options.runs
     rows = windows(runs, recipe["windows"])
     data = {name: data_of(*parts) for name, parts in rows.items()}
@@ -63,27 +63,49 @@ def main() -> None:
     first = pipeline.run(runs, [short, whole], data)
     large = pipeline.run(runs, [short, whole, deep], data)
     if options.recordings is None:
-        bundle(runs, options.export, first, large, rows["whole"], recipe)
+        bundle(
+            runs,
+            options.export,
+            first=first,
+            large=large,
+            rows=rows["whole"],
+            recipe=recipe,
+        )
     else:
-        folders = options.recordings, options.folders
-        learn_on(runs / "recorded", *folders, first, large, recipe)
+        learn_on(
+            runs / "recorded",
+            options.recordings,
+            folders=options.folders,
+            first=first,
+            large=large,
+            recipe=recipe,
+        )
 
 
 def windows(runs: Path, counts: dict[str, int]) -> dict[str, Sides]:
     kinds = {"short": ("_short", examples.SHORT), "whole": ("", examples.WHOLE)}
     return {
         name: (
-            examples.keep(runs / f"windows{end}.npz", 0, counts[name], window),
-            examples.keep(runs / f"held_out{end}.npz", 1, counts["held_out"], window),
+            examples.keep(
+                runs / f"windows{end}.npz", seed=0, count=counts[name], window=window
+            ),
+            examples.keep(
+                runs / f"held_out{end}.npz",
+                seed=1,
+                count=counts["held_out"],
+                window=window,
+            ),
         )
         for name, (end, window) in kinds.items()
     }
 
 
 def bundle(
-    runs: Path, export: Path, first: Any, large: Any, rows: Sides, recipe: dict
+    runs: Path, export: Path, *, first: Any, large: Any, rows: Sides, recipe: dict
 ) -> None:
-    """The pair on synthesised speech, with its tokenizer, a recording, its recipe."""
+    """Trains the pair on synthesised speech, and writes its tokenizer, a recording and
+    its recipe.
+    """
     paths = [export / f"{name}.safetensors" for name in zoo.SPEECH_MODELS]
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
     zoo.save(paths[0], deep, large, bits=8)
@@ -106,18 +128,23 @@ def bundle(
 def train_draft(
     runs: Path, first: Any, target: Pretrained, rows: Sides, recipe: dict
 ) -> tuple[Lessons, Any]:
-    """What it learnt from and its weights: from the decoder that the target grew from,
-    behind the target's encoder."""
-    lessons = wrote(runs / "texts", target, *rows, recipe["written"])
+    """Returns the training data and the weights of the draft, which starts from the
+    decoder that the target grew from, behind the target's encoder.
+    """
+    lessons = write_lessons(runs / "texts", target, *rows, recipe["written"])
     begun = {"decoder": first["decoder"], "encoder": target.params["encoder"]}
     data = {"lessons": written.data(lessons)}
-    return lessons, pipeline.run(runs, pipeline.stages(recipe, "draft"), data, begun)
+    return lessons, pipeline.run(
+        runs, pipeline.stages(recipe, "draft"), data, first=begun
+    )
 
 
 def learn_on(
-    runs: Path, recordings: Path, folders: Path, first: Any, large: Any, recipe: dict
+    runs: Path, recordings: Path, *, folders: Path, first: Any, large: Any, recipe: dict
 ) -> None:
-    """The same pair after strings of recorded digits, as folders of Hugging Face."""
+    """Trains the same pair on strings of recorded digits, and writes folders of Hugging
+    Face.
+    """
     there = folders / "target"
     if there.exists():
         raise ValueError(f"{there} exists: name another folder, or move it")
@@ -125,14 +152,14 @@ def learn_on(
     rows = tuple(
         examples.keep(
             runs / f"{split}.npz",
-            seed,
-            counts[kept],
+            seed=seed,
+            count=counts[kept],
             spoken=recorded.strings(recordings, split),
         )
         for seed, split, kept in ((2, "train", "recorded"), (3, "test", "held_out"))
     )
     stages, data = pipeline.stages(recipe, "recorded"), {"recorded": data_of(*rows)}
-    params = pipeline.run(runs, stages, data, large)
+    params = pipeline.run(runs, stages, data, first=large)
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
     built = checkpoints.build(deep)
     ends = dict(start=sentences.START, ends=(sentences.END,))
@@ -154,15 +181,17 @@ def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
 def scores(
     held_out: Rows, lessons: Lessons, config: Config, draft: Any
 ) -> dict[str, Any]:
-    """Word errors of the target at T = 0, and the alphas of its draft.
+    """Returns word errors of the target at T = 0, and the alphas of its draft.
 
-    Whisper's normalizer for English would make one number of a string of digits: words
-    count as they are.
+    Whisper's normalizer for English would turn a string of digits into one number, so
+    words count unchanged.
     """
     heard = lessons.held_out["t0"].texts
     spoken = texts(held_out.tokens, held_out.length)
-    errors = word_errors.score(spoken, texts(heard.tokens, heard.length), "words")
-    alphas = written.accepted(config, draft, lessons.held_out)
+    errors = word_errors.score(
+        spoken, texts(heard.tokens, heard.length), language="words"
+    )
+    alphas = written.acceptance(config, draft, lessons.held_out)
     return {"word_errors": errors._asdict(), **alphas}
 
 
@@ -177,7 +206,7 @@ def record(folder: Path) -> None:
 
 
 def export(folder: Path, model: Pretrained) -> None:
-    """A folder of Hugging Face, with what tells its tokens apart."""
+    """Writes a folder of Hugging Face, with the special tokens."""
     checkpoints.save(folder, model)
     (folder / "tokenizer.json").write_text(sentences.tokenizer())
     generation = {
@@ -192,12 +221,13 @@ def export(folder: Path, model: Pretrained) -> None:
 
 
 def loss(config: Config) -> Callable[[Any, Rows], Array]:
-    """Mean cross-entropy in nats a token of what follows the prompt, and TOLD times
-    that of the letter at each state, by the embedding that tokens share."""
+    """Returns the mean cross-entropy in nats a token after the prompt, plus TOLD times
+    that of the letter at each state, by the embedding that tokens share.
+    """
 
     def of(params, rows: Rows) -> Array:
         states = forward.states_of(config, params, rows.frames)
-        logits = forward.logits(config, params, rows.tokens[:, :-1], states)
+        logits = forward.logits(config, params, rows.tokens[:, :-1], read=states)
         each = cross_entropy(logits, rows.tokens[:, 1:])
         place = jnp.arange(1, rows.tokens.shape[1])
         live = (place >= rows.begun[:, None]) & (place < rows.length[:, None])
@@ -211,22 +241,24 @@ def loss(config: Config) -> Callable[[Any, Rows], Array]:
 def data_of(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
     every = np.arange(len(held_out.tokens))
     parts = np.split(every, len(every) // MEASURED)
-    fixed = {"held_out": [examples.chosen(held_out, part) for part in parts]}
+    fixed = {"held_out": [examples.rows_of(held_out, part) for part in parts]}
 
     def of(stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Rows:
             rng, count = np.random.default_rng(seed), len(read.tokens)
-            return examples.chosen(read, rng.integers(count, size=stage.recipe.batch))
+            return examples.rows_of(read, rng.integers(count, size=stage.recipe.batch))
 
         return Data(batch, fixed, loss, {"told": TOLD})
 
     return of
 
 
-def wrote(
+def write_lessons(
     runs: Path, target: Pretrained, train: Rows, held_out: Rows, plan: dict[str, int]
 ) -> Lessons:
-    """What the target writes of windows, at T = 0 and at T = 1, with its law."""
+    """Returns the texts that the target writes for windows, at T = 0 and at T = 1, with
+    its law.
+    """
     encode = jax.jit(partial(forward.states_of, target.config))
     digest, batch = loop.digest(target.params), plan["batch"]
     turned = Rows(*(leaf[::-1] for leaf in train))  # so that other windows come first
@@ -234,7 +266,7 @@ def wrote(
     def kept(name: str, apart: bool, temperature: float) -> Written:
         rows = held_out if apart else turned if temperature else train
         count = plan["held_out" if apart else "texts"]
-        part = examples.chosen(rows, np.arange(count) % len(rows.tokens))
+        part = examples.rows_of(rows, np.arange(count) % len(rows.tokens))
 
         def begin(index: np.ndarray) -> tuple:
             states = encode(target.params, part.frames[index])
@@ -245,9 +277,13 @@ def wrote(
             return key, Prompt(tokens, length, Encoded(states)), sources
 
         size = count, batch, part.tokens.shape[1] - 2
-        make = partial(written.write, target, begin, size, temperature, name)
+        make = partial(
+            written.write, target, begin, size=size, temperature=temperature, label=name
+        )
         about = {"target": digest, "texts": count, "temperature": temperature}
-        return written.keep(runs / f"{name}.npz", target, make, about, batch)
+        return written.keep(
+            runs / f"{name}.npz", target, texts=make, about=about, batch=batch
+        )
 
     return written.lessons(digest, kept)
 

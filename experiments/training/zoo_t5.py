@@ -2,15 +2,16 @@
 
     python -m experiments.training.zoo_t5 --pairs FOLDER
 
-A target and three drafts, small, base and large in the spirit of Leviathan et al.
-(2023), 4.1, and a decoder alone; for the tasks of `texts.tasks`, whose sentences are
-read from FOLDER. Stages, each resumable and skipped when done: the tokenizer; a small
-target, on short texts; the same on all tasks; the target, grown from it; what it
-writes; the drafts; the counts. Hours on a CPU.
+It trains a target and three drafts, small, base and large in the spirit of Leviathan et
+al. (2023), 4.1, and a decoder alone, for the tasks of `texts.tasks`, whose sentences
+are read from FOLDER. The stages, each resumable and skipped when done, are the
+tokenizer; a small target, on short texts; the same on all tasks; the target, grown from
+it; the texts that it writes; the drafts; the counts. It takes hours on a CPU.
 
 Half of the texts are written at T = 0. Drafts that read the input learn to copy it
 (`pairs.copying`), then by KL until that is flat, then by another loss, twice: for a
-while, and for long. One that does not read it cannot agree much, and is left at that.
+while, and for long. A draft that does not read the input cannot agree much, and is not
+trained further.
 """
 
 import hashlib
@@ -38,12 +39,12 @@ SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
 
 def main() -> None:
     more = ("--pairs", pipeline.FOLDER_OF), pipeline.EXPORT
-    options, recipe = pipeline.asked(__doc__, "t5", "runs/zoo_t5", *more)
+    options, recipe = pipeline.parse_flags(__doc__, "t5", "runs/zoo_t5", *more)
     train(options.pairs, options.runs, options.export, recipe)
 
 
 def train(folder: Path, runs: Path, export: Path, recipe: dict) -> None:
-    """Everything, into `export`; what it was made from goes into `runs`."""
+    """Trains everything into `export`; intermediate results go into `runs`."""
     runs.mkdir(parents=True, exist_ok=True)
     large, path = pipeline.config(recipe, "large"), runs / "tokenizer.model"
     pieces = tokenizer.keep(path, lambda: subwords(folder, large.pieces))
@@ -51,17 +52,17 @@ def train(folder: Path, runs: Path, export: Path, recipe: dict) -> None:
     names = "train", "valid"
     sides = [tasks.load(runs / f"{side}.npz", pieces, folder) for side in names]
     stages = pipeline.stages(recipe, "seed", "target")
-    params = pipeline.run(runs, stages, of_target(*sides, recipe))
+    params = pipeline.run(runs, stages, target_texts(*sides, recipe))
     path = export / "t5_target.safetensors"
     zoo.save(path, large, params, bits=8)
     lessons = read(runs / "drafts", checkpoints.load(path), *sides, recipe)
     data, alphas = {"copying": pairs.copying, "lessons": written.data(lessons)}, {}
     for name in (name for name in recipe["models"] if name.startswith("t5_")):
         own = pipeline.stages(recipe, f"drafts/{name}")
-        first = pairs.inclined(own[0]) if own[0].data == "copying" else None
-        params = pipeline.run(runs, own, data, first)
+        first = pairs.copying_params(own[0]) if own[0].data == "copying" else None
+        params = pipeline.run(runs, own, data, first=first)
         zoo.save(export / f"{name}.safetensors", own[0].config, params, bits=8)
-        alphas[name] = written.accepted(own[0].config, params, lessons.held_out)
+        alphas[name] = written.acceptance(own[0].config, params, lessons.held_out)
     targets = [it.tolist() for group in sides[0].values() for _, it in group]
     table = counts.fit(targets, large.vocab)
     zoo.save_ngrams(export / "t5_bigram.safetensors", table)
@@ -78,8 +79,10 @@ def subwords(folder: Path, count: int) -> bytes:
     return tokenizer.train_t5(read + prefixes, count)
 
 
-def of_target(train: tasks.Texts, valid: tasks.Texts, recipe: dict) -> pipeline.Texts:
-    """The short texts alone, for the first weights, and all tasks."""
+def target_texts(
+    train: tasks.Texts, valid: tasks.Texts, recipe: dict
+) -> pipeline.Texts:
+    """Returns the short texts alone, for the first weights, and all tasks."""
     shares = {
         part: {name: task[part] for name, task in recipe["tasks"].items() if task[part]}
         for part in ("seed", "share")
@@ -89,7 +92,9 @@ def of_target(train: tasks.Texts, valid: tasks.Texts, recipe: dict) -> pipeline.
         tokens, buckets = stage.recipe.batch * stage.recipe.length, []
         for name, share in shares.items():
             sizes = recipe["tasks"][name]["sizes"]
-            buckets += pairs.buckets(texts[name], sizes, tokens, share)
+            buckets += pairs.buckets(
+                texts[name], sizes=sizes, tokens=tokens, share=share
+            )
         return pairs.sampler(buckets)
 
     def measured(shares: Mapping[str, float], stage: Stage, count: int):
@@ -117,14 +122,17 @@ def of_target(train: tasks.Texts, valid: tasks.Texts, recipe: dict) -> pipeline.
 def read(
     runs: Path, target: Pretrained, train: tasks.Texts, valid: tasks.Texts, recipe: dict
 ) -> Lessons:
-    """What the target writes for inputs of every task, with its law, by task; held out,
-    by task and temperature."""
+    """Returns the texts that the target writes for inputs of every task, with its law,
+    by task; held out, by task and temperature.
+    """
     digest, every, held_out = loop.digest(target.params), {}, {}
     batch = recipe["batch"]
-    start = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
+    start, length = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
 
     def wrote(side: str, listed: list[pairs.Pair], wanted: int) -> Written:
-        """In turns at T = 0 and T = 1, for some of the inputs that are short enough."""
+        """Returns texts at T = 0 and T = 1 in turns, for some of the inputs that are
+        short enough.
+        """
         fitting = [source for source, _ in listed if len(source) <= longest]
         count = min(wanted, len(fitting)) // batch * batch
         chosen = np.random.default_rng(0).choice(len(fitting), count, replace=False)
@@ -133,12 +141,14 @@ def read(
             read = pairs.pad([(fitting[i], []) for i in chosen[index]], longest, 1)
             inputs = jnp.asarray(read.inputs), jnp.asarray(read.length)
             kept = read.inputs.astype(np.uint16), read.length
-            return root_key(index[0]), Prompt(*start, inputs), kept
+            return root_key(index[0]), Prompt(start, length, inputs), kept
 
         turns, size = np.arange(batch) % 2, (count, batch, new)
-        make = partial(written.write, target, begin, size, turns)
+        make = partial(written.write, target, begin, size=size, temperature=turns)
         about = {"target": digest, "texts": wanted, "inputs": longest, "targets": new}
-        return written.keep(runs / f"{side}_{name}.npz", target, make, about)
+        return written.keep(
+            runs / f"{side}_{name}.npz", target, texts=make, about=about
+        )
 
     for name, task in recipe["tasks"].items():
         part = task["written"]

@@ -1,4 +1,4 @@
-"""Trains a draft for Whisper base on what that would write: an hour on a CPU.
+"""Trains a draft for Whisper base on the target's own transcripts: an hour on a CPU.
 
     specjax fetch whisper-base
     python -m experiments.training.voices.read_aloud --texts FILE --out runs/read_aloud
@@ -6,14 +6,14 @@
       --said runs/read_aloud FOLDER --recordings FOLDER
 
 A FOLDER holds recordings in English, as `voices.recorded` reads them. Transcripts of
-those of --said are taken for what the target writes. Stages, each resumable and skipped
-when done: what the target writes of other recordings and of synthesised speech, with
-times and without, greedy and drawn, and its law at every token; which ids the draft
-says, by these laws and by how often they are in --texts; the draft, which begins as the
-first and the last layer of its target's decoder, as Distil-Whisper does (Gandhi et al.
-2023, https://arxiv.org/abs/2311.00430), and hears by its target's encoder. What comes
-out of `runs/whisper_base` is copied into the package with its recipe and its curves.
-Axes: N windows, B of them, F frames, M bands, S states of the encoder, E features.
+those of --said replace the target's. The stages, each resumable and skipped when done,
+are the target's texts for other recordings and for synthesised speech, with times and
+without, greedy and sampled, and its law at every token; the ids of the draft, chosen by
+these laws and by their frequency in --texts; the draft, which begins as the first and
+the last layer of its target's decoder, as in Distil-Whisper (Gandhi et al. 2023,
+https://arxiv.org/abs/2311.00430), and uses its target's encoder. The results in
+`runs/whisper_base` are copied into the package with their recipe and curves. Axes: N
+windows, B of them, F frames, M bands, S states of the encoder, E features.
 """
 
 import argparse
@@ -40,43 +40,54 @@ def main() -> None:
     more = ("--recordings", folders), ("--said", folders), ("--texts", dict(type=Path))
     counts_of = "batches", "synthesised"
     more += *((f"--{name}", dict(type=int)) for name in counts_of), pipeline.EXPORT
-    options, recipe = pipeline.asked(
+    options, recipe = pipeline.parse_flags(
         __doc__, "whisper_base", "runs/whisper_base", *more
     )
     plan = recipe["heard"]
     given = {name: getattr(options, name) for name in counts_of}
     plan |= {name: count for name, count in given.items() if count is not None}
     pair = load_pair(TARGET, None)
-    batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
+    batches = write_batches(pair, sounds(pair, options, plan), options.runs, plan)
     apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
-    both = batches[:apart], {"heard": batches[apart:]}
     more = None if options.texts is None else counts(pair, options.texts)
-    reduced_vocab.train(pair.target, *both, options.runs, path, recipe, more)
+    reduced_vocab.train(
+        pair.target,
+        held_out=batches[:apart],
+        parts={"heard": batches[apart:]},
+        runs=options.runs,
+        path=path,
+        recipe=recipe,
+        more=more,
+    )
 
 
 def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sound]:
-    """What there is to hear, shuffled."""
+    """Returns all windows of sound, shuffled."""
     most = pair.target.config.frames * logmel.HOP
-    found = list(recorded.synthesised(plan["synthesised"], plan["seconds"]))
+    found = list(recorded.synthesised_windows(plan["synthesised"], plan["seconds"]))
     for place in options.recordings:
         found += recorded.windows(place, most)
     for place in options.said:
-        found += recorded.transcribed(place, most)
+        found += recorded.transcribed_windows(place, most)
     return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
 
 
 def counts(pair: Listeners, texts: Path) -> np.ndarray:
-    """How often each id [V] is in the lines of a file."""
+    """Returns how often each id [V] is in the lines of a file."""
     counted = np.zeros(pair.target.config.vocab)
     for line in texts.read_text("utf-8").splitlines():
         np.add.at(counted, pair.write(line), 1)
     return counted
 
 
-def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[Written]:
-    """What the target writes, batch by batch, each kept in a file. Of the first ones
-    every window is held out; the others go through the rest again and again. Even rows
-    are greedy, and two of four have times."""
+def write_batches(
+    pair: Listeners, found: list[Sound], runs: Path, plan: dict
+) -> list[Written]:
+    """Returns the target's texts, batch by batch, each stored in a file.
+
+    The first batches are held out, each window once; the others repeat the remaining
+    windows. Even rows are greedy, and two of four have times.
+    """
     apart, size = plan["held_out"] * plan["batch"], plan["batch"]
     rest, target = len(found) - apart, loop.digest(pair.target.params)
     if rest < 1:
@@ -101,26 +112,29 @@ def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[W
         return written.keep(
             runs / "heard" / f"{number:04}.npz",
             pair.target,
-            lambda: texts_of(pair, decode, chosen, plan["longest"]),
-            made,
-            size,
+            texts=lambda: texts_of(pair, decode, chosen, plan["longest"]),
+            about=made,
+            batch=size,
         )
 
     return [batch(i) for i in progress.track(range(plan["batches"]), "batches")]
 
 
 def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -> Texts:
-    """The target's transcripts, cut to `longest` tokens, behind their prompts."""
+    """Returns the target's transcripts, cut to `longest` tokens, behind their
+    prompts.
+    """
     config, count = pair.target.config, len(chosen)
-    sizes = config.bands, config.frames
-    frames = np.stack([logmel.features(sound.read(), *sizes) for sound in chosen])
+    frames = np.stack(
+        [logmel.features(sound.read(), config.bands, config.frames) for sound in chosen]
+    )
     tokens = np.full((count, longest), pair.tokens.end, np.uint16)
     length, begun = np.zeros((2, count), np.int32)
     for part, timed in enumerate((True, False)):
         rows = np.flatnonzero(np.arange(count) // 2 % 2 == part)
         head = special.prompt(pair.tokens, timestamps=timed)
         known = [row for row in rows if chosen[row].said]
-        texts = {row: said(pair, chosen[row], timed) for row in known}
+        texts = {row: human_transcript(pair, chosen[row], timed) for row in known}
         own = np.array([row for row in rows if row not in texts], int)
         if own.size:
             heats = np.float32(own % 2)
@@ -135,8 +149,8 @@ def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -
     return Texts(tokens, length, begun, states, np.zeros(count, np.int32))
 
 
-def said(pair: Listeners, sound: Sound, timed: bool) -> list[int]:
-    """What somebody wrote of a window, from its begin to its end."""
+def human_transcript(pair: Listeners, sound: Sound, timed: bool) -> list[int]:
+    """Returns a human transcript of a window, from its beginning to its end."""
     text = pair.write(sound.said)
     first = pair.tokens.first_time
     end = first + round(len(sound.read()) / logmel.RATE / special.STEP)

@@ -37,7 +37,9 @@ DRAWN += [pytest.param(*each, marks=pytest.mark.slow) for each in LATER]
 @pytest.mark.parametrize(("draft", "gamma", "rules"), DRAWN, ids=str)
 def test_texts_follow_the_target_and_those_of_a_fault_do_not(draft, gamma, rules):
     source = small_drafts.load(draft, sampled_texts.target())
-    found = pairs.judged(source, gamma, None, rules, CALLS, seed=0)
+    found = pairs.test_rules(
+        source, gamma=gamma, policy=None, chosen=rules, calls=CALLS, seed=0
+    )
     assert [pair["rule"] for pair in found] == [*rules]
     for pair in found:
         assert pair["p_value"] > 1e-3 and pair["visible"] < 0.031  # the seed is fixed
@@ -49,7 +51,7 @@ def test_texts_follow_the_target_and_those_of_a_fault_do_not(draft, gamma, rules
 
 
 def test_rules_for_trees_verify_chains_by_the_programs_of_others():
-    chosen, alike = pairs.of_chains()
+    chosen, alike = pairs.chain_rules()
     assert {*chosen, *alike} == {*verifiers.names()}
     rule, other = (verifiers.find(name) for name in ("token", "block"))
     assert pairs.program(rule) != pairs.program(other)

@@ -224,7 +224,7 @@ def test_rows_go_to_a_tpu_and_records_come_back(launch, tmp_path):
 
 @pytest.mark.slow
 def test_what_a_launcher_costs_is_measured_and_no_text_is_lost():
-    found = cost.measure(2.0, tasks=1, at_once=2, prompts=8, block=2)
+    found = cost.measure(predicted=2.0, tasks=1, at_once=2, prompts=8, block=2)
     assert found["blocks"] == 4 and found["killed"] == 2
     assert found["lost"] == found["twice"] == found["changed"] == 0
     assert 0 < found["share_hour"] < found["share_minute"] < found["share_second"] < 1

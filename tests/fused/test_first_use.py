@@ -116,13 +116,19 @@ COINS = make(
 )
 RUNS = {
     "alpha": (partial(pairs.measure_alpha, PAIR, PROMPTS, PROTOCOL), ALL),
-    "lenience": (partial(lenience.ran, PAIR, TEXT, PROTOCOL, 0.5), SPECULATIVE),
+    "lenience": (
+        partial(lenience.run_level, PAIR, TEXT, protocol=PROTOCOL, level=0.5),
+        SPECULATIVE,
+    ),
     "audit": (partial(audit_row.measure_audit, PAIR, PROMPTS, PROTOCOL), SPECULATIVE),
     "walltime": (
         partial(pairs.measure_walltime, PAIR, PROMPTS, TIMED, "marked"),
         ALL,
     ),
-    "microscope": (partial(microscope.measure, PAIR, PROMPTS, "", LOOK), SPECULATIVE),
+    "microscope": (
+        partial(microscope.measure, PAIR, PROMPTS, task="", setting=LOOK),
+        SPECULATIVE,
+    ),
     "paper sizes": (partial(row.measure, SMALL, SMALL, COINS), {"draw"}),
 }
 
@@ -144,12 +150,12 @@ def test_a_row_decodes_by_what_is_chosen(chosen, monkeypatch, name):
 
 def test_every_method_after_wagner_decodes_by_what_is_chosen(chosen):
     asked = chosen(SPECULATIVE)
-    two, sizes = methods.of_text(10.0)[:2], fused.Sizes(2, 5, 4)
+    two, sizes = methods.text_methods(10.0)[:2], fused.Sizes(2, 5, 4)
     by, kept = methods.by_kernels(two, "auto", sizes)
     assert [rule for _, rule, _ in asked] == [method.verifier for method in two]
     assert kept == dict.fromkeys(("baseline", "exact"), RECORD)
     sample = runs.Sample(PROMPTS, [], 1.0, 1, 0, 4)
-    run = runs.decoder(PAIR, by[1], 2, runs.slots_of(sample, 2))
+    run = runs.decoder(PAIR, by[1], gamma=2, slots=runs.slots_of(sample, 2))
     with pytest.raises(Stop):
         jax.eval_shape(run, *runs.batch_of(sample, [0]))
 

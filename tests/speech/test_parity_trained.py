@@ -46,7 +46,7 @@ def files(tmp_path_factory) -> list[Path]:
     folder, written = tmp_path_factory.mktemp("sounds"), [RECORDING]
     for seed in SEEDS:
         rng = np.random.default_rng((9, seed))
-        _, speech = examples.synthesised(rng, examples.WHOLE)
+        _, speech = examples.synthesise(rng, examples.WHOLE)
         written.append(folder / f"{seed}.wav")
         soundfile.write(written[-1], speech.samples, logmel.RATE, subtype="PCM_16")
     return written

@@ -320,7 +320,7 @@ def train(folder: Path, recipe: loop.Recipe, text: str, *, texts) -> dict:
     with mesh.using(text):
         rule, task = loop.optimizer(recipe), loop.Task({}, None, None, TAUGHT, None, {})
         state = loop.TrainState(params, rule.init(params), 0)
-        moments = jax.tree.leaves(loop.placed(state, task, rule).optimizer)
+        moments = jax.tree.leaves(loop.place(state, task, rule).optimizer)
         here = sum(math.prod(x.sharding.shard_shape(x.shape)) for x in moments)
     return {
         "losses": [json.loads(line)["held_out"] for line in lines],

@@ -315,7 +315,7 @@ def test_a_row_fills_its_lines():
     assert numbers["explained"] == 1 and numbers["unexplained"] == 0
     assert numbers["eps_max"] == numbers["eps_max_g4"] == 2e-5
     assert numbers["margin_min"] <= numbers["margin_10%"] <= numbers["margin_50%"]
-    lines = catalogue.named("microscope").lines
+    lines = catalogue.find_table("microscope").lines
     assert {line.quantity for line in lines} <= set(numbers)
     record = {"measured": numbers | {"target": "p", "draft": "q"}}
     record["provenance"] = {"dtype": "bfloat16"}  # gammas are lines of their own
@@ -323,4 +323,4 @@ def test_a_row_fills_its_lines():
     assert len(cells) == len(head)
     assert cells[:3] == ["p with q, bfloat16", "4", "100 %"]
     with pytest.raises(ValueError, match="gammas must be at least 1"):
-        row.build(*table_pair(), "code", (), 4, 4)
+        row.build(*table_pair(), task="code", gammas=(), texts=4, tokens=4)

@@ -1,5 +1,6 @@
-"""Compiling for accelerators that are not there: what a program launches and moves.
+"""Compilation for accelerators that are not present: the launches and the traffic of a
+program.
 
 Nothing in `specjax` or `pallas_kernels` may import this room. Its wheels are the extra
-`aot`; `compilers.missing` says which of them are.
+`aot`; `compilers.missing` says which of them are missing.
 """

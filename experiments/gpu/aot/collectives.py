@@ -1,10 +1,10 @@
-"""What devices send each other in a step of speculative decoding on a mesh, counted.
+"""A count of the collectives of a step of speculative decoding on a mesh.
 
-The step is compiled for the devices at hand, by XLA's partitioner (`runtime.mesh`); a
-CPU acts as eight. What crosses is read from the optimized HLO, a loop's as often as it
-runs. Bytes are those of results on one device: what a network moves for them is its
-own affair.
-Axes: B rows, G = gamma, L slots.
+The step is compiled for the devices of this machine, by XLA's partitioner
+(`runtime.mesh`); a CPU acts as eight devices. The collectives are read from the
+optimized HLO, those of a loop as often as it runs. Bytes are those of results on one
+device: the traffic of the network for them is not counted. Axes: B rows, G = gamma, L
+slots.
 """
 
 import re
@@ -49,17 +49,26 @@ class ShardingSetting(NamedTuple):
 def build(
     target: Pretrained, draft: DraftLike, setting: ShardingSetting
 ) -> Measurement:
-    """The measurement of one row: what a step of this pair sends on the row's mesh.
-    Raises ValueError for a pair that is none."""
+    """Returns the measurement of one row: the collectives of a step of this pair on the
+    row's mesh.
+
+    Raises:
+        ValueError: the models are no pair.
+    """
     target, draft = drafts.pair(target, draft)
     run = partial(count, target, draft, setting)
     return Measurement(run, __name__, pair_files(target, draft), target.dtype)
 
 
 def count(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> dict:
-    """Collectives of a step that drafts gamma, by kind, and their bytes; and those of
-    the largest. law_bytes: of the target's logits of a device's rows, if they were
-    gathered. Raises ValueError without a mesh."""
+    """Returns the collectives of a step that drafts gamma, by kind, with their bytes,
+    and the bytes of the largest.
+
+    law_bytes: of the target's logits for a device's rows, if they were gathered.
+
+    Raises:
+        ValueError: there is no mesh.
+    """
     if (layout := mesh.layout.value) is None:
         raise ValueError("nothing is sent on one device: name a mesh, 'data=4,model=2'")
     rows = setting.batch // layout.data
@@ -67,14 +76,17 @@ def count(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> d
     return {
         **setting._asdict(),
         "device": f"{layout.data * layout.model} x {kind}",
-        **sent(compiled(target, draft, setting), setting.gamma),
+        **count_collectives(compile_step(target, draft, setting), setting.gamma),
         "law_bytes": 4 * rows * (setting.gamma + 1) * target.vocab,
     }
 
 
-def sent(text: str, gamma: int) -> dict:
-    """Collectives of a step's optimized HLO, by kind, and their bytes. One that is
-    begun and ended apart is where it ends: there its result is alone."""
+def count_collectives(text: str, gamma: int) -> dict:
+    """Returns the collectives of a step's optimized HLO, by kind, and their bytes.
+
+    A collective whose begin and end are separate counts at its end, where its result is
+    alone.
+    """
     text = FUSED.sub(" reduce-scatter(", DONE.sub(r" \1(", text))
     crossing = crossings(hlo.read(text), gamma)
     found = Counter(kernel.opcode for kernel in crossing)
@@ -90,8 +102,10 @@ def sent(text: str, gamma: int) -> dict:
     }
 
 
-def compiled(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> str:
-    """The text of a step's optimized HLO."""
+def compile_step(
+    target: Pretrained, draft: DraftSource, setting: ShardingSetting
+) -> str:
+    """Returns the text of a step's optimized HLO."""
     mesh.check_rows(setting.batch)
     pair = costs.Pair(*place_pair(target, draft), setting.slots)
     inputs = [[1] * setting.input_tokens] * setting.batch if target.encodes else None
@@ -106,7 +120,10 @@ def compiled(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -
 
 
 def crossings(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
-    """Each collective as often as it runs: a loop whose end the program decides is that
-    over drafted tokens, gamma - 1 times."""
-    every = hlo.repeated(sequence, gamma - 1)
+    """Returns each collective as often as it runs.
+
+    A loop whose end the program decides is the loop over drafted tokens, which runs
+    gamma - 1 times.
+    """
+    every = hlo.repeat_kernels(sequence, gamma - 1)
     return [kernel for kernel in every if kernel.opcode in KINDS]

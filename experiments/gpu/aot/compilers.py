@@ -1,7 +1,7 @@
-"""Compiles for GPUs and TPUs on a machine that has none, by the vendors' compilers.
+"""Compiles for GPUs and TPUs on a machine that has none, with the vendors' compilers.
 
-JAX's CUDA plugin and `libtpu` bring them as wheels; a file of `targets` says what XLA
-must know of a GPU. Pallas kernels compile too.
+JAX's CUDA plugin and `libtpu` contain the compilers; a file of `targets` has the
+description of a GPU that XLA needs. Pallas kernels compile too.
 """
 
 import contextlib
@@ -40,9 +40,16 @@ TOPOLOGIES = {"v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 
 
 class Compiled(NamedTuple):
-    """text: the optimized HLO; program: what it launches; thunks: how, on a GPU. Sizes
-    in bytes: arguments, results, what is allocated besides, machine code (0 where none
-    is reported). seconds: that lowering and compiling took."""
+    """A compiled program.
+
+    Attributes:
+        text: the optimized HLO.
+        program: its launches.
+        thunks: the form of its launches, on a GPU.
+        argument_bytes, output_bytes, temp_bytes, code_bytes: bytes of arguments,
+            results, further allocations and machine code (0 where none is reported).
+        seconds: of lowering and compiling.
+    """
 
     text: str
     program: hlo.Sequence
@@ -55,7 +62,9 @@ class Compiled(NamedTuple):
 
 
 def missing(platform: str) -> str | None:
-    """Why nothing can be compiled for "gpu" or "tpu" here, or None if it can."""
+    """Returns why nothing can be compiled for "gpu" or "tpu" here, or None if it
+    can.
+    """
     for wheel in WHEELS[platform]:
         try:
             version = metadata.version(wheel)
@@ -67,8 +76,9 @@ def missing(platform: str) -> str | None:
 
 
 def check(device: str) -> None:
-    """Raises ValueError for a device that is not one of DEVICES, or where a wheel is
-    missing, with the command that installs it."""
+    """Raises ValueError for a device that is not in DEVICES, or for a missing wheel,
+    with the command that installs it.
+    """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
     if reason := missing(DEVICES[device].platform):
@@ -78,15 +88,20 @@ def check(device: str) -> None:
 def compile(
     function: Callable,
     arguments: tuple,
+    *,
     device: str = "h200",
     donate: tuple[int, ...] = (),
 ) -> Compiled:
-    """function(*arguments) for one of DEVICES; nothing is run.
+    """Compiles function(*arguments) for one of DEVICES; runs nothing.
 
-    arguments: a tuple of pytrees of ShapeDtypeStructs or arrays. donate: the indices of
-    those that may be written over. Raises ValueError as `check`.
+    Args:
+        arguments: a tuple of pytrees of ShapeDtypeStructs or arrays.
+        donate: the indices of those that may be overwritten.
+
+    Raises:
+        ValueError: as `check`.
     """
-    placed, abstract = _placed(device)
+    placed, abstract = _placement(device)
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed), arguments
     )
@@ -115,14 +130,18 @@ def compile(
     )
 
 
-def dumping(folder: Path) -> str:
-    """Returns the flags of XLA by which a process dumps what it compiles."""
+def dump_flags(folder: Path) -> str:
+    """Returns XLA's flags for a process that dumps the programs that it compiles."""
     return f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
 
 
 def thunk_list(folder: Path, program: str = "") -> str:
-    """What XLA dumped of a program's thunks, after those that it merged into graphs.
-    Raises RuntimeError if it did not."""
+    """Returns XLA's dump of a program's thunks, after those that were merged into
+    graphs.
+
+    Raises:
+        RuntimeError: XLA did not dump it.
+    """
     for kind in ("thunk_sequence_after*", "thunk_sequence"):
         dumped = sorted(folder.glob(f"*{kind}.txt"))
         files = [file for file in dumped if program in file.name]
@@ -133,7 +152,9 @@ def thunk_list(folder: Path, program: str = "") -> str:
 
 @contextlib.contextmanager
 def uncached() -> Iterator[None]:
-    """The compilation cache cannot read what is for a device that is not here."""
+    """Disables the compilation cache, which cannot read programs for a device that is
+    not present.
+    """
     least = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update(CACHED, float("inf"))
     try:
@@ -143,9 +164,14 @@ def uncached() -> Iterator[None]:
 
 
 def topology(device: str, shape: str = "") -> list[jax.Device]:
-    """Several of one of DEVICES, linked as `shape` says: "2x4" of a TPU; of GPUs the
-    last number counts those of a host. "" is one GPU, or the smallest of TPUs. Raises
-    ValueError as `check`."""
+    """Returns several of one of DEVICES, linked as `shape` says.
+
+    "2x4" is a shape of a TPU; for GPUs the last number counts those of a host. "" is
+    one GPU, or the smallest TPU topology.
+
+    Raises:
+        ValueError: as `check`.
+    """
     check(device)
     if DEVICES[device].platform == "gpu":
         # The plugin must not look for a driver.
@@ -160,8 +186,10 @@ def topology(device: str, shape: str = "") -> list[jax.Device]:
 
 
 @functools.cache
-def _placed(device: str) -> tuple:
-    """Where arguments lie, and what code that asks for the device is told."""
+def _placement(device: str) -> tuple:
+    """Returns the placement of arguments, and the abstract device that code sees when
+    it asks for the device.
+    """
     one, platform = topology(device)[0], DEVICES[device].platform
     if platform == "gpu":
         mesh = jax.sharding.Mesh([one], ("x",))

@@ -1,8 +1,8 @@
-"""What the device is, for whoever compiles for it without one.
+"""Describes the device of this machine, for compilation without it.
 
     python -m experiments.gpu.aot.device FOLDER
 
-Writes FOLDER/device.json and, where JAX tells it, FOLDER/target_config.txtpb, the
+Writes FOLDER/device.json and, where JAX provides it, FOLDER/target_config.txtpb, the
 description of the device that XLA's compiler needs (`experiments.gpu.aot`).
 """
 

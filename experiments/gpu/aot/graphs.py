@@ -1,8 +1,9 @@
-"""How a GPU's host launches a program, read from XLA's list of what it runs: thunks.
+"""The way in which a GPU's host launches a program, read from XLA's list of thunks.
 
-A thunk is a launch, a CUDA graph of several (a command buffer), or a loop. The host
-waits for the device where it must read whether a loop goes on, or which branch is
-taken; not for a loop whose trips the compiler knows, nor for what lies in a graph.
+A thunk is a launch, a CUDA graph of several launches (a command buffer), or a loop. The
+host waits for the device where it must read whether a loop continues, or which branch
+is taken; it does not wait for a loop with a known number of iterations, nor inside a
+graph.
 """
 
 import re
@@ -18,8 +19,13 @@ AROUND = (GRAPH, LOOP, BRANCHES, "Sequential")  # what launches nothing of its o
 
 
 class Thunk(NamedTuple):
-    """kind, name: as XLA has them. parts: the thunks within; of a loop those of its
-    body. condition: of a loop."""
+    """An element of XLA's list.
+
+    Attributes:
+        kind, name: as in XLA.
+        parts: the thunks inside; of a loop those of its body.
+        condition: of a loop.
+    """
 
     kind: str
     name: str
@@ -27,30 +33,36 @@ class Thunk(NamedTuple):
     condition: tuple["Thunk", ...] = ()
 
 
-class Launched(NamedTuple):
-    """What the host does in a run: how often it waits for the device, graphs that it
-    launches, kernels within those, and kernels that it launches one by one."""
+class HostWork(NamedTuple):
+    """The work of the host in a run.
+
+    Attributes:
+        waits: how often it waits for the device.
+        graphs: graphs that it launches.
+        inside: kernels in those graphs.
+        alone: kernels that it launches one by one.
+    """
 
     waits: int = 0
     graphs: int = 0
     inside: int = 0
     alone: int = 0
 
-    def __add__(self, other: "Launched") -> "Launched":
-        return Launched(*map(sum, zip(self, other, strict=True)))
+    def __add__(self, other: "HostWork") -> "HostWork":
+        return HostWork(*map(sum, zip(self, other, strict=True)))
 
-    def times(self, count: int) -> "Launched":
-        return Launched(*(count * each for each in self))
+    def times(self, count: int) -> "HostWork":
+        return HostWork(*(count * each for each in self))
 
 
 def read(text: str) -> tuple[Thunk, ...]:
-    """The thunks of a sequence as XLA writes it for people."""
+    """Returns the thunks of a sequence from XLA's readable dump."""
     lines = text.splitlines()
     return _sequence([line for line in lines if THUNK.match(line) or BODY.match(line)])
 
 
 def everything(thunks: tuple[Thunk, ...]) -> Iterator[tuple[Thunk, bool]]:
-    """All launches, loops' once, and whether each lies in a graph."""
+    """Yields all launches, those of loops once, and whether each is in a graph."""
     for thunk in thunks:
         within = everything((*thunk.condition, *thunk.parts))
         yield from ((it, inside or thunk.kind == GRAPH) for it, inside in within)
@@ -59,7 +71,11 @@ def everything(thunks: tuple[Thunk, ...]) -> Iterator[tuple[Thunk, bool]]:
 
 
 def loops_inside(thunks: tuple[Thunk, ...], inside: bool = False) -> set[str]:
-    """Returns the names of the loops that lie in a graph. inside: whether these do."""
+    """Returns the names of the loops that are in a graph.
+
+    Args:
+        inside: whether these thunks are in one.
+    """
     found = set()
     for thunk in thunks:
         if thunk.kind == LOOP and inside:
@@ -69,16 +85,21 @@ def loops_inside(thunks: tuple[Thunk, ...], inside: bool = False) -> set[str]:
     return found
 
 
-def launched(
+def host_work(
     thunks: tuple[Thunk, ...], program: hlo.Sequence, unknown: int
-) -> Launched:
-    """What the host does in a run of `program`, whose thunks these are. unknown:
-    iterations of a loop whose end the device decides. Raises ValueError where one of
-    the two has another number of loops."""
+) -> HostWork:
+    """Returns the work of the host in a run of `program`, whose thunks these are.
+
+    Args:
+        unknown: iterations of a loop whose end the device decides.
+
+    Raises:
+        ValueError: the two have different numbers of loops.
+    """
     trips = [loop.trips for loop in hlo.loops(program)]
     if len(trips) != count(thunks, LOOP):
         raise ValueError("these thunks are of another program: the loops differ")
-    return _launched(thunks, iter(trips), unknown)
+    return _host_work(thunks, iter(trips), unknown)
 
 
 def _sequence(lines: list[str]) -> tuple[Thunk, ...]:
@@ -108,25 +129,25 @@ def count(thunks: tuple[Thunk, ...], kind: str) -> int:
     return sum(it.kind == kind for it in thunks) + sum(parts)
 
 
-def _launched(
+def _host_work(
     thunks: tuple[Thunk, ...], trips: Iterator[int | None], unknown: int
-) -> Launched:
-    total = Launched()
+) -> HostWork:
+    total = HostWork()
     for thunk in thunks:
         if thunk.kind == LOOP:
             known = next(trips)
             count = unknown if known is None else known
             # One that ends where the device says so asks once more than it runs.
-            asked = _launched(thunk.condition, trips, unknown) + Launched(waits=1)
-            body = _launched(thunk.parts, trips, unknown)
+            asked = _host_work(thunk.condition, trips, unknown) + HostWork(waits=1)
+            body = _host_work(thunk.parts, trips, unknown)
             total += body.times(count)
-            total += asked.times(count + 1) if known is None else Launched()
+            total += asked.times(count + 1) if known is None else HostWork()
         elif thunk.kind == GRAPH:
-            within = _launched(thunk.parts, trips, unknown)
-            total += Launched(graphs=1, inside=within.inside + within.alone)
+            within = _host_work(thunk.parts, trips, unknown)
+            total += HostWork(graphs=1, inside=within.inside + within.alone)
         else:
-            total += _launched(thunk.parts, trips, unknown)
-            total += Launched(
+            total += _host_work(thunk.parts, trips, unknown)
+            total += HostWork(
                 waits=thunk.kind == BRANCHES, alone=thunk.kind not in AROUND
             )
     return total

@@ -1,14 +1,14 @@
-"""What a compiled program launches, read from the text of its optimized HLO.
+"""The launches of a compiled program, read from the text of its optimized HLO.
 
-Counted is every instruction that a GPU runs on its own: a fusion, a custom call (also
-of a library, or of Pallas), a copy, and whatever else was left outside of fusions. Not
-counted is what only names buffers: parameters, constants, tuples and their elements,
+Every instruction that a GPU runs separately counts: a fusion, a custom call (also of a
+library, or of Pallas), a copy, and everything else outside of fusions. Instructions
+that only name buffers do not count: parameters, constants, tuples and their elements,
 bitcasts, and the second half of an asynchronous pair. A loop's body and condition are
-sequences of their own, as they run once an iteration, the condition only where the
-device decides how many there are; a called computation and the branches of a
-conditional belong to whoever calls them. On a GPU this is the number of
-launches in XLA's thunk sequence (`aot.inspect` tells both), but for a sort
-of many numbers, which is several.
+separate sequences, because they run once an iteration, the condition only where the
+device decides the number of iterations; a called computation and the branches of a
+conditional belong to their caller. On a GPU this is the number of launches in XLA's
+thunk sequence (`aot.inspect` reports both), except that a sort of many numbers is
+several launches.
 """
 
 import math
@@ -32,8 +32,14 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
 class Kernel(NamedTuple):
-    """One launch. target: of a custom call, else "". bytes: of its results. moves: it
-    only copies or transposes. source: the operation of the traced program."""
+    """A launch.
+
+    Attributes:
+        target: of a custom call, else "".
+        bytes: of its results.
+        moves: whether it only copies or transposes.
+        source: the operation of the traced program.
+    """
 
     name: str
     opcode: str
@@ -44,14 +50,19 @@ class Kernel(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """What runs once, in order, and the loops among it."""
+    """The launches that run once, in order, and the loops among them."""
 
     kernels: tuple[Kernel, ...]
     loops: tuple["Loop", ...] = ()
 
 
 class Loop(NamedTuple):
-    """trips: how many iterations, None where the program decides by the condition."""
+    """A loop.
+
+    Attributes:
+        trips: the number of iterations, None where the program decides by the
+            condition.
+    """
 
     name: str
     body: Sequence
@@ -68,12 +79,16 @@ class Instruction(NamedTuple):
 
 
 def read(text: str) -> Sequence:
-    """What a module launches. Raises ValueError if it has no entry computation."""
+    """Returns the launches of a module. Raises ValueError if it has no entry
+    computation.
+    """
     return _sequence(*computations(text))
 
 
 def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """The instructions of every computation of a module, and the name of its entry."""
+    """Returns the instructions of every computation of a module, and the name of its
+    entry.
+    """
     found, entry = {}, None
     for line in text.splitlines():
         if head := HEAD.match(line):
@@ -87,12 +102,12 @@ def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
 
 
 def iteration(loop: Loop) -> int:
-    """Kernels of one iteration, without those of loops inside of it."""
+    """Returns the number of kernels in one iteration, without those of inner loops."""
     return sum(len(part.kernels) for part in parts(loop))
 
 
 def parts(loop: Loop) -> tuple[Sequence, ...]:
-    """What an iteration runs."""
+    """Returns the sequences that an iteration runs."""
     return (loop.body, loop.condition) if loop.trips is None else (loop.body,)
 
 
@@ -109,24 +124,27 @@ def everything(sequence: Sequence) -> Iterator[Kernel]:
         yield from everything(loop.body)
 
 
-def repeated(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
-    """Every kernel as often as it runs. unknown: iterations of a loop whose end the
-    program decides."""
+def repeat_kernels(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
+    """Yields every kernel as often as it runs.
+
+    Args:
+        unknown: iterations of a loop whose end the program decides.
+    """
     yield from sequence.kernels
     for loop in sequence.loops:
         trips = unknown if loop.trips is None else loop.trips
         for part in parts(loop):
             for _ in range(trips):
-                yield from repeated(part, unknown)
+                yield from repeat_kernels(part, unknown)
 
 
 def large_moves(sequence: Sequence, least: int) -> list[Kernel]:
-    """Copies and transposes of `least` bytes or more, in loops too."""
+    """Returns copies and transposes of `least` bytes or more, also those in loops."""
     return [k for k in everything(sequence) if k.moves and k.bytes >= least]
 
 
 def array_bytes(shape: str) -> int:
-    """Of all arrays that a shape names; tokens and the like have none."""
+    """Returns the bytes of all arrays in a shape; tokens and the like have none."""
     total = 0
     for kind, sizes in ARRAY.findall(shape):
         bits = 8 if kind == "pred" else int((re.findall(r"\d+", kind) or ["0"])[0])

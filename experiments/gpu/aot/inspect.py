@@ -1,10 +1,10 @@
-"""What the kernels of a program are like, and how many of its launches are captured.
+"""The properties of a program's kernels, and the number of its launches in CUDA graphs.
 
-A program is named `module:function`, or `module:function:[...]` with what it takes as
-JSON; it gives (what to compile, its arguments). Of every kernel: registers, spilled
-bytes and shared memory as ptxas reports them, instructions in PTX, the widest load from
-global memory in bytes (those of copy engines are not seen). PTX is written by XLA,
-Triton and Mosaic GPU alike.
+A program is named `module:function`, or `module:function:[...]` with its arguments as
+JSON; the function returns (the function to compile, its arguments). Every kernel has
+registers, spilled bytes and shared memory as ptxas reports them, instructions in PTX,
+and the widest load from global memory in bytes (loads of copy engines are not seen).
+XLA, Triton and Mosaic GPU all write PTX.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ USED = re.compile(
 
 
 class Kernel(NamedTuple):
-    """One kernel of a program. registers, spills, shared: None without ptxas."""
+    """A kernel of a program; registers, spills and shared are None without ptxas."""
 
     name: str
     instructions: int
@@ -47,8 +47,13 @@ class Kernel(NamedTuple):
 
 
 class Report(NamedTuple):
-    """kernels; launches: of the thunk sequence, loops' once, and how many of those are
-    captured in CUDA graphs; counted: the same launches as `hlo` counts them."""
+    """The report on a program.
+
+    Attributes:
+        launches: of the thunk sequence, those of loops once.
+        captured: how many of the launches are in CUDA graphs.
+        counted: the same launches as `hlo` counts them.
+    """
 
     kernels: list[Kernel]
     launches: int
@@ -77,7 +82,7 @@ def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Rep
 
 def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     seen = [os.getcwd(), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    flags = compilers.dumping(folder)
+    flags = compilers.dump_flags(folder)
     own = {
         "PYTHONPATH": os.pathsep.join(filter(None, seen)),
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
@@ -97,8 +102,10 @@ def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     return int(done.stdout.split()[-1])
 
 
-def compiled(named: str, device: str) -> hlo.Sequence:
-    """What the child does: compiles, and where the device is here runs."""
+def compile_and_run(named: str, device: str) -> hlo.Sequence:
+    """Compiles the program in the child process, and runs it if the device is
+    present.
+    """
     module, name, values = f"{named}:[]".split(":", 2)
     values = json.loads(values.removesuffix(":[]"))
     function, arguments = getattr(importlib.import_module(module), name)(*values)
@@ -107,40 +114,59 @@ def compiled(named: str, device: str) -> hlo.Sequence:
         return function(*arguments)
 
     if device != HERE:
-        return compilers.compile(inspected, arguments, device).program
+        return compilers.compile(inspected, arguments, device=device).program
     program = jax.jit(inspected).lower(*arguments).compile()
     jax.block_until_ready(program(*arguments))
     return hlo.read(program.as_text())
 
 
 def launches(folder: Path) -> tuple[int, int]:
-    """Launches of the program that XLA dumped, and how many of them lie in a graph.
-    Raises RuntimeError if it did not."""
+    """Returns the launches of the program that XLA dumped, and how many of them are in
+    a graph.
+
+    Raises:
+        RuntimeError: XLA did not dump it.
+    """
     text = compilers.thunk_list(folder, "jit_inspected")
     inside = [it for _, it in graphs.everything(graphs.read(text))]
     return len(inside), sum(inside)
 
 
 def read(ptx: str, report: str | None) -> list[Kernel]:
-    """The kernels of a PTX file; report: what `ptxas -v` said of it."""
+    """Returns the kernels of a PTX file.
+
+    Args:
+        report: the output of `ptxas -v` for it.
+    """
     used = {fields[0]: fields[1:] for fields in USED.findall(report or "")}
     kernels = []
     for name, body in ENTRY.findall(ptx):
         lines = (line.strip() for line in body.splitlines())
         count = sum(line.endswith(";") and not line.startswith(".") for line in lines)
         widths = [int(n or 1) * int(bits) // 8 for n, bits in LOAD.findall(body)]
-        sizes = ()
+        registers = spills = shared = None
         if name in used:
             stores, loads, registers, rest = used[name]
-            shared = re.search(r"(\d+) bytes smem", rest)
-            spills = int(stores) + int(loads)
-            sizes = int(registers), spills, int(shared[1]) if shared else 0
-        kernels.append(Kernel(name, count, max(widths, default=0), *sizes))
+            found = re.search(r"(\d+) bytes smem", rest)
+            registers, spills = int(registers), int(stores) + int(loads)
+            shared = int(found[1]) if found else 0
+        kernels.append(
+            Kernel(
+                name,
+                instructions=count,
+                widest_load=max(widths, default=0),
+                registers=registers,
+                spills=spills,
+                shared=shared,
+            )
+        )
     return kernels
 
 
 def _ptxas(path: Path, ptx: str) -> str | None:
-    """What ptxas, on PATH or of NVIDIA's wheel, says of a file; None without one."""
+    """Returns the report of ptxas, on PATH or from NVIDIA's wheel, on a file; None
+    without ptxas.
+    """
     binary = shutil.which("ptxas")
     with contextlib.suppress(metadata.PackageNotFoundError):
         files = metadata.files("nvidia-cuda-nvcc") or []
@@ -155,4 +181,4 @@ def _ptxas(path: Path, ptx: str) -> str | None:
 
 
 if __name__ == "__main__":
-    print(sum(1 for _ in hlo.everything(compiled(*sys.argv[1:]))))
+    print(sum(1 for _ in hlo.everything(compile_and_run(*sys.argv[1:]))))

@@ -1,8 +1,8 @@
-"""Fused verification as compiled for GPUs and TPUs that need not be there.
+"""Fused verification, compiled for GPUs and TPUs that need not be present.
 
 Kernels, registers, spills, widths of loads, instructions and copies are facts of the
-machine code, and what a faster chip cannot mend. Nothing is timed.
-Axes: B rows, G = gamma, V vocabulary, E features.
+machine code, which a faster chip does not change. Nothing is timed. Axes: B rows, G =
+gamma, V vocabulary, E features.
 """
 
 import json
@@ -35,10 +35,14 @@ QUANTITIES += ("temp_bytes", "copies", "vector_memory", "captured")
 
 
 def build(device: str, programs: Sequence[tuple]) -> Measurement:
-    """The measurement of one device.
+    """Returns the measurement of one device.
 
-    programs: (implementation, what is known, B, G, V, dtype); "draw" for what is known
-    is a draw of the draft loop. Raises ValueError for a device that is not known.
+    Args:
+        programs: (implementation, known laws, B, G, V, dtype); "draw" instead of known
+            laws is a draw of the draft loop.
+
+    Raises:
+        ValueError: the device is unknown.
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
@@ -48,10 +52,10 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
 
 
 def measure(device: str, programs: Sequence[tuple]) -> dict:
-    """Every program, and by flat names what the table's lines ask for."""
+    """Returns every program, and the flat names that the table's lines read."""
     compilers.check(device)
     every = progress.track(programs, "programs")
-    measured = [described(device, *program) for program in every]
+    measured = [describe(device, *program) for program in every]
     flat = {}
     for entry in measured:
         key = "{asked} {known} B{batch} g{gamma} V{vocab} {dtype}".format(**entry)
@@ -59,14 +63,18 @@ def measure(device: str, programs: Sequence[tuple]) -> dict:
     return {"device": device, "programs": measured, **flat}
 
 
-def described(device: str, asked: str, known: str, *sizes) -> dict:
-    """What was asked for, what `dispatch` made of it, and what that compiles to.
+def describe(device: str, asked: str, known: str, *sizes) -> dict:
+    """Compiles one program, and describes the request, the choice of `dispatch`, and
+    the machine code.
 
-    copies: of half of the draft's logits and more. launches: kernels of one
-    verification, on a TPU those of Pallas; vector_memory: that logits take there.
-    captured: launches in a CUDA graph; registers: most of a kernel; widest_load, in
-    bytes, and instructions, PTX a logit that a thread reads: of the kernel that reads
-    statistics.
+    Returns:
+        copies: of at least half of the draft's logits.
+        launches: kernels of one verification, on a TPU those of Pallas.
+        vector_memory: the bytes of logits in VMEM.
+        captured: launches in a CUDA graph.
+        registers: the most of any kernel.
+        widest_load, instructions: of the kernel that reads statistics, in bytes, and in
+            PTX instructions for each logit that a thread reads.
     """
     shape = Shape(*sizes)
     target, draft = CARRIED[KNOWN[known]]
@@ -75,7 +83,8 @@ def described(device: str, asked: str, known: str, *sizes) -> dict:
     tiles = choice.tiles and choice.tiles._asdict()
     entry = {"asked": asked, "known": known, **shape._asdict()}
     entry |= {"ran": choice.name, "why": choice.why, "tiles": tiles}
-    compiled = compilers.compile(*program(device, asked, known, *sizes), device)
+    function, arguments = program(device, asked, known, *sizes)
+    compiled = compilers.compile(function, arguments, device=device)
     half = shape.row_bytes(1 if known == DRAW else shape.gamma) // 2
     entry |= {"temp_bytes": compiled.temp_bytes}
     entry |= {"copies": len(hlo.large_moves(compiled.program, half))}
@@ -107,15 +116,19 @@ def described(device: str, asked: str, known: str, *sizes) -> dict:
 
 
 def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tuple]:
-    """What is compiled, and its arguments as shapes: a verification, on a TPU after the
-    products that make its logits, which decide their layout; or a draw.
+    """Returns the function to compile, and its arguments as shapes.
 
-    asked: one of `dispatch.NAMES`, or "auto". known: one of KNOWN.
+    It is a verification, on a TPU after the products that make its logits, because
+    these decide their layout; or a draw.
+
+    Args:
+        asked: one of `dispatch.NAMES`, or "auto".
+        known: one of KNOWN.
     """
     shape, place = Shape(*sizes), Place(DEVICES[device])
     if known == DRAW:
         return drawing(asked, place, shape)
-    verify = programs.verification(asked, KNOWN[known], place)
+    verify = programs.verification(asked, KNOWN[known], place=place)
     whole = inputs.shapes(shape)
 
     def run(batch: Inputs) -> tuple:
@@ -136,7 +149,7 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
 
 
 def drawing(asked: str, place: Place, shape: Shape) -> tuple[Callable, tuple]:
-    """A draw from logits [B, V], as the draft loop does it; gamma is not used."""
+    """Returns a draw from logits [B, V], as in the draft loop; gamma is not used."""
     fused = fuse.build(token.verify, place.device, Options(asked))
 
     def run(logits, temperature, u):

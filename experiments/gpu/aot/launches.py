@@ -58,7 +58,7 @@ class LaunchSetting(NamedTuple):
     device: str = "h200"
 
 
-class Given(NamedTuple):
+class ProgramInputs(NamedTuple):
     """What the programs of a pair are compiled for. state: behind the prompt."""
 
     decoder: Decoder
@@ -81,9 +81,9 @@ def build(
     if isinstance(draft, str):
         draft = drafts.load_draft(draft, target)
     if not isinstance(draft, DraftSource):
-        draft = model_source(as_shapes(draft))
+        draft = model_source(with_shapes(draft))
     shapes = jax.eval_shape(lambda: draft.params)
-    both = as_shapes(target), draft._replace(params=shapes)
+    large, small = with_shapes(target), draft._replace(params=shapes)
     check_vocabularies(target, draft)
     if setting.decode.gamma < 2:
         raise ValueError(
@@ -91,8 +91,8 @@ def build(
             f" {setting.decode.gamma}"
         )
     device = compilers.TARGETS / f"{setting.device}.txtpb"
-    files = *pair_files(*both), device
-    run = partial(count, *both, setting)
+    files = *pair_files(large, small), device
+    run = partial(count, large, small, setting)
     return Measurement(run, __name__, files, target.dtype)
 
 
@@ -105,7 +105,7 @@ def check_vocabularies(target: Any, draft: Any) -> None:
         )
 
 
-def as_shapes(source: t5.Config | gpt.Config | Pretrained) -> Pretrained:
+def with_shapes(source: t5.Config | gpt.Config | Pretrained) -> Pretrained:
     """Returns a model with parameters as shapes: of a config in its own dtype, of a
     model as they are."""
     if isinstance(source, Pretrained):
@@ -122,27 +122,35 @@ def layers(player: Pretrained | DraftSource) -> int:
 
 
 def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dict:
-    """Kernels by program, and those of one layer; bytes of weights and of buffers.
+    """Returns kernels by program, and those of one layer; bytes of weights and of
+    buffers.
 
-    draft_step: one further drafted token. draft_first: the catch-up and the first.
-    target_step: a call of gamma + 1 tokens and its law. prefill: all that precedes the
-    first step. verify: acceptance, the token
-    after it, commit, and what a run counts of it. spec_step: a whole step that drafts
-    gamma, compiled as one. `_fused`: with what `specjax.fused` chooses for the device
-    and the shape. host_: see `hosted`. Raises ValueError, naming the command that
-    installs it, where no compiler is.
+    Returns:
+        draft_step: one further drafted token.
+        draft_first: the catch-up and the first drafted token.
+        target_step: a call on gamma + 1 tokens and its law.
+        prefill: everything before the first step.
+        verify: acceptance, the token after it, commit, and the run's counts of it.
+        spec_step: a whole step that drafts gamma, compiled as one program.
+        *_fused: with the kernels that `specjax.fused` chooses for the device and the
+            shape.
+        host_*: see `host_numbers`.
+
+    Raises:
+        ValueError: there is no compiler; the message has the command that installs it.
     """
     compilers.check(setting.device)
     if setting.decode.rule != "token":
-        step = stepping(given(target, draft, setting, "reference"), setting)
+        step = stepping(program_inputs(target, draft, setting, "reference"), setting)
         counted = {"spec_step": total(step, setting), "temp_bytes": step.temp_bytes}
-        return {**recorded(setting, RECORDED), **counted, **hosted(step, setting)}
-    both = [given(target, draft, setting, it) for it in ("reference", "auto")]
+        host = host_numbers(step, setting)
+        return {**recorded(setting, RECORDED), **counted, **host}
+    both = [program_inputs(target, draft, setting, it) for it in ("reference", "auto")]
     first, verify, step = (
         [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
     )
     scored, pair = scoring(both[0], setting), {"target": target, "draft": draft}
-    loop, sizes = drafted(first[0]), {name: layers(it) for name, it in pair.items()}
+    loop, sizes = draft_loop(first[0]), {name: layers(it) for name, it in pair.items()}
     before = prefilling(both[0], setting)
     leaves = {name: jax.tree.leaves(it.params) for name, it in pair.items()}
     programs = *first, *verify, *step, scored, before
@@ -157,10 +165,10 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
         "prefill": total(before, setting),
         "verify": total(verify[0], setting),
         "spec_step": total(step[0], setting),
-        "draft_step_fused": hlo.iteration(drafted(first[1])),
+        "draft_step_fused": hlo.iteration(draft_loop(first[1])),
         "verify_fused": total(verify[1], setting),
         "spec_step_fused": total(step[1], setting),
-        **hosted(step[1], setting),
+        **host_numbers(step[1], setting),
         "layers": sizes,
         "weight_bytes": {
             name: sum(leaf.size * leaf.dtype.itemsize for leaf in each)
@@ -175,20 +183,25 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
     }
 
 
-def given(
+def program_inputs(
     target: Pretrained, draft: DraftSource, setting: LaunchSetting, asked: str
-) -> Given:
+) -> ProgramInputs:
     sizes = fused.Sizes(setting.batch, setting.decode.gamma, target.vocab)
     rule = verifiers.find(setting.decode.rule)
     chosen = fused.choose(asked, rule, sizes, device=DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
-    sizes = setting.decode.gamma, setting.batch, setting.input_tokens
-    return begun(pair, *sizes, setting.decode.temperature)
+    return initial_inputs(
+        pair,
+        setting.decode.gamma,
+        batch=setting.batch,
+        read=setting.input_tokens,
+        temperature=setting.decode.temperature,
+    )
 
 
-def begun(
-    pair: costs.Pair, gamma: int, batch: int, read: int, temperature: float = 1.0
-) -> Given:
+def initial_inputs(
+    pair: costs.Pair, gamma: int, *, batch: int, read: int, temperature: float = 1.0
+) -> ProgramInputs:
     """A batch behind its start tokens, as shapes. read: tokens that an encoder read."""
     decoder, params = pair.decoder(gamma), pair.params(gamma)
 
@@ -203,20 +216,20 @@ def begun(
         state = generate.prefill(decoder, params, prompt, pair.slots)
         return prompt, request, state
 
-    return Given(decoder, params, *jax.eval_shape(begin, params))
+    return ProgramInputs(decoder, params, *jax.eval_shape(begin, params))
 
 
-def prefilling(inputs: Given, setting: LaunchSetting) -> Compiled:
+def prefilling(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """All that precedes the first step: encoders, and what the prompt leaves."""
 
     def run(params: Params, prompt: Prompt):
         return generate.prefill(inputs.decoder, params, prompt, setting.slots)
 
     arguments = inputs.params, inputs.prompt
-    return compilers.compile(run, arguments, setting.device)
+    return compilers.compile(run, arguments, device=setting.device)
 
 
-def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
+def drafting(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """A draft of gamma tokens, as a step has it; its loop makes each one after the
     first."""
 
@@ -227,10 +240,10 @@ def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
 
     cache, rest = inputs.state.draft_cache, inputs.state._replace(draft_cache=None)
     arguments = cache, inputs.params.draft, inputs.request, rest
-    return compilers.compile(run, arguments, setting.device, donate=(0,))
+    return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
 
-def scoring(inputs: Given, setting: LaunchSetting) -> Compiled:
+def scoring(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     def run(cache, params, request, state, tokens):
         state = state._replace(target_cache=cache)
         return score(inputs.decoder.target, params, request, state, tokens)
@@ -238,10 +251,10 @@ def scoring(inputs: Given, setting: LaunchSetting) -> Compiled:
     cache, rest = inputs.state.target_cache, inputs.state._replace(target_cache=None)
     tokens = jax.ShapeDtypeStruct((setting.batch, setting.decode.gamma), jnp.int32)
     arguments = cache, inputs.params.target, inputs.request, rest, tokens
-    return compilers.compile(run, arguments, setting.device, donate=(0,))
+    return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
 
-def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
+def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """From the two laws to the tokens in the buffer and the sums of a run: what is left
     of a step."""
     request, decoder = inputs.request, inputs.decoder
@@ -256,8 +269,10 @@ def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
 
     def run(tokens, totals, law, draft, request, state):
         state = state._replace(tokens=tokens)
-        at = request.key, state.length, setting.decode.gamma, decoder.target.vocab
-        verdict = decoder.verifier.verify(law, draft, decoder.verifier.noise(*at))
+        noise = decoder.verifier.noise(
+            request.key, state.length, setting.decode.gamma, decoder.target.vocab
+        )
+        verdict = decoder.verifier.verify(law, draft, noise)
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)
         return tokens, length, totals + generate.count(info)
@@ -265,10 +280,10 @@ def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
     shapes = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
     arguments = inputs.state.tokens, sums(inputs), *shapes, request, rest
-    return compilers.compile(run, arguments, setting.device, donate=(0, 1))
+    return compilers.compile(run, arguments, device=setting.device, donate=(0, 1))
 
 
-def stepping(inputs: Given, setting: LaunchSetting) -> Compiled:
+def stepping(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """A step as the loop of `generate` makes it, which keeps sums of what it did."""
     step = build_step(*inputs.decoder)
 
@@ -277,16 +292,16 @@ def stepping(inputs: Given, setting: LaunchSetting) -> Compiled:
         return state, totals + generate.count(info)
 
     arguments = inputs.state, sums(inputs), inputs.params, inputs.request
-    return compilers.compile(run, arguments, setting.device, donate=(0, 1))
+    return compilers.compile(run, arguments, device=setting.device, donate=(0, 1))
 
 
-def sums(inputs: Given) -> jax.ShapeDtypeStruct:
+def sums(inputs: ProgramInputs) -> jax.ShapeDtypeStruct:
     """What a run counts, as its shape."""
     rows = len(generate.Counts._fields), *inputs.state.length.shape
     return jax.ShapeDtypeStruct(rows, jnp.int32)
 
 
-def drafted(compiled: Compiled) -> hlo.Loop:
+def draft_loop(compiled: Compiled) -> hlo.Loop:
     """The loop over drafted tokens: the one that launches most."""
     return max(hlo.loops(compiled.program), key=hlo.iteration)
 
@@ -294,16 +309,18 @@ def drafted(compiled: Compiled) -> hlo.Loop:
 def total(compiled: Compiled, setting: LaunchSetting) -> int:
     """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
     that over drafted tokens does."""
-    return sum(1 for _ in hlo.repeated(compiled.program, setting.decode.gamma - 1))
+    return sum(
+        1 for _ in hlo.repeat_kernels(compiled.program, setting.decode.gamma - 1)
+    )
 
 
-def hosted(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
+def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
     """What the host does for a step: how often it waits for the device, once of it to
     ask whether all texts have ended; CUDA graphs that it launches, kernels that lie in
     them, and those that it launches one by one."""
     unknown = setting.decode.gamma - 1  # as of `total`
-    told = graphs.launched(step.thunks, step.program, unknown)
-    told += graphs.Launched(waits=1)
+    told = graphs.host_work(step.thunks, step.program, unknown)
+    told += graphs.HostWork(waits=1)
     return {f"host_{name}": count for name, count in told._asdict().items()}
 
 

@@ -1,1 +1,1 @@
-"""Fused verification beside its competitors, on a GPU."""
+"""Fused verification compared with other implementations, on a GPU."""

@@ -1,11 +1,13 @@
-"""A row of the table of kernels: every way to verify one shape, timed side by side.
+"""A row of the table of kernels: every implementation of a verification of one shape,
+timed side by side.
 
-Each program is compiled into a loop, the verdict that the loop ends with is compared
-with a float64 oracle, and only then is it timed; one that fails on any input is a line
-with its error and no number. A time is that of a step of the loop less that of the
-empty chain, which clears and waits alike and verifies nothing; both are recorded.
-Shares are those of the speed of a copy on the bytes that a program must read at least.
-Axes: B rows, G = gamma, V vocabulary, R rounds.
+Each program is compiled into a loop. The verdict at the end of the loop is compared
+with a float64 oracle, and only then is the loop timed; a program that fails on any
+input is a line with its error and without a number. A time is that of a step of the
+loop less that of the empty chain, which clears caches and waits in the same way but
+verifies nothing; both are recorded. Shares are relative to the speed of a copy, for the
+bytes that a program must read at least. Axes: B rows, G = gamma, V vocabulary, R
+rounds.
 """
 
 import os
@@ -21,7 +23,7 @@ from experiments.gpu.kernels import inputs, oracle, programs, timing
 from experiments.gpu.kernels.inputs import Inputs, Shape
 from experiments.gpu.kernels.programs import EMPTY, Grid, Program
 from experiments.gpu.kernels.timing import Fixed, State
-from experiments.records.kernel_times import COLD, WARM, asked, group, quantities
+from experiments.records.kernel_times import COLD, WARM, group, has_program, quantities
 from experiments.records.words import SKIPPED, UNCLEAR
 from specjax.measure.row import Measurement
 from specjax.measure.timing import interleaved
@@ -64,21 +66,26 @@ class KernelSetting(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Of a chain: `length`, or enough to move MOVED bytes."""
+        """Returns the steps of a chain: `length`, or enough to move MOVED bytes."""
         read = 2 * self.cache + self.shape.row_bytes(2 * self.gamma + 3)
         return min(self.length, max(MOVED // read, timing.SHORT + 1))
 
 
 class Pair(NamedTuple):
-    """A program compiled into a chain of many steps, and one of few."""
+    """A program compiled into a chain of many steps, and into one of few."""
 
     long: Callable
     short: Callable
 
 
-class Ready(NamedTuple):
-    """A program that is compiled, and was right so far. chains: by what caches are.
-    plain: of one call; apart: the same, with every kernel launched by itself."""
+class CompiledProgram(NamedTuple):
+    """A compiled program that has been right so far.
+
+    Attributes:
+        chains: by the state of caches.
+        plain: a single call.
+        apart: the same, with every kernel launched separately.
+    """
 
     program: Program
     chains: dict[str, Pair]
@@ -131,16 +138,18 @@ def measure(
     tell({"name": "copy", "bytes": setting.copied, "gb_s": speed / 1e9})
     ready, failed, lines, rates, latency = None, [], [], [], {}
     for acceptance in setting.acceptances:
-        (batch,) = inputs.sets(shape, acceptance, 1, setting.seed)
+        (batch,) = inputs.sets(shape, acceptance, count=1, seed=setting.seed)
         it = inputs.answer(batch)
         means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
         rates.append({"wanted": acceptance, **means})
         given = operands(batch, setting)
         first = ready is None
         if first:
-            ready, wrong = compiled(candidates, given, batch, setting)
+            ready, wrong = compile_chains(
+                candidates, given, batch=batch, setting=setting
+            )
             failed += wrong
-        ready, wrong = sound(ready, given, batch, it)
+        ready, wrong = right_programs(ready, given, batch, it)
         failed += wrong
         one = Timing(setting, acceptance, speed, tell)
         lines += one.timed(ready, given[COLD], COLD)
@@ -178,11 +187,16 @@ def operands(batch: Inputs, setting: KernelSetting) -> Given:
     }
 
 
-def compiled(
-    candidates: Sequence[Program], given: Given, batch: Inputs, setting: KernelSetting
-) -> tuple[list[Ready], list[dict]]:
-    """All that is run of each program, and by name and error what is left out or does
-    not compile."""
+def compile_chains(
+    candidates: Sequence[Program],
+    given: Given,
+    *,
+    batch: Inputs,
+    setting: KernelSetting,
+) -> tuple[list[CompiledProgram], list[dict]]:
+    """Compiles all chains of each program; returns them, and the name and error of
+    programs that are skipped or do not compile.
+    """
 
     def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
         """Compilers wait for nobody; one after another they would take minutes."""
@@ -197,14 +211,16 @@ def compiled(
             apart = pool.submit(alone.compile, timing.UNCAPTURED)
         return program, chains, plain, apart
 
-    def end(program: Program, chains: dict, plain: Future, apart: Future) -> Ready:
+    def end(
+        program: Program, chains: dict, plain: Future, apart: Future
+    ) -> CompiledProgram:
         pairs = {
             cache: Pair(*(it.result() for it in both)) for cache, both in chains.items()
         }
         for cache, pair in pairs.items():
             text, state = pair.long.as_text(), given[cache][1]
             timing.check_loop(text, state, setting.steps)
-        return Ready(program, pairs, plain.result(), apart.result())
+        return CompiledProgram(program, pairs, plain.result(), apart.result())
 
     chosen = [it for it in candidates if wanted(it, setting)]
     names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}"
@@ -212,41 +228,54 @@ def compiled(
     if REFERENCE in left_out:
         raise RuntimeError(f"the reference itself fails: {error}")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        begun, failed = tried({it.name: partial(begin, pool, it) for it in chosen})
-        ready, wrong = tried({it[0].name: partial(end, *it) for it in begun})
+        begun, failed = collect_results(
+            {it.name: partial(begin, pool, it) for it in chosen}
+        )
+        ready, wrong = collect_results({it[0].name: partial(end, *it) for it in begun})
     return ready, [{"name": name, "error": error} for name in left_out] + failed + wrong
 
 
 def wanted(program: Program, setting: KernelSetting) -> bool:
-    return program.name == EMPTY or asked(group(program.name), setting._asdict())
+    return program.name == EMPTY or has_program(group(program.name), setting._asdict())
 
 
-def sound(
-    ready: Sequence[Ready], given: Given, batch: Inputs, answer: oracle.Answer
-) -> tuple[list[Ready], list[dict]]:
-    """Those whose chains end with a right verdict; of others name and error. answer:
-    the oracle's, by the exact rule."""
+def right_programs(
+    ready: Sequence[CompiledProgram], given: Given, batch: Inputs, answer: oracle.Answer
+) -> tuple[list[CompiledProgram], list[dict]]:
+    """Returns the programs whose chains end with a right verdict, and the name and
+    error of the others.
+
+    Args:
+        answer: the oracle's, by the exact rule.
+    """
     answers = {None: answer}
 
-    def right(entry: Ready) -> Ready:
+    def right(entry: CompiledProgram) -> CompiledProgram:
         sigmoid = entry.program.sigmoid
         if entry.program.verifies and sigmoid not in answers:
             answers[sigmoid] = inputs.answer(batch, sigmoid)
         for cache, pair in entry.chains.items():
             end = pair.long(*given[cache])
-            verdict = jax.device_get((end.n, end.tokens))
+            n, tokens = jax.device_get((end.n, end.tokens))
             if entry.program.verifies:
-                fault = oracle.wrong(answers[sigmoid], batch.tokens, *verdict)
+                fault = oracle.find_error(
+                    answers[sigmoid], batch.tokens, n=n, tokens=tokens
+                )
                 if fault:
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
         return entry
 
-    return tried({entry.program.name: partial(right, entry) for entry in ready})
+    return collect_results(
+        {entry.program.name: partial(right, entry) for entry in ready}
+    )
 
 
-def tried(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[dict]]:
-    """What could be made, and by name and error what could not. Raises RuntimeError for
-    the reference and the empty chain."""
+def collect_results(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[dict]]:
+    """Returns the results of functions, and the name and error of those that failed.
+
+    Raises:
+        RuntimeError: the reference or the empty chain failed.
+    """
     ready, failed = [], []
     for name, make in made.items():
         try:
@@ -265,7 +294,11 @@ def in_words(error: Exception) -> str:
 
 
 class Timing(NamedTuple):
-    """How programs are timed at one acceptance. speed: bytes a second of a copy."""
+    """The timing of programs at one acceptance.
+
+    Attributes:
+        speed: bytes a second of a copy.
+    """
 
     setting: KernelSetting
     acceptance: float
@@ -273,23 +306,30 @@ class Timing(NamedTuple):
     tell: Tell
 
     def timed(
-        self, ready: Sequence[Ready], operands: tuple[Fixed, State], cache: str
+        self,
+        ready: Sequence[CompiledProgram],
+        operands: tuple[Fixed, State],
+        cache: str,
     ) -> list[dict]:
-        """A line of each, the empty chain's among them. cache: COLD or WARM."""
+        """Returns a line for each program, the empty chain included.
+
+        Args:
+            cache: COLD or WARM.
+        """
         pairs = {
             it.program.name: [partial(run, *operands) for run in it.chains[cache]]
             for it in ready
         }
         length, rounds = self.setting.steps, self.setting.rounds
         label = f"acceptance {self.acceptance}, {cache}"
-        seconds = timing.measured(pairs, length, rounds, label)
+        seconds = timing.measure_steps(pairs, length=length, rounds=rounds, label=label)
         lines = [self.line(it.program, seconds, cache) for it in ready]
         for line in lines:
             self.tell(line)
         return lines
 
     def line(self, program: Program, seconds: Mapping, cache: str) -> dict:
-        """What a step took without what the empty chain takes, and both."""
+        """Returns the time of a step less that of the empty chain, and both."""
         own, empty = seconds[program.name], seconds[EMPTY]
         net = timing.spread(own if program.name == EMPTY else own - empty)
         read = self.setting.shape.row_bytes(program.rows)
@@ -306,15 +346,16 @@ class Timing(NamedTuple):
             "share": share,
         }
 
-    def alone(self, ready: Sequence[Ready], batch: Inputs) -> dict[str, dict]:
-        """By name, microseconds from a call to its result, dispatch and waiting
-        included, and those of its kernels by CUPTI."""
+    def alone(self, ready: Sequence[CompiledProgram], batch: Inputs) -> dict[str, dict]:
+        """Returns, by name, microseconds from a call to its result, including dispatch
+        and waiting, and those of its kernels by CUPTI.
+        """
         runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
         seconds = interleaved(runs, self.setting.rounds, "latency")
         told = {}
         for entry in ready:
             name = group(entry.program.name)
-            kernels = timing.of_kernels(entry.apart, batch)
+            kernels = timing.kernel_microseconds(entry.apart, batch)
             told[name] = timing.spread(seconds[name]) | kernels
             self.tell({"name": name, "alone": told[name]})
         return told

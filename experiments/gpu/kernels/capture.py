@@ -1,7 +1,8 @@
-"""Whether XLA puts launches into CUDA graphs ("command buffers"): loop, verification.
+"""A check whether XLA puts the launches of a loop and of a verification into CUDA
+graphs ("command buffers").
 
-What a GPU launches is read from the list of thunks that XLA dumps (`gpu.aot.inspect`).
-On a CPU there are none: not applicable.
+The launches of a GPU are read from the list of thunks that XLA dumps
+(`gpu.aot.inspect`). On a CPU there are none: not applicable.
 """
 
 import json
@@ -35,7 +36,9 @@ def build() -> Measurement:
 
 
 def measure() -> dict:
-    """By program: launches and those captured, or why they are not known."""
+    """Returns, by program, the launches and those in graphs, or why they are
+    unknown.
+    """
     if jax.devices()[0].platform != "gpu":
         return dict.fromkeys(NAMES, NOT_ON_CPU)
     told = {}
@@ -51,12 +54,15 @@ def measure() -> dict:
 
 
 def program(name: str) -> tuple[Callable, tuple]:
-    """What is compiled and run, and its arguments: a verification, or decoding with a
-    small model as target and draft, by the kernels that are the default here."""
+    """Returns the function to compile and run, and its arguments: a verification, or
+    decoding with a small model as target and draft, with the default kernels.
+    """
     if name != "loop":
         place = programs.here(dry=False, how="")
-        (batch,) = inputs.sets(SHAPE, 0.7, 1)
-        return programs.program(name, programs.NONE, SHAPE, place).call, (batch,)
+        (batch,) = inputs.sets(SHAPE, 0.7, count=1)
+        return programs.program(name, programs.NONE, shape=SHAPE, place=place).call, (
+            batch,
+        )
     model = gpt.build(MODEL)
     params = jax.tree.map(lambda x: jnp.full(x.shape, 0.01, jnp.float32), model.shapes)
     small = Pretrained("small", None, model, params)

@@ -1,9 +1,10 @@
-"""What reads logits by default on this device, and what did in a folder's records.
+"""Prints the default kernels of this device, and those of a folder's records.
 
     python -m experiments.gpu.kernels.default FOLDER
 
-A line for each shape that the stages decode, after the comparison with the reference
-that a first use brings; then, for each table of FOLDER, by what its rows were measured.
+There is a line for each shape that the stages decode, after the comparison with the
+reference that happens at first use; then, for each table of FOLDER, the kernels that
+its rows were measured with.
 """
 
 import argparse
@@ -25,7 +26,9 @@ SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, TABLE))
 
 
 def names(measured: dict) -> list[str]:
-    """Who verified: a row of Wagner et al.'s has a record a method."""
+    """Returns the kernels that verified; a row of Wagner et al. has a record for each
+    method.
+    """
     kernels = measured.get("kernels", {})
     each = [kernels] if "verify" in kernels else kernels.values()
     return list(dict.fromkeys(record["verify"] for record in each))

@@ -1,11 +1,11 @@
-"""Kernels against the reference and against float64, on very many random rows.
+"""Kernels compared with the reference and with float64, on very many random rows.
 
-Every row is decided by the reference, by every kernel and by numpy in float64. Tokens
-that differ where no uniform is within 1e-5 of what it is compared with are faults, and
-there must be none; others are counted. Then a chi-square test of what is emitted over a
-small vocabulary. What is found is recorded whatever it is: a fault is a result too, and
-where an implementation fails there is no number of all.
-Axes: B rows, G = gamma, V vocabulary.
+Every row is decided by the reference, by every kernel and by numpy in float64. A token
+that differs where no uniform is within 1e-5 of the value that it is compared with is a
+fault, and there must be none; other differences are counted. Then a chi-square test
+checks the emitted tokens over a small vocabulary. Results are recorded whatever they
+are: a fault is a result too, and there is no number of all kernels if one of them
+fails. Axes: B rows, G = gamma, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.gpu.kernels import oracle, programs
 from experiments.gpu.kernels.bench import in_words
-from experiments.gpu.kernels.inputs import Inputs, Shape, answer, drafted
+from experiments.gpu.kernels.inputs import Inputs, Shape, answer, make_inputs
 from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
@@ -51,7 +51,9 @@ class EqualityRows(NamedTuple):
 
 
 def build_row(setting: EqualityRows) -> Measurement:
-    """Raises ValueError for rows that do not fill whole batches."""
+    """Returns the measurement. Raises ValueError for rows that do not fill whole
+    batches.
+    """
     for name in ("rows", "trials"):
         if getattr(setting, name) % setting.batch or getattr(setting, name) < 1:
             raise ValueError(
@@ -65,32 +67,43 @@ def build_row(setting: EqualityRows) -> Measurement:
 
 
 def calls(setting: EqualityRows) -> dict[str, Callable]:
-    """(Inputs) -> (n, tokens) by "implementation/carried", the reference among them."""
+    """Returns (Inputs) -> (n, tokens) by "implementation/carried", the reference
+    included.
+    """
     place = programs.here(setting.dry, "equality.EqualityRows")
     shape = Shape(setting.batch, setting.gamma, setting.vocab)
     plain = {REFERENCE: (REF, NONE), "onepass/none": (ONEPASS, NONE)}
-    by_name = {k: programs.program(*v, shape, place).call for k, v in plain.items()}
+    by_name = {
+        key: programs.program(name, carried, shape=shape, place=place).call
+        for key, (name, carried) in plain.items()
+    }
     for name in (MOSAIC_GPU, TRITON):
         for carried in programs.CARRIED:
             tiles = Tiles(*setting.tiles)
-            fused = programs.program(name, carried, shape, place, tiles)
+            fused = programs.program(
+                name, carried, shape=shape, place=place, tiles=tiles
+            )
             by_name[f"{name}/{carried}"] = fused.call
     return by_name
 
 
 @partial(jax.jit, static_argnums=1)
 def batch_of(key, setting: EqualityRows) -> Inputs:
-    """Random rows: temperatures from 0 to 2, and q near p."""
+    """Returns random rows: temperatures from 0 to 2, and q near p."""
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     keys = jax.random.split(key, 5)
     z = 3 * jax.random.normal(keys[0], (batch, gamma + 1, vocab))
     near = z[:, :gamma] + jax.random.normal(keys[1], (batch, gamma, vocab))
     heat = jnp.resize(jnp.float32(HEATS), batch)
-    return drafted(z, near, heat, keys[2:])
+    return make_inputs(z, near, temperature=heat, keys=keys[2:])
 
 
 def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) -> dict:
-    """Counts by implementation; compared: those to compare, `calls` by default."""
+    """Returns counts by implementation.
+
+    Args:
+        compared: the implementations to compare, `calls` by default.
+    """
     compared = calls(setting) if compared is None else compared
     runs = {name: jax.jit(call) for name, call in compared.items()}
     keys = jax.random.split(root_key(setting.seed), setting.rows // setting.batch)
@@ -135,9 +148,11 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
 
 
 def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
-    """Float64's answer, its tokens [B, G + 1], and the rows that rounding decides."""
+    """Returns float64's answer, its tokens [B, G + 1], and the rows that rounding
+    decides.
+    """
     it, (ids, sample) = answer(batch), jax.device_get((batch.tokens, batch.sample))
-    extra, close = oracle.drawn(it, np.float64(sample))
+    extra, close = oracle.draw(it, np.float64(sample))
     slots, n = np.arange(ids.shape[1] + 1), it.n[:, None]
     padded = np.pad(ids, ((0, 0), (0, 1)))
     tokens = np.where(slots < n, padded, np.where(slots == n, extra[:, None], 0))
@@ -145,8 +160,9 @@ def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
 
 
 def chi_square(run: Callable, setting: EqualityRows) -> float | None:
-    """The p-value of the first token emitted, which follows p_1 (Appendix A.1); None of
-    too few trials."""
+    """Returns the p-value of the first emitted token, which follows p_1 (Appendix A.1);
+    None for too few trials.
+    """
     batch, gamma, small = setting.batch, setting.gamma, setting.small
     z = np.random.default_rng(setting.seed).normal(size=(2, small))
     p_logits, q_logits = jnp.float32(1.5 * z[0]), jnp.float32(1.5 * z[0] + z[1])
@@ -155,14 +171,18 @@ def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     keys = jax.random.split(root_key(setting.seed + 1), setting.trials // batch)
     seen = np.zeros(small)
     for key in keys:
-        sample = drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
+        sample = make_inputs(
+            p, q, temperature=jnp.ones(batch), keys=jax.random.split(key, 3)
+        )
         seen += np.bincount(np.asarray(run(sample)[1])[:, 0], minlength=small)
     law = oracle.weights(np.asarray(p_logits)[None], np.ones(1))[0]
     return p_value(seen, law * setting.trials)
 
 
 def p_value(seen: np.ndarray, wanted: np.ndarray) -> float | None:
-    """Of Pearson's test; ids of a small expected count are one cell. None of one."""
+    """Returns the p-value of Pearson's test; ids with a small expected count are one
+    cell. None for a single cell.
+    """
     rare = wanted < LEAST
     cells = [(seen[~rare], wanted[~rare])]
     if wanted[rare].sum() >= LEAST:

@@ -1,11 +1,11 @@
 """A comparator: verification in four launches, as a serving engine arranges it.
 
-Statistics of every row of logits by blocks of 8192 ids; acceptance, one drafted token
-after another; a Gumbel race over what is left of row n by blocks of 1024; the token put
-in its place. The arrangement is that of the model runner of vLLM's second version, told
-in its pull request 38496; the code is our own, in the Triton style of Pallas, and is
-here to be measured beside `pallas_kernels`. Random bits are made in the kernel.
-Axes: B rows, G = gamma, V vocabulary, J blocks.
+The launches are statistics of every row of logits by blocks of 8192 ids; acceptance,
+one drafted token after another; a Gumbel race over the residual of row n by blocks of
+1024; and the write of the token. The arrangement is that of the model runner of vLLM's
+second version, described in its pull request 38496; the code is our own, in the Triton
+style of Pallas, for a comparison with `pallas_kernels`. Random bits are made in the
+kernel. Axes: B rows, G = gamma, V vocabulary, J blocks.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,15 @@ class Logits(NamedTuple):
 
 
 def verify(
-    logits: Logits, accept: Array, seed: Array, temperature: Array, interpret=False
+    logits: Logits, accept: Array, *, seed: Array, temperature: Array, interpret=False
 ) -> tuple[Array, Array]:
-    """(n [B], tokens [B, G + 1]): n drafted tokens, one more, then 0.
+    """Returns (n [B], tokens [B, G + 1]): n drafted tokens, one more, then 0.
 
-    accept: uniforms [B, G]. seed: uint32 [B, 2], of the race. temperature: [B], above
-    0. interpret: run on a CPU.
+    Args:
+        accept: uniforms [B, G].
+        seed: uint32 [B, 2], of the race.
+        temperature: [B], above 0.
+        interpret: run on a CPU.
     """
     (batch, gamma), vocab = logits.tokens.shape, logits.p.shape[-1]
     heat = 1 / temperature
@@ -65,17 +68,19 @@ def verify(
 
 
 def block_of(vocab: int, most: int) -> int:
-    """Ids of a block: a power of two, no more than the vocabulary."""
+    """Returns the ids of a block: a power of two, no more than the vocabulary."""
     return min(most, 1 << (vocab.bit_length() - 1))
 
 
 def blocks(vocab: int, size: int) -> int:
-    """Blocks, and as many more as make a power of two, which a vector must have."""
+    """Returns the number of blocks, rounded up to a power of two, which a vector must
+    have.
+    """
     return 1 << (-(-vocab // size) - 1).bit_length()
 
 
 def _launch(body: Callable, name: str, operands: tuple, out: list, interpret) -> list:
-    """One launch; its grid is that of what it writes."""
+    """Launches a kernel; its grid is that of its output."""
     grid = {"statistics": out[0].shape, "race": out[0].shape}
     call = pl.pallas_call(
         body,
@@ -89,7 +94,9 @@ def _launch(body: Callable, name: str, operands: tuple, out: list, interpret) ->
 
 
 def _place(index: Array, size: int, vocab: int) -> tuple[Array, Array, Array]:
-    """Where a block begins, the last one moved back; its ids; which are its own."""
+    """Returns the start of a block, of which the last is moved back, its ids, and which
+    ids are its own.
+    """
     start = jnp.minimum(index * size, vocab - size)
     ids = start + lax.broadcasted_iota(jnp.int32, (size,), 0)
     return start, ids, ids >= index * size
@@ -112,7 +119,7 @@ def _statistics(p, q, heat, top, total, *, size: int) -> None:
 
 
 def _normaliser(top, total, b, i, count: int) -> Array:
-    """log of the sum of exponentials of a row, from its blocks."""
+    """Returns the log of the sum of exponentials of a row, from its blocks."""
     lane = lax.broadcasted_iota(jnp.int32, (top.shape[-1],), 0)
     tops = jnp.where(lane < count, top[b, i, :], -jnp.inf)
     sums = jnp.where(lane < count, total[b, i, :], 0.0)
@@ -121,7 +128,7 @@ def _normaliser(top, total, b, i, count: int) -> Array:
 
 
 def _accept(p, q, tokens, accept, heat, top, total, kept, lses, *, count) -> None:
-    """One token after another; leaves n and both normalisers at n."""
+    """Tests one token after another; writes n and both normalisers at n."""
     b, gamma = pl.program_id(0), tokens.shape[1]
 
     def log_weight(z, i, row):

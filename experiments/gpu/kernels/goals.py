@@ -1,12 +1,12 @@
-"""The verifications that the goals name, timed in a minute and a half of an H100.
+"""Times the verifications that the goals name, in a minute and a half of an H100.
 
     python -m experiments.gpu.kernels.goals FOLDER
 
-The rows b1_g5_v32000_f32 and b64_g5_v128256_f32 of `gin_configs/kernels/shapes.gin`, at
-one acceptance and with few tiles. Every line is appended to FOLDER/kernels_lines.jsonl
-and printed as soon as it is timed, so that a kill loses none; a row that is complete is
-a record in FOLDER/kernels.jsonl. DRY=1 is a trial on a CPU, of
-one row at tiny sizes.
+They are the rows b1_g5_v32000_f32 and b64_g5_v128256_f32 of
+`gin_configs/kernels/shapes.gin`, at one acceptance and with few tiles. Every line is
+appended to FOLDER/kernels_lines.jsonl and printed as soon as it is timed, so that a
+kill loses none; a complete row is a record in FOLDER/kernels.jsonl. DRY=1 is a trial on
+a CPU, of one row at tiny sizes.
 """
 
 import os
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(row: str, folder: Path, dry: bool) -> None:
-    """Times a row and the memory; keeps lines and the row's record."""
+    """Times a row and the memory; stores lines and the row's record."""
     compilation.keep()
     print(f"{row}{' (trial)' if dry else ''}:", flush=True)
     told = partial(tell, folder / LINES, row)
@@ -77,13 +77,13 @@ def measure(row: str, folder: Path, dry: bool) -> None:
 
 
 def tell(path: Path, row: str, line: dict) -> None:
-    """Keeps a line, and shows it."""
+    """Stores a line, and prints it."""
     jsonl.append(path, {"row": row, **line})
-    print(shown(line), flush=True)
+    print(line_text(line), flush=True)
 
 
-def shown(line: dict) -> str:
-    """A line of the table: of a chain, of a call alone, or of the memory."""
+def line_text(line: dict) -> str:
+    """Returns a line of the table: of a chain, of a single call, or of the memory."""
     if "chain_us" in line:
         return FORM.format(**line)
     if "alone" not in line:

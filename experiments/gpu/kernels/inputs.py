@@ -1,4 +1,4 @@
-"""Sets of inputs of a verification, of a shape and at an acceptance that is chosen.
+"""Sets of inputs of a verification, of a shape and at a chosen acceptance.
 
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
@@ -22,7 +22,11 @@ SPREAD = 2.0  # of the target's logits, which are normal
 
 
 class Shape(NamedTuple):
-    """dtype: of the logits."""
+    """The shape of a verification.
+
+    Attributes:
+        dtype: of the logits.
+    """
 
     batch: int
     gamma: int
@@ -34,14 +38,22 @@ class Shape(NamedTuple):
         return jnp.dtype(self.dtype).itemsize
 
     def row_bytes(self, rows: int) -> int:
-        """Of `rows` rows of logits of every text."""
+        """Returns the bytes of `rows` rows of logits of every text."""
         return self.batch * rows * self.vocab * self.itemsize
 
 
 class Inputs(NamedTuple):
-    """target [B, G + 1, V], draft [B, G, V]: logits. tokens [B, G], drawn from q, of
-    which num [B] are real. accept [B, G], sample [B, 2]: uniforms. p, q: their laws
-    without the logits, as a model and a drafter carry them."""
+    """The inputs of a verification.
+
+    Attributes:
+        target: [B, G + 1, V], logits.
+        draft: [B, G, V], logits.
+        tokens: [B, G], drawn from q.
+        num: [B], how many of the tokens are real.
+        accept: [B, G], uniforms.
+        sample: [B, 2], uniforms.
+        p, q: the laws without the logits, as a model and a drafter carry them.
+    """
 
     target: Array
     draft: Array
@@ -55,7 +67,8 @@ class Inputs(NamedTuple):
 
 
 def noise_of(acceptance: float) -> float:
-    """The deviation s of z_q - z_p at which drafts are kept with this probability.
+    """Returns the deviation s of z_q - z_p at which drafts are kept with this
+    probability.
 
     Under q of many ids log(p / q) is normal with mean -s^2 / 2 and deviation s, so that
     the mean of min(1, p / q) is 2 Phi(-s / 2).
@@ -69,12 +82,18 @@ def make(key: Array, shape: Shape, noise: Array) -> Inputs:
     keys = jax.random.split(key, 5)
     z = SPREAD * jax.random.normal(keys[0], (batch, gamma + 1, vocab))
     near = z[:, :gamma] + noise * jax.random.normal(keys[1], (batch, gamma, vocab))
-    return drafted(z.astype(dtype), near.astype(dtype), jnp.ones(batch), keys[2:])
+    return make_inputs(
+        z.astype(dtype), near.astype(dtype), temperature=jnp.ones(batch), keys=keys[2:]
+    )
 
 
 @jax.jit
-def drafted(target: Array, draft: Array, temperature: Array, keys: Array) -> Inputs:
-    """Tokens drawn from the draft's logits, and uniforms; of three keys."""
+def make_inputs(
+    target: Array, draft: Array, *, temperature: Array, keys: Array
+) -> Inputs:
+    """Returns inputs with tokens drawn from the draft's logits, and uniforms, from
+    three keys.
+    """
     batch, gamma, _ = draft.shape
     p, q = (probs.standardize(z, Sampling(temperature)) for z in (target, draft))
     u = jax.random.uniform(keys[0], (gamma, batch, 2))
@@ -95,14 +114,16 @@ def shapes(shape: Shape) -> Inputs:
     return jax.eval_shape(lambda key: make(key, shape, 1.0), root_key(0))
 
 
-def sets(shape: Shape, acceptance: float, count: int, seed: int = 0) -> list[Inputs]:
+def sets(shape: Shape, acceptance: float, *, count: int, seed: int = 0) -> list[Inputs]:
     keys = jax.random.split(root_key(seed), count)
     noise = jnp.float32(noise_of(acceptance))
     return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
 
 
 def cold(shape: Shape, cache: int, least: int) -> int:
-    """Sets of which twice the cache holds less than all: none is read from it."""
+    """Returns the number of sets that is needed so that together they exceed twice the
+    cache, and none is read from it.
+    """
     return max(least, 2 * cache // shape.row_bytes(2 * shape.gamma + 1) + 1)
 
 

@@ -1,4 +1,5 @@
-"""What a verification must give, in float64 by numpy: whoever is timed is checked.
+"""The result that a verification must have, in float64 by numpy; every timed program is
+checked against it.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -12,9 +13,13 @@ BLOCK = 256  # ids of a block of the inverse CDF, as in `specjax.types`
 
 
 class Answer(NamedTuple):
-    """n [B] tokens are kept. near [B]: a comparison that decided n is within MARGIN.
-    p, q [B, V]: the weights at n, q = 0 where nothing was rejected. chance [B, G]:
-    min(1, p(x) / q(x)) of each drafted token.
+    """The right answer.
+
+    Attributes:
+        n: [B], the number of kept tokens.
+        near: [B], whether a comparison that decided n is within MARGIN.
+        p, q: [B, V], the weights at n, q = 0 where nothing was rejected.
+        chance: [B, G], min(1, p(x) / q(x)) of each drafted token.
     """
 
     n: np.ndarray
@@ -25,8 +30,9 @@ class Answer(NamedTuple):
 
 
 def weights(logits, temperature, sigmoid: tuple | None = None) -> np.ndarray:
-    """float64 probabilities of logits [B, ..., V] at temperatures [B], 0 for argmax, or
-    the sigmoids of Wagner et al. (2024), Eq. 5, by (alpha, beta)."""
+    """Returns float64 probabilities of logits [B, ..., V] at temperatures [B], 0 for
+    argmax; or the sigmoids of Wagner et al. (2024), Eq. 5, by (alpha, beta).
+    """
     z = np.asarray(logits).astype(np.float64)
     heat = np.asarray(temperature, np.float64).reshape(-1, *[1] * (z.ndim - 1))
     scaled = z / np.where(heat == 0, 1.0, heat)
@@ -40,8 +46,11 @@ def weights(logits, temperature, sigmoid: tuple | None = None) -> np.ndarray:
 
 
 def answer(p, q, tokens, accept) -> Answer:
-    """Of weights p [B, G + 1, V] and q [B, G, V], drafted tokens and uniforms [B, G]:
-    Algorithm 1 of Leviathan et al. (2023), a token is kept where u < p(x) / q(x)."""
+    """Applies Algorithm 1 of Leviathan et al. (2023) to weights p [B, G + 1, V] and q
+    [B, G, V], drafted tokens and uniforms [B, G].
+
+    A token is kept where u < p(x) / q(x).
+    """
     rows, gamma = np.arange(len(tokens)), tokens.shape[1]
     at = rows[:, None], np.arange(gamma), tokens
     p_x, q_x = p[at], q[at]
@@ -54,8 +63,10 @@ def answer(p, q, tokens, accept) -> Answer:
     return Answer(n, near.any(1), p[rows, n], q_n, np.minimum(ratio, 1.0))
 
 
-def wrong(it: Answer, drafted, n, tokens) -> str | None:
-    """What is wrong with a verdict, n [B] and tokens [B, G + 1]; None if nothing is."""
+def find_error(it: Answer, drafted, *, n, tokens) -> str | None:
+    """Returns the error of a verdict, n [B] and tokens [B, G + 1]; None if it is
+    right.
+    """
     n, tokens, drafted = (np.asarray(x) for x in (n, tokens, drafted))
     clear, rows = ~it.near, np.arange(len(n))
     if (differ := (n != it.n) & clear).any():
@@ -76,11 +87,15 @@ def wrong(it: Answer, drafted, n, tokens) -> str | None:
     return None
 
 
-def drawn(it: Answer, sample) -> tuple[np.ndarray, np.ndarray]:
-    """The token at n by the two-step inverse CDF, [B], and whether rounding decides it.
+def draw(it: Answer, sample) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the token at n by the two-step inverse CDF, [B], and whether rounding
+    decides it.
 
-    sample: uniforms [B, 2]. MARGIN counts in the mass of p and q that is summed up, as
-    their difference is rounded as they are.
+    MARGIN is relative to the sum of the masses of p and q, because their difference is
+    rounded like them.
+
+    Args:
+        sample: uniforms [B, 2].
     """
     rest = np.maximum(it.p - it.q, 0.0)
     none = ~rest.any(1)

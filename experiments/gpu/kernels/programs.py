@@ -1,8 +1,8 @@
-"""Everything that verifies, side by side: what is compiled, timed and compared.
+"""The implementations of a verification, which are compiled, timed and compared.
 
-Named "implementation/carried": what is known of the laws before a verification, "none"
-of them (raw logits of both sides), the "draft"'s, as a drafter leaves it, or "both".
-Axes: B rows, G = gamma, V vocabulary.
+Their names are "implementation/carried": the laws that are known before a verification
+are "none" (raw logits of both models), the "draft"'s, as a drafter leaves it, or
+"both". Axes: B rows, G = gamma, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -33,16 +33,26 @@ ASKED = {REF: dispatch.REFERENCE, LOSSY: MOSAIC_GPU}
 
 
 class Place(NamedTuple):
-    """Where programs run. interpreted: a CPU stands for a Hopper GPU, to try them."""
+    """The device of programs.
+
+    Attributes:
+        interpreted: whether a CPU replaces a Hopper GPU, for a trial.
+    """
 
     device: Device
     interpreted: bool = False
 
 
 class Program(NamedTuple):
-    """call: (Inputs) -> (n [B], tokens [B, G + 1]). rows: of logits a text that it must
-    read at least. tiles: of a kernel. sigmoid: whose rule it has. verifies: a limit
-    does not."""
+    """An implementation of a verification.
+
+    Attributes:
+        call: (Inputs) -> (n [B], tokens [B, G + 1]).
+        rows: rows of logits of a text that it must read at least.
+        tiles: of a kernel.
+        sigmoid: the parameters of its rule.
+        verifies: false for a program that only measures a limit.
+    """
 
     name: str
     call: Callable[[Inputs], tuple[Array, Array]]
@@ -53,7 +63,7 @@ class Program(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Tiles that are tried: see `pallas_kernels.plan.Tiles`."""
+    """The tiles that are tried: see `pallas_kernels.plan.Tiles`."""
 
     stats: tuple[int, ...] = (1024, 2048, 4096, 8192)
     blocks: tuple[int, ...] = (1, 4, 8)
@@ -61,7 +71,11 @@ class Grid(NamedTuple):
 
 
 def here(dry: bool, how: str) -> Place:
-    """Raises ValueError on a CPU, but for a trial; how: to ask for one."""
+    """Returns the device. Raises ValueError on a CPU, except for a trial.
+
+    Args:
+        how: how to ask for a trial.
+    """
     device = dispatch.here()
     if device.platform == "gpu":
         return Place(device)
@@ -74,16 +88,21 @@ def here(dry: bool, how: str) -> Place:
 
 
 def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
-    """All of them, by unique names; the tiles of a kernel are part of its name."""
+    """Returns all programs, by unique names; the tiles of a kernel are part of its
+    name.
+    """
     listed = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
     listed.append(nothing())
     for carried in CARRIED:
         names = [REF, TRITON] if carried == BOTH else [REF, ONEPASS, TRITON]
         each = [(name, None) for name in names]  # nothing is left to read of both
-        each += [(MOSAIC_GPU, tiles) for tiles in tried(grid, carried)]
+        each += [(MOSAIC_GPU, tiles) for tiles in tiles_to_try(grid, carried)]
         if carried == BOTH:
-            each += [(LOSSY, tiles) for tiles in tried(grid, carried)]
-        listed += [program(name, carried, shape, place, tiles) for name, tiles in each]
+            each += [(LOSSY, tiles) for tiles in tiles_to_try(grid, carried)]
+        listed += [
+            program(name, carried, shape=shape, place=place, tiles=tiles)
+            for name, tiles in each
+        ]
     rows = rows_of(shape, NONE)
     return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
 
@@ -93,13 +112,17 @@ def nothing() -> Program:
 
 
 def rows_of(shape: Shape, carried: str) -> int:
-    """Rows of logits that must be read: those without statistics, then p and q at n."""
+    """Returns the rows of logits that must be read: those without statistics, then p
+    and q at n.
+    """
     left = {NONE: 2 * shape.gamma + 1, DRAFT: shape.gamma + 1, BOTH: 0}
     return left[carried] + 2
 
 
-def tried(grid: Grid, carried: str) -> list[Tiles]:
-    """Every size of statistics, then every way to sum what is left, at one of them."""
+def tiles_to_try(grid: Grid, carried: str) -> list[Tiles]:
+    """Returns every size of statistics, then every way to sum the rest, at one of
+    them.
+    """
     middle, few = grid.stats[len(grid.stats) // 2], grid.blocks[len(grid.blocks) // 2]
     sizes = [Tiles(size, few, grid.apart[0]) for size in grid.stats]
     rest = [Tiles(middle, n, apart) for n in grid.blocks for apart in grid.apart]
@@ -107,10 +130,12 @@ def tried(grid: Grid, carried: str) -> list[Tiles]:
 
 
 def program(
-    name: str, carried: str, shape: Shape, place: Place, tiles: Tiles | None = None
+    name: str, carried: str, *, shape: Shape, place: Place, tiles: Tiles | None = None
 ) -> Program:
-    """name: REF, LOSSY (by Mosaic GPU), or one of `dispatch.NAMES`."""
-    verify = verification(name, carried, place, tiles)
+    """Returns the program of a name: REF, LOSSY (by Mosaic GPU), or one of
+    `dispatch.NAMES`.
+    """
+    verify = verification(name, carried, place=place, tiles=tiles)
     sizes = f"/{tiles.stats}.{tiles.blocks}" if tiles else ""
     full = f"{name}/{carried}{sizes}{'.apart' if tiles and tiles.apart else ''}"
     sigmoid = SIGMOID if name == LOSSY else None
@@ -119,9 +144,11 @@ def program(
 
 
 def verification(
-    name: str, carried: str, place: Place, tiles: Tiles | None = None
+    name: str, carried: str, *, place: Place, tiles: Tiles | None = None
 ) -> Callable[[Inputs], Verdict]:
-    """As `program`, or "auto": what is chosen. Laws that are not carried are read."""
+    """Returns a verification as `program`, or by "auto", the default; laws that are not
+    carried are read.
+    """
     asked = ASKED.get(name, name)
     rule = FusedRule(sigmoid=SIGMOID) if name == LOSSY else EXACT
     mosaic = place.interpreted and asked == MOSAIC_GPU
@@ -144,7 +171,7 @@ def verification(
 
 
 def read(inputs: Inputs) -> tuple[Array, Array]:
-    """A limit: every logit is read once and a maximum taken; it verifies nothing."""
+    """Reads every logit once and takes a maximum: a limit, which verifies nothing."""
     top = inputs.target.max((1, 2)).astype(jnp.float32)
     top = jnp.maximum(top, inputs.draft.max((1, 2)).astype(jnp.float32))
     n = (jnp.abs(top) * inputs.temperature).astype(jnp.int32)
@@ -152,7 +179,7 @@ def read(inputs: Inputs) -> tuple[Array, Array]:
 
 
 def empty(inputs: Inputs) -> tuple[Array, Array]:
-    """What a chain of calls takes where a call does next to nothing."""
+    """Does next to nothing, to measure the cost of a chain of calls."""
     n = (inputs.temperature + inputs.accept[:, 0]).astype(jnp.int32)
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
@@ -162,6 +189,8 @@ def four(interpret: bool) -> Callable:
         seed = jax.lax.bitcast_convert_type(inputs.sample, jnp.uint32)
         logits = four_launches.Logits(inputs.target, inputs.draft, inputs.tokens)
         heat = inputs.temperature
-        return four_launches.verify(logits, inputs.accept, seed, heat, interpret)
+        return four_launches.verify(
+            logits, inputs.accept, seed=seed, temperature=heat, interpret=interpret
+        )
 
     return call

@@ -26,7 +26,7 @@ def build() -> Measurement:
 
 
 def measure(command: list[str], seconds: int = SECONDS) -> dict:
-    """By kind of check "clean", what was found, or why it was not made."""
+    """Returns, by kind of check, "clean", the findings, or why it was not made."""
     told, tool = {}, shutil.which(TOOL)
     if tool is None:
         return dict.fromkeys(KINDS, f"not run: {TOOL} is not on PATH")
@@ -45,12 +45,13 @@ def measure(command: list[str], seconds: int = SECONDS) -> dict:
 
 
 def main() -> None:
-    """One call of every kernel; raises ValueError if one is wrong."""
-    place, (batch,) = programs.here(True, ""), inputs.sets(SHAPE, 0.7, 1)
+    """Calls every kernel once; raises ValueError if one is wrong."""
+    place, (batch,) = programs.here(True, ""), inputs.sets(SHAPE, 0.7, count=1)
     for name in (MOSAIC_GPU, TRITON):
-        program = programs.program(name, programs.NONE, SHAPE, place)
-        verdict = jax.device_get(jax.jit(program.call)(batch))
-        if fault := oracle.wrong(inputs.answer(batch), batch.tokens, *verdict):
+        program = programs.program(name, programs.NONE, shape=SHAPE, place=place)
+        n, tokens = jax.device_get(jax.jit(program.call)(batch))
+        answer = inputs.answer(batch)
+        if fault := oracle.find_error(answer, batch.tokens, n=n, tokens=tokens):
             raise ValueError(f"{name}: {fault}")
         print(f"{name}: right")
 

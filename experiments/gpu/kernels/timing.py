@@ -1,13 +1,12 @@
-"""Times of calls that are shorter than a dispatch, and proof that they ran.
+"""Times of calls that are shorter than a dispatch, and checks that they really ran.
 
-A program verifies one batch again and again in a loop whose number of steps is a
-constant, so that no dispatch and no wait of the host is in its time. Its first logit is
-written anew by every step, which waits for the tokens of the one before: a compiler can
-neither leave a step out nor work ahead, and `check_loop` reads in the compiled code
-that it did not. Caches are cold where every step first reads more bytes than they hold.
-Batches are not stacked and sliced, as XLA copies a slice that a kernel of Pallas reads,
-into the cache.
-Axes: B rows, G = gamma, V vocabulary, K parts, R rounds.
+A program verifies one batch again and again in a loop with a constant number of steps,
+so that its time contains no dispatch and no wait of the host. Every step overwrites the
+first logit, depending on the tokens of the step before: a compiler can neither skip a
+step nor compute ahead, and `check_loop` verifies that in the compiled code. Caches are
+cold where every step first reads more bytes than they hold. Batches are not stacked and
+sliced, because XLA copies a slice that a Pallas kernel reads, and so moves it into the
+cache. Axes: B rows, G = gamma, V vocabulary, K parts, R rounds.
 """
 
 import re
@@ -38,10 +37,14 @@ NEVER = -(2**31)  # no sum of tokens, and no logit
 
 
 class Fixed(NamedTuple):
-    """What no step changes. firsts: of the target's logits and of the draft's the
-    first, [1, 1, 1]. never: NEVER, which a compiler must not know. other
-    [K, rows, COLUMNS]: zeros, a part of which clears the caches; None leaves them
-    warm."""
+    """The values that no step changes.
+
+    Attributes:
+        firsts: the first logit of the target and of the draft, [1, 1, 1].
+        never: NEVER, a value that a compiler must not know.
+        other: [K, rows, COLUMNS], zeros, a part of which clears the caches; None leaves
+            them warm.
+    """
 
     batch: Inputs
     firsts: tuple[Array, Array]
@@ -50,7 +53,9 @@ class Fixed(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a step leaves: logits, and the verdict n [B], tokens [B, G + 1]."""
+    """The values that a step returns: logits, and the verdict n [B], tokens [B, G +
+    1].
+    """
 
     target: Array
     draft: Array
@@ -76,9 +81,11 @@ def chain(step: Callable, length: int) -> Callable:
     return jax.jit(run)
 
 
-def of_one(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray:
-    """Seconds of one step, (T(n) - T(m)) / (n - m) with m = SHORT: a dispatch, and the
-    copies ahead of a loop, are in both."""
+def step_seconds(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray:
+    """Returns the seconds of one step, (T(n) - T(m)) / (n - m) with m = SHORT.
+
+    A dispatch, and the copies ahead of a loop, are in both times.
+    """
     return (long - short) / (length - SHORT)
 
 
@@ -102,32 +109,37 @@ def verifying(call: Callable) -> Callable:
 
 
 def waiting(never: Array, state: State) -> Array:
-    """0 that nobody but a run can know: it takes all that the step before gave."""
+    """Returns 0, which a compiler cannot know: it depends on all results of the step
+    before.
+    """
     total = state.n.sum() + state.tokens.sum()
     ends = (state.target[0, 0, 0] + state.draft[0, 0, 0]).astype(jnp.float32)
     return jnp.where((total == never) | (ends == never), 1.0, 0.0)
 
 
 def first_written(first: Array, logits: Array, zero: Array) -> Array:
-    """The same logits, but the first of them is written, after `zero` is known. It is
-    an argument: were it read where it is written, XLA would copy all logits."""
+    """Returns the same logits, with the first of them written after `zero` is known.
+
+    The first logit is an argument: if it were read where it is written, XLA would copy
+    all logits.
+    """
     return lax.dynamic_update_slice(logits, first + zero.astype(first.dtype), (0, 0, 0))
 
 
 def after(batch: Inputs, zero: Array) -> Inputs:
-    """The same inputs, but what reads them waits for `zero`."""
+    """Returns the same inputs, whose readers wait for `zero`."""
     p, q = (law._replace(scale=law.scale + zero) for law in (batch.p, batch.q))
     heat, accept = batch.temperature + zero, batch.accept + zero
     return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
 def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
-    """What a chain of `verifying` is run on.
+    """Returns the operands of a chain of `verifying`.
 
     Args:
-        batch: what every step verifies.
-        cache: bytes of a cache, of which twice is read before every step; None leaves
-            caches warm.
+        batch: that every step verifies.
+        cache: bytes of a cache, twice as many of which are read before every step; None
+            leaves caches warm.
     """
     size, gamma = batch.tokens.shape
     n, tokens = jnp.zeros(size, jnp.int32), jnp.zeros((size, gamma + 1), jnp.int32)
@@ -141,9 +153,11 @@ def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
 
 
 def check_loop(text: str, state: State, length: int) -> None:
-    """Raises ValueError unless a chain, as compiled, reads the logits in a loop of
-    `length` steps alone, as what stands before it is not in the time of a step, and
-    unless a step writes the first logit where it lies: a copy would be in the caches.
+    """Raises ValueError unless a compiled chain reads the logits only in a loop of
+    `length` steps, and a step writes the first logit in place.
+
+    Work before the loop is not in the time of a step, and a copy would be in the
+    caches.
     """
     found, entry = hlo.computations(text)
     loops = [loop.trips for loop in hlo.loops(hlo.read(text))]
@@ -151,10 +165,10 @@ def check_loop(text: str, state: State, length: int) -> None:
         raise ValueError(f"no loop of {length} steps, but {loops}: it was rewritten")
     sizes = [f"[{','.join(map(str, z.shape))}]" for z in (state.target, state.draft)]
 
-    def of_logits(op: hlo.Instruction) -> bool:
+    def has_logits(op: hlo.Instruction) -> bool:
         return any(size in op.shape for size in sizes)
 
-    logits = {op.name for op in found[entry] if of_logits(op)}
+    logits = {op.name for op in found[entry] if has_logits(op)}
     moves = {kernel.name for kernel in hlo.read(text).kernels if kernel.moves}
     for op in found[entry]:
         moved = op.name in moves or op.opcode.startswith("copy")  # begun and ended too
@@ -166,7 +180,7 @@ def check_loop(text: str, state: State, length: int) -> None:
     (root,) = (op for op in body if op.root)
     for op in body:
         left = op.name in operands_of(root) and op.opcode not in hlo.FREE
-        if left and of_logits(op) and not in_place(op, found):
+        if left and has_logits(op) and not in_place(op, found):
             raise ValueError(f"{op.name} copies the logits in every step")
 
 
@@ -175,8 +189,9 @@ def operands_of(op: hlo.Instruction) -> list[str]:
 
 
 def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bool:
-    """Whether an update writes into its operand: alone, or in a fusion that reads the
-    operand nowhere else."""
+    """Returns whether an update writes into its operand: alone, or in a fusion that
+    reads the operand nowhere else.
+    """
     if op.opcode == "dynamic-update-slice":
         return True
     called = hlo.CALLED.search(op.rest)
@@ -189,16 +204,17 @@ def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bo
     return root.opcode == "dynamic-update-slice" and readers == [root.name]
 
 
-def measured(
+def measure_steps(
     programs: Mapping[Hashable, tuple[Callable, Callable]],
+    *,
     length: int,
     rounds: int,
     label: str,
 ) -> dict[Hashable, np.ndarray]:
-    """Seconds [R] of a step of each program, taken in turns.
+    """Returns the seconds [R] of a step of each program, measured in turns.
 
     Args:
-        programs: by name, what runs `length` steps and what runs SHORT.
+        programs: by name, a function that runs `length` steps and one that runs SHORT.
         length: steps of the longer chain, more than SHORT.
         rounds: R.
         label: for the progress bar.
@@ -208,23 +224,24 @@ def measured(
     }
     seconds = interleaved(runs, rounds, label)
     return {
-        name: of_one(seconds[name, 0], seconds[name, 1], length) for name in programs
+        name: step_seconds(seconds[name, 0], seconds[name, 1], length)
+        for name in programs
     }
 
 
 def spread(seconds: np.ndarray) -> dict:
-    """Microseconds: the median, and the tenth and ninetieth percentiles."""
+    """Returns microseconds: the median, and the tenth and ninetieth percentiles."""
     low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90])
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def of_kernels(program, *arguments) -> dict:
-    """Microseconds that the kernels of a compiled program run on an NVIDIA GPU, by
-    CUPTI: what they take themselves, without gaps.
+def kernel_microseconds(program, *arguments) -> dict:
+    """Returns the microseconds that the kernels of a compiled program run on an NVIDIA
+    GPU, by CUPTI, without gaps.
 
     Returns:
         "device_us", the median of RUNS runs, and "kernels", how many were launched; or
-        "device" alone, a line that says why there is no number.
+            "device" alone, a line that says why there is no number.
     """
     platform = jax.devices()[0].platform
     if platform != "gpu":
@@ -243,13 +260,14 @@ def of_kernels(program, *arguments) -> dict:
 
 
 def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> float:
-    """The median seconds of a step that moves `nbytes`, from loops of enough of them
-    that a clock can tell them from a dispatch."""
+    """Returns the median seconds of a step that moves `nbytes`, from loops long enough
+    that a clock can distinguish them from a dispatch.
+    """
     length = int(np.clip(MOVED // nbytes, *LENGTHS))
     counts = length, SHORT
     runs = {count: partial(chain(step, count), fixed, state) for count in counts}
     seconds = interleaved(runs, ROUNDS, "memory")
-    each = float(np.median(of_one(seconds[length], seconds[SHORT], length)))
+    each = float(np.median(step_seconds(seconds[length], seconds[SHORT], length)))
     if each <= 0:
         raise RuntimeError(
             f"{length} steps on {nbytes} bytes took no longer than {SHORT}: time more"
@@ -273,8 +291,9 @@ def copy_speed(nbytes: int) -> float:
 
 
 def read_speed(nbytes: int) -> float:
-    """Returns the bytes a second of a looped read of `nbytes`, of which nothing is
-    written but a maximum."""
+    """Returns the bytes a second of a looped read of `nbytes`, which writes only a
+    maximum.
+    """
     rows = max(1, nbytes // (4 * COLUMNS))
     array = jnp.arange(rows * COLUMNS, dtype=jnp.float32).reshape(rows, COLUMNS)
 

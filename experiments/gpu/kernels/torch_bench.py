@@ -56,7 +56,9 @@ def build(setting: TorchSetting) -> Measurement:
 
 
 def measure(setting: TorchSetting) -> dict:
-    """Microseconds by name, or a word: why is in `skipped` and in `failed`."""
+    """Returns microseconds by name, or a word whose reason is in `skipped` or in
+    `failed`.
+    """
     if importlib.util.find_spec("torch") is None:
         raise ValueError(NO_TORCH)
     command = [sys.executable, "-m", __name__, json.dumps(setting._asdict())]
@@ -72,7 +74,7 @@ def measure(setting: TorchSetting) -> dict:
 
 
 def one_text(torch, batch, u=None):
-    """(n, tokens) of one text, in the steps and with the waits of transformers."""
+    """Returns (n, tokens) of one text, with the steps and the waits of transformers."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     q = q_logits.float().softmax(dim=-1)
@@ -94,7 +96,7 @@ def one_text(torch, batch, u=None):
 
 
 def batched(torch, batch, u=None):
-    """(n [B], the token after them [B, 1]); the host waits for nothing."""
+    """Returns (n [B], the token after them [B, 1]); the host waits for nothing."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     p = torch.softmax(p_logits.float(), -1)
@@ -111,8 +113,9 @@ def batched(torch, batch, u=None):
 
 
 def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
-    """(target logits, draft logits, drafted ids, uniforms): q near p, drafts from q, as
-    near as in the sets of `kernel_bench` at an acceptance of 0.7."""
+    """Returns (target logits, draft logits, drafted ids, uniforms): q near p and drafts
+    from q, as near as in the sets of `kernel_bench` at an acceptance of 0.7.
+    """
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     kind, shape = getattr(torch, setting.dtype), inputs.Shape(*setting[:4])
     torch.manual_seed(0)
@@ -128,8 +131,9 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
 
 
 def wrong(call: Callable, batch: tuple) -> str | None:
-    """What is wrong with a verdict for uniforms that are given, by the float64 oracle;
-    None if nothing is."""
+    """Returns the error of a verdict for given uniforms, by the float64 oracle; None if
+    it is right.
+    """
     n, tokens = (x.cpu().numpy() for x in call(batch[:3], batch[3]))
     p, q, ids, u = (x.cpu() for x in batch)
     ids = ids.numpy()
@@ -138,7 +142,7 @@ def wrong(call: Callable, batch: tuple) -> str | None:
     slots, n = np.arange(ids.shape[1] + 1), n.reshape(-1)
     padded = np.pad(ids, ((0, 0), (0, 1)))
     whole = np.where(slots < n[:, None], padded, tokens[:, -1:])
-    return oracle.wrong(it, ids, n, whole)
+    return oracle.find_error(it, ids, n=n, tokens=whole)
 
 
 def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], dict]:
@@ -156,8 +160,8 @@ def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], 
     return calls, skipped
 
 
-def timed(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
-    """Microseconds of a call: S sets one after another, then a wait."""
+def time_call(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
+    """Returns the microseconds of a call: S sets one after another, then a wait."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     seconds = []
     for _ in range(rounds + 1):
@@ -170,9 +174,12 @@ def timed(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
     return timing.spread(np.array(seconds[1:]))  # the first warms up
 
 
-def timed_or_not(setting: TorchSetting) -> dict:
-    """What the program prints: lines of those that ran, and why others did not, or do
-    not here. Ends the program where there is no device."""
+def run_all(setting: TorchSetting) -> dict:
+    """Returns the output of the program: lines of the implementations that ran, and the
+    reasons why others did not, or cannot here.
+
+    It ends the program where there is no device.
+    """
     import torch
 
     if not torch.cuda.is_available() and not setting.dry:
@@ -185,7 +192,7 @@ def timed_or_not(setting: TorchSetting) -> dict:
             try:
                 if fault := wrong(call, batches[0]):
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
-                times = timed(torch, call, batches, setting.rounds)
+                times = time_call(torch, call, batches, setting.rounds)
             except Exception as error:
                 failed.append({"name": name, "error": in_words(error)})
             else:
@@ -195,4 +202,4 @@ def timed_or_not(setting: TorchSetting) -> dict:
 
 
 if __name__ == "__main__":
-    print(json.dumps(timed_or_not(TorchSetting(**json.loads(sys.argv[1])))))
+    print(json.dumps(run_all(TorchSetting(**json.loads(sys.argv[1])))))

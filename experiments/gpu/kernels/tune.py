@@ -1,11 +1,11 @@
-"""From records of the table of kernels to what `pallas_kernels.dispatch` chooses by.
+"""Writes the choices of `pallas_kernels.dispatch` from records of the table of kernels.
 
     python -m experiments.gpu.kernels.tune RESULTS [--out FOLDER]
 
-Writes FOLDER/<device>.json: of every shape that was measured on the device, and of what
-is known of the laws, one-pass XLA or Mosaic GPU. What that file chose before, or else
-what `dispatch` takes of itself, stays, unless another is faster by more than noise: by
-nine rounds in ten of each. Triton is a comparator and is not chosen, as JAX has
+FOLDER/<device>.json has, for every shape that was measured on the device and for the
+known laws, one-pass XLA or Mosaic GPU. The earlier choice of that file, or else the
+default of `dispatch`, stays, unless another is faster by more than noise: in nine
+rounds of ten of each. Triton is only compared and never chosen, because JAX has
 deprecated it; records of a trial on a CPU are not read.
 """
 
@@ -28,8 +28,12 @@ KEY = Timed._fields[:6]
 
 
 def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str, dict]:
-    """By device, what its file holds. out: the folder of files so far. trial: of
-    interpreted runs instead."""
+    """Returns the content of the file of each device.
+
+    Args:
+        out: the folder of the current files.
+        trial: read interpreted runs instead.
+    """
     latest, by_device = {}, {}
     for record in records:
         if record["measured"].get("interpreted") is trial:
@@ -47,7 +51,9 @@ def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str,
 
 
 def shapes(measured: dict, before: Before) -> list[dict]:
-    """What is chosen at the acceptance that tiles are chosen at, by what is known."""
+    """Returns the choices for the known laws, at the acceptance that tiles are chosen
+    at.
+    """
     sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
     sizes["itemsize"] = Shape(**sizes, dtype=measured["dtype"]).itemsize
     first, entries = measured["acceptances"][0], []
@@ -65,11 +71,11 @@ def shapes(measured: dict, before: Before) -> list[dict]:
 
 
 def choice(lines: list[dict], before: tuple[str, Tiles | None] | None) -> dict:
-    """The name and the tiles of what is chosen among lines that were timed.
+    """Returns the name and the tiles of the choice among timed lines.
 
     Args:
         lines: of one shape, with their medians and percentiles.
-        before: what was chosen; None is `dispatch`'s own choice, Mosaic GPU.
+        before: the earlier choice; None is `dispatch`'s own, Mosaic GPU.
     """
 
     def named(line: dict) -> str:

@@ -1,1 +1,1 @@
-"""Table 4 at the paper's sizes, on one accelerator."""
+"""The rows of Table 4 at the paper's sizes, on one accelerator."""

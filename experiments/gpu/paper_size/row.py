@@ -1,10 +1,10 @@
 """A row of Table 4 at the paper's sizes without its checkpoints: walltime on one chip.
 
 Leviathan et al. (2023), Sections 4.1 and A.3. The weights are random and acceptance is
-drawn at the published alpha (`paper_size.stand_ins`): nothing is said of texts,
-nor is alpha measured. What does not depend on them is: a target call, c, v, the rest of
-a step, how far a token is from the memory's speed, and whole texts at that alpha.
-Axes: N texts, K values of gamma; every batch has one row.
+simulated at the published alpha (`paper_size.stand_ins`): texts and alpha are not
+measured. Everything that does not depend on them is: a target call, c, v, the rest of a
+step, the ratio of a token's time to the limit of the memory, and whole texts at that
+alpha. Axes: N texts, K values of gamma; every batch has one row.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,15 +69,20 @@ class PaperSizeSetting(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What one text is decoded from."""
+    """The prompt and the request of one text."""
 
     prompt: Prompt
     request: Request
 
 
 class Timed(NamedTuple):
-    """Of one gamma: milliseconds [N] and target calls [N] of texts, and milliseconds of
-    all that precedes the first step."""
+    """The times of one gamma.
+
+    Attributes:
+        ms: [N], milliseconds of texts.
+        calls: [N], target calls of texts.
+        prefill: milliseconds before the first step.
+    """
 
     ms: np.ndarray
     calls: np.ndarray
@@ -118,7 +123,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     """
     every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = every[: setting.texts], every[setting.texts :]
-    check_memory(target, draft, setting, texts[0].prompt)
+    check_memory(target, draft, setting=setting, prompt=texts[0].prompt)
     kernels = choose(target, setting)
     copy, reading = copy_speed(setting.copied), read_speed(setting.read)
     pair = costs.Pair(
@@ -130,7 +135,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     call, drafted, before = parts_of_a_step(pair, setting, others[0])
     decoders = {g: costs.decode(pair, g) for g in (0, setting.decode.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)
-    columns = by_gamma(setting, call, drafted, rest)
+    columns = by_gamma(setting, call=call, drafted=drafted, rest=rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
         decoders[best] = costs.decode(pair, best)
@@ -154,44 +159,51 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         "prefill_ms": [rest[gamma].prefill for gamma in (0, setting.decode.gamma)],
         **before,
         "by_gamma": columns,
-        "decoded": [decoded(setting, gamma, whole) for gamma in sorted(decoders)],
-        **chosen("", setting, setting.decode.gamma, columns, whole),
-        **chosen("best_", setting, best, columns, whole),
+        "decoded": [text_numbers(setting, gamma, whole) for gamma in sorted(decoders)],
+        **gamma_numbers(
+            "", setting, gamma=setting.decode.gamma, columns=columns, whole=whole
+        ),
+        **gamma_numbers("best_", setting, gamma=best, columns=columns, whole=whole),
     }
 
 
 def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
-    """What reads the logits of both sides, and verifies by coins."""
+    """Returns the kernels that read the logits of both models, with simulated
+    acceptance.
+    """
     sizes = fused.Sizes(1, max(setting.gammas), target.vocab)
     chosen = fused.choose(setting.decode.kernels, token.verifier, sizes)
-    drawn = stand_ins.drawn(setting.alpha, chosen.verifier)
+    drawn = stand_ins.simulate_acceptance(setting.alpha, chosen.verifier)
     return chosen._replace(verifier=drawn)
 
 
 def slots(setting: PaperSizeSetting) -> int:
-    """One length for every gamma: the start token, the text, the longest draft."""
+    """Returns one length for every gamma: the start token, the text, the longest
+    draft.
+    """
     return 1 + setting.decode.new_tokens + max(setting.gammas) + 1
 
 
 def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
-    """Random input, a key of its own, no end before `new_tokens`."""
+    """Returns random input with its own key, without an end before `new_tokens`."""
     key = jax.random.fold_in(root_key(setting.decode.seed), index)
     first, last = t5.END + 1, config.pieces or config.vocab
     shape = 1, setting.input_tokens
     tokens = jax.random.randint(jax.random.fold_in(key, 0), shape, first, last)
-    start = jnp.full((1, 1), t5.PAD, jnp.int32), jnp.ones(1, jnp.int32)
-    prompt = Prompt(*start, (tokens, jnp.full(1, setting.input_tokens, jnp.int32)))
-    decode = setting.decode
-    limits = decode.new_tokens, decode.sampling(1)
-    request = make_request(key[None], prompt, *limits)
+    inputs = tokens, jnp.full(1, setting.input_tokens, jnp.int32)
+    start = jnp.full((1, 1), t5.PAD, jnp.int32)
+    prompt = Prompt(start, jnp.ones(1, jnp.int32), inputs)
+    sampling = setting.decode.sampling(1)
+    request = make_request(key[None], prompt, setting.decode.new_tokens, sampling)
     return Text(prompt, request)
 
 
 def check_memory(
-    target: t5.Config, draft: t5.Config, setting: PaperSizeSetting, prompt: Prompt
+    target: t5.Config, draft: t5.Config, *, setting: PaperSizeSetting, prompt: Prompt
 ) -> None:
-    """Raises ValueError, by what the device reports, if weights, caches and the arrays
-    that are copied or read do not fit."""
+    """Raises ValueError if weights, caches and the arrays that are copied or read do
+    not fit, by the device's report.
+    """
     needed = max(2 * setting.copied, setting.read)
     for config in (target, draft):
         needed += stand_ins.weight_bytes(config)
@@ -201,7 +213,7 @@ def check_memory(
 
 
 def by_gamma(
-    setting: PaperSizeSetting, call: dict, drafted: dict, rest: dict[int, Timed]
+    setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, Timed]
 ) -> dict[str, list]:
     """c, v, EXP and the exact prediction of every gamma, in parallel lists.
 
@@ -239,8 +251,12 @@ def by_gamma(
     }
 
 
-def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:
-    """What whole texts gave with one gamma, and the calls that coins should give."""
+def text_numbers(
+    setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]
+) -> dict:
+    """Returns the results of whole texts with one gamma, and the mean number of calls
+    of simulated acceptance.
+    """
     count, coins = setting.texts, np.full(setting.decode.new_tokens, setting.alpha)
     law = predict.calls_law(coins, gamma)
     mean, square = (law @ np.arange(law.size) ** power for power in (1.0, 2.0))
@@ -257,19 +273,24 @@ def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> d
     }
 
 
-def chosen(prefix: str, setting: PaperSizeSetting, gamma: int, columns, whole) -> dict:
-    """The numbers of one gamma. The interval and the standard error of the speedup are
-    over texts, so that the luck of the coins is in them; `speedup_expected` is without
-    luck: by the calls that coins should give, at what a step took."""
+def gamma_numbers(
+    prefix: str, setting: PaperSizeSetting, *, gamma: int, columns, whole
+) -> dict:
+    """Returns the numbers of one gamma.
+
+    The interval and the standard error of the speedup are over texts, so that they
+    include the luck of simulated acceptance; `speedup_expected` is without luck: the
+    mean number of calls, with the measured time of a step.
+    """
     at = setting.gammas.index(gamma)
     values = {key: columns[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
 
     def ratio(alone: np.ndarray, drafted: np.ndarray) -> float:
         return float(alone.sum() / drafted.sum())
 
-    samples = whole[0].ms, whole[gamma].ms
-    low, high = timing.interval(ratio, samples)
-    values |= {"speedup": ratio(*samples), "speedup_ci": (low, high)}
+    alone, drafted = whole[0].ms, whole[gamma].ms
+    low, high = timing.interval(ratio, (alone, drafted))
+    values |= {"speedup": ratio(alone, drafted), "speedup_ci": (low, high)}
     values |= {"speedup_se": (high - low) / (2 * 1.96)}
     values["speedup_expected"] = expected_speedup(setting, gamma, columns, whole)
     values["residual"] = values["predicted"] / values["speedup"] - 1
@@ -279,7 +300,9 @@ def chosen(prefix: str, setting: PaperSizeSetting, gamma: int, columns, whole) -
 def expected_speedup(
     setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, Timed]
 ) -> float:
-    """Returns the speedup of texts that take as many calls as coins give on average."""
+    """Returns the speedup of texts with the mean number of calls of simulated
+    acceptance.
+    """
     calls = columns["expected_calls"][setting.gammas.index(gamma)]
     text = whole[gamma].prefill + calls * whole[gamma].step()
     return float(whole[0].ms.mean() / text)
@@ -323,7 +346,9 @@ def parts_of_a_step(
 def whole_texts(
     decoders: dict[int, Callable], texts: Sequence[Text], rounds: int
 ) -> dict[int, Timed]:
-    """Every text by every decoder, in turns, and each one's prefill."""
+    """Decodes every text with every decoder, in turns, and measures each one's
+    prefill.
+    """
     outputs, programs = {}, {}
 
     def whole(gamma: int, index: int):

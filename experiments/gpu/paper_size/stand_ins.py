@@ -1,9 +1,9 @@
-"""What stands for the paper's checkpoints: T5 with random weights, made where they are
-used, with the bytes that they take; and a verifier whose acceptances are drawn.
+"""Replacements for the paper's checkpoints: T5 with random weights, made on the device
+with the bytes of the originals; and a verifier with simulated acceptance.
 
-Random models agree with each other on nothing, and what a step costs does not depend on
-what it keeps. So every drafted token is kept by a coin of probability alpha, as Eq. 1
-of Leviathan et al. (2023) assumes. The text follows no law.
+Random models do not agree with each other, and the cost of a step does not depend on
+the tokens that it keeps. So every drafted token is kept with probability alpha,
+independently, as Eq. 1 of Leviathan et al. (2023) assumes. The text follows no law.
 Axes: B rows, G = gamma.
 """
 
@@ -25,15 +25,16 @@ GB = 1e9
 
 @functools.cache
 def model(config: t5.Config) -> Model:
-    """`t5.build`, whose tracing takes seconds at the paper's sizes, once."""
+    """Returns `t5.build`, whose tracing takes seconds at the paper's sizes, once."""
     return t5.build(config)
 
 
 def make(config: t5.Config, seed: int = 0):
-    """Parameters in `config.dtype`, one leaf after the other made on the device.
+    """Returns parameters in `config.dtype`, one leaf after the other made on the
+    device.
 
-    Kernels have the variance 1 / rows, embeddings 1, and norms scale by 1: activations
-    stay finite.
+    Kernels have the variance 1 / rows, embeddings 1, and norms scale by 1, so that
+    activations stay finite.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(model(config).shapes)
     arrays = []
@@ -91,7 +92,7 @@ def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
 def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
     """Raises ValueError if `needed` bytes are not free, by a device's `memory_stats()`.
 
-    A device that reports nothing, such as a CPU, is not asked.
+    A device that reports nothing, such as a CPU, is not checked.
     """
     if not stats or "bytes_limit" not in stats:
         return
@@ -106,19 +107,27 @@ def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
         )
 
 
-def drawn(alpha: float | Array, rule: Verifier = token.verifier) -> Verifier:
-    """A verifier that keeps as many tokens as come before the first coin that fails.
+def simulate_acceptance(
+    alpha: float | Array, rule: Verifier = token.verifier
+) -> Verifier:
+    """Returns a verifier that keeps the tokens before the first rejection, each
+    accepted with probability alpha.
 
-    alpha: in [0, 1], a number or a scalar array. rule: `verifiers.token`, or it fused.
-    Costs what the rule does: the real verdict is found, and its extra token is the one
-    that is added. The coins are the verifier's own uniforms, so that they are
-    independent of place and of batch.
+    It costs as much as the rule: the real verdict is computed, and its extra token is
+    the one that is added. The random numbers are the verifier's own uniforms, so that
+    they do not depend on position or batch.
+
+    Args:
+        alpha: in [0, 1], a number or a scalar array.
+        rule: `verifiers.token`, or its fused form.
     """
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """As `verifiers.token.verify`, with n drawn; accept_prob is alpha."""
+        """Verifies as `verifiers.token.verify`, with n drawn at random; accept_prob is
+        alpha.
+        """
         real = rule.verify(target, draft, noise, keep_residual)
         gamma = draft.tokens.shape[1]
         live = jnp.arange(gamma) < draft.num[:, None]

@@ -1,5 +1,5 @@
-"""Which pair fits where, and what a step takes there, told before there is a chip.
+"""Predictions of the memory and the time of pairs on devices that are not present.
 
-`forms` has closed forms of sizes; `compiled` asks the vendors' compilers
-(`experiments.gpu.aot`) what the same step takes, and `fits` lays them side by side.
+`forms` has closed forms of sizes; `compiled` gets the same step from the vendors'
+compilers (`experiments.gpu.aot`), and `fits` compares them.
 """

@@ -1,6 +1,6 @@
-"""A step of a pair by its sizes, compiled for eight devices that are not there.
+"""A step of a pair by its sizes, compiled for eight devices that are not present.
 
-Lowered from shapes that lie where `runtime.mesh` puts them; nothing is allocated.
+It is lowered from shapes placed as `runtime.mesh` places them; nothing is allocated.
 Axes: B rows, N layers, H heads, S slots, D head width.
 """
 
@@ -27,10 +27,13 @@ from specjax.runtime.mesh import DATA, MODEL
 NEEDED = re.compile(r"total memory required[^(]*\(([\d.]+)([GM])\)")
 
 
-def step(target: Config, draft: Config, plan: Plan, chip: str) -> dict:
-    """What a step takes on each device of a slice of `chip`, one of CHIPS: bytes of
-    arguments, of temporaries, and in all; and its collectives. Where the compiler says
-    that it does not fit, the bytes that it says are needed, and nothing else."""
+def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
+    """Returns the memory of a step on each device of a slice of `chip`, one of CHIPS,
+    and its collectives.
+
+    The bytes are of arguments, of temporaries, and in total. Where the compiler says
+    that the step does not fit, only the bytes that it needs are returned.
+    """
     layout, begun = plan.layout, time.perf_counter()
     text = f"data={layout.data},model={layout.model},draft={layout.draft}"
     slice = compilers.topology(chip, CHIPS[chip].slice)
@@ -43,19 +46,20 @@ def step(target: Config, draft: Config, plan: Plan, chip: str) -> dict:
                 raise
             needed = float(told[1]) * 2 ** (30 if told[2] == "G" else 20)
             return {"fits": False, "bytes": round(needed)}
-    took, rows = taken(compiled), plan.batch // layout.data
+    took, rows = device_bytes(compiled), plan.batch // layout.data
     return {
         "fits": took["bytes"] <= CHIPS[chip].memory,
         **took,
-        "sent": collectives.sent(compiled.as_text(), plan.gamma),
+        "sent": collectives.count_collectives(compiled.as_text(), plan.gamma),
         "law_bytes": FLOAT32 * rows * (plan.gamma + 1) * target.vocab,
         "seconds": round(time.perf_counter() - begun, 1),
     }
 
 
-def taken(compiled: jax.stages.Compiled) -> dict[str, int]:
-    """Bytes of each device: all of them, what a step is given, what it needs besides;
-    a result that is written over what was given is counted once."""
+def device_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
+    """Returns the bytes of each device: in total, of arguments, and of temporaries; a
+    result that overwrites an argument counts once.
+    """
     sizes = compiled.memory_analysis()
     given, besides = sizes.argument_size_in_bytes, sizes.temp_size_in_bytes
     new = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
@@ -64,17 +68,22 @@ def taken(compiled: jax.stages.Compiled) -> dict[str, int]:
 
 
 def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
-    """A step on the mesh in use. The state is written over, as in a loop of steps, and
-    what a step does not read, such as an encoder, is held."""
-    drafting = model_source(placed(draft, plan.layout.draft > 1))
+    """Lowers a step on the mesh in use.
+
+    The state is overwritten, as in a loop of steps, and arguments that a step does not
+    read, such as an encoder, are kept.
+    """
+    drafting = model_source(place_shapes(draft, plan.layout.draft > 1))
     if plan.layout.draft == 1:
         drafting = drafting._replace(factory=whole_factory(drafting.factory))
-    pair = costs.Pair(placed(target, True), drafting, plan.slots)
-    given = launches.begun(pair, plan.gamma, plan.batch, plan.inputs)
+    pair = costs.Pair(place_shapes(target, True), drafting, plan.slots)
+    given = launches.initial_inputs(
+        pair, plan.gamma, batch=plan.batch, read=plan.inputs
+    )
     split = MODEL if plan.layout.draft > 1 else None
     state = put(given.state, DATA)._replace(
-        target_cache=cached(given.state.target_cache, MODEL),
-        draft_cache=cached(given.state.draft_cache, split),
+        target_cache=place_cache(given.state.target_cache, MODEL),
+        draft_cache=place_cache(given.state.draft_cache, split),
     )
     after = jax.tree.map(lambda leaf: leaf.sharding, state)
     options = dict(keep_unused=True, out_shardings=(after, None))
@@ -82,9 +91,11 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
     return step.lower(given.params, put(given.request, DATA), state)
 
 
-def placed(config: Config, split: bool) -> Pretrained:
-    """Returns a model whose parameters are shapes with a place, split over the mesh or
-    whole."""
+def place_shapes(config: Config, split: bool) -> Pretrained:
+    """Returns a model whose parameters are shapes with a placement, split over the mesh
+    or
+    whole.
+    """
     model, dtype = checkpoints.build(config), jnp.dtype(config.dtype)
     held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
     params = jax.tree.map(held, model.shapes)
@@ -104,8 +115,10 @@ def put_each(tree: Any, places: Any) -> Any:
     return jax.tree.map(at, tree, places)
 
 
-def cached(cache: Any, split: str | None) -> Any:
-    """Rows over `data`, heads over `split`: of [B, H, ...], or of [B, N, 2, H, ...]."""
+def place_cache(cache: Any, split: str | None) -> Any:
+    """Places a cache with rows over `data` and heads over `split`: [B, H, ...] or [B,
+    N, 2, H, ...].
+    """
 
     def place(node):
         if isinstance(node, Joined):

@@ -1,5 +1,5 @@
-"""One pair on eight devices of one chip: predicted at every batch and cache, and as
-compiled at some of them.
+"""A pair on eight devices of one chip: predicted at every batch and cache, and compiled
+at some of them.
 
 A prediction is never a measurement, and nothing here runs.
 """
@@ -33,8 +33,11 @@ class FitSetting(NamedTuple):
 
 
 def build(target: Config, draft: Config, setting: FitSetting) -> Measurement:
-    """The measurement of one row. Raises ValueError for a chip that is not known, for a
-    pair of two vocabularies, and as `mesh.parse`."""
+    """Returns the measurement of one row.
+
+    Raises:
+        ValueError: the chip is unknown, the vocabularies differ, or as `mesh.parse`.
+    """
     if setting.chip not in CHIPS:
         raise ValueError(f"unknown chip {setting.chip!r}: name one of {sorted(CHIPS)}")
     check_vocabularies(target, draft)
@@ -49,8 +52,12 @@ def build(target: Config, draft: Config, setting: FitSetting) -> Measurement:
 
 
 def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
-    """Every cell, and under flat names what compilers say of some. Raises ValueError,
-    naming the command that installs it, where a compiler is asked for and is not."""
+    """Returns every cell, and under flat names the compilers' results for some.
+
+    Raises:
+        ValueError: a compiler is needed and missing; the message has the command that
+            installs it.
+    """
     chip, layout = CHIPS[setting.chip], mesh.parse(setting.layout)
     if setting.points:
         compilers.check(setting.chip)
@@ -59,10 +66,12 @@ def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
     for batch, slots in points + [it for it in setting.points if it not in points]:
         plan = Plan(batch, slots, setting.gamma, layout, setting.inputs)
         cell = {"batch": batch, "slots": slots}
-        cell["predicted"] = predicted(target, draft, plan, setting)
+        cell["predicted"] = predict(target, draft, plan, setting)
         if (batch, slots) in setting.points:
-            cell["compiled"] = told = compiled.step(target, draft, plan, setting.chip)
-            flat |= named(f"b{batch} s{slots}", told)
+            cell["compiled"] = told = compiled.step(
+                target, draft, plan=plan, chip=setting.chip
+            )
+            flat |= flat_numbers(f"b{batch} s{slots}", told)
         cells.append(cell)
     return {
         **setting._asdict(),
@@ -74,22 +83,24 @@ def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
     }
 
 
-def predicted(target: Config, draft: Config, plan: Plan, setting: FitSetting) -> dict:
-    """By the closed forms alone."""
-    chip, both = CHIPS[setting.chip], (forms.sizes(target), forms.sizes(draft))
-    held = forms.device(*both, plan)
-    call = both[0], plan, plan.gamma + 1, plan.layout.model
+def predict(target: Config, draft: Config, plan: Plan, setting: FitSetting) -> dict:
+    """Returns the prediction by the closed forms alone."""
+    chip, large, small = CHIPS[setting.chip], forms.sizes(target), forms.sizes(draft)
+    held = forms.device(large, small, plan)
+    sent = forms.sent_bytes(large, plan, tokens=plan.gamma + 1, split=plan.layout.model)
     return {
         "bytes": held,
         "fits": held["total"] <= chip.memory,
-        "largest_batch": forms.largest_batch(*both, plan, chip.memory),
-        "sent": forms.sent(*call)._asdict(),
-        **forms.step(*both, plan, chip, setting.alpha),
+        "largest_batch": forms.largest_batch(
+            large, small, plan=plan, memory=chip.memory
+        ),
+        "sent": sent._asdict(),
+        **forms.step(large, small, plan=plan, chip=chip, alpha=setting.alpha),
     }
 
 
-def named(point: str, told: dict) -> dict:
-    """By flat names what the table's lines ask for."""
+def flat_numbers(point: str, told: dict) -> dict:
+    """Returns the flat names that the table's lines read."""
     sent = told.get("sent", {"collectives": None, "bytes": None})
     return {
         f"{point}:gb": told["bytes"] / 1e9,

@@ -1,12 +1,12 @@
 """Closed forms of a step of speculative decoding on a mesh of published chips: bytes of
-a device, and what a step takes at least, by bytes read, FLOPs and bytes sent.
+a device, and the least time of a step, from bytes read, FLOPs and bytes sent.
 
 Weights, caches, laws and scores are counted; no other activation of a few tokens is
-large. A call takes as long as what it reads from memory, or as its products where that
-is longer, and what its sums send besides. Nobody waits in it: launches, latencies and
-whatever does not reach the published speeds come on top, above all for a small draft.
-What is published of chips was not measured by us. GB are 1e9 bytes.
-Axes: B rows, G = gamma, S slots, V vocabulary.
+large. A call takes as long as its reads from memory, or as its products where these
+take longer, and its sums over devices besides. Nothing waits in it: launches, latencies
+and everything slower than the published speeds come on top, above all for a small
+draft. The published numbers of chips were not measured by us. GB are 1e9 bytes. Axes: B
+rows, G = gamma, S slots, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -23,11 +23,18 @@ NVIDIA = "NVIDIA's data sheet, SXM, without sparsity"
 
 
 class Chip(NamedTuple):
-    """One device. memory: bytes that programs may have. bandwidth: bytes a second that
-    it reads from it. flops: a second, in bfloat16. link: bytes a second that it sends
-    to others, half of what is published for both ways. slice: of eight, as `aot` names
-    them. source: of these numbers; a TPU's memory is what libtpu's compiler says that
-    programs may have of it, in GiB."""
+    """A device.
+
+    Attributes:
+        memory: bytes that programs may have.
+        bandwidth: bytes a second that it reads from memory.
+        flops: a second, in bfloat16.
+        link: bytes a second that it sends to others, half of the published number for
+            both directions.
+        slice: of eight, as `aot` names them.
+        source: of these numbers; a TPU's memory is the one that libtpu's compiler
+            reports, in GiB.
+    """
 
     memory: float
     bandwidth: float
@@ -47,8 +54,13 @@ CHIPS = {
 
 
 class Plan(NamedTuple):
-    """A step of `batch` rows that drafts gamma. slots: of a row's caches. inputs: what
-    an encoder read. layout: the mesh, see `specjax.runtime.mesh`."""
+    """A step of `batch` rows that drafts gamma.
+
+    Attributes:
+        slots: of a row's caches.
+        inputs: tokens of an encoder's input.
+        layout: the mesh, see `specjax.runtime.mesh`.
+    """
 
     batch: int
     slots: int
@@ -58,10 +70,17 @@ class Plan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a plan asks of a model. held: parameters, all of them. read: those of a call
-    that decodes. layers, of which `local` see `window` tokens and keep little more;
-    heads and key_heads of one, and their width. crosses: layers attend to an encoder's
-    input too. dim, vocab: E and V."""
+    """The sizes of a model that a plan needs.
+
+    Attributes:
+        held: parameters, all of them.
+        read: parameters of a call that decodes.
+        layers, local, window: the number of layers, of which `local` see `window`
+            tokens and store little more.
+        heads, key_heads, width: of a layer.
+        crosses: whether layers also attend to an encoder's input.
+        dim, vocab: E and V.
+    """
 
     held: int
     read: int
@@ -77,7 +96,7 @@ class Sizes(NamedTuple):
 
 
 def sizes(config: Config) -> Sizes:
-    """Of a model of this config."""
+    """Returns the sizes of a model of this config."""
     family = families.of(config)
     crosses, grouped = family is families.T5, family is families.LLAMA
     layers = getattr(config, family.layers)
@@ -103,7 +122,9 @@ def sizes(config: Config) -> Sizes:
 
 
 def cache(model: Sizes, plan: Plan, split: int) -> int:
-    """Bytes of a device's part of the caches of all its rows, split over heads."""
+    """Returns the bytes of a device's part of the caches of all its rows, split over
+    heads.
+    """
     slots = (model.layers - model.local) * plan.slots
     slots += model.local * min(plan.slots, model.window + TOKENS)
     slots += model.layers * plan.inputs * model.crosses
@@ -112,9 +133,12 @@ def cache(model: Sizes, plan: Plan, split: int) -> int:
 
 
 def device(target: Sizes, draft: Sizes, plan: Plan) -> dict[str, int]:
-    """Bytes of one device by what they are, and their `total`. Weights and caches are
-    bfloat16; laws float32, of the target's gamma + 1 tokens and of gamma drafted;
-    scores of a layer at a time, with the weights that become of them."""
+    """Returns the bytes of one device by kind, and their `total`.
+
+    Weights and caches are bfloat16; laws are float32, of the target's gamma + 1 tokens
+    and of gamma drafted ones; scores are of a layer at a time, with the attention
+    weights.
+    """
     data, model, split = plan.layout
     rows, tokens = plan.batch / data, plan.gamma + 1
     laws = tokens * target.vocab / model + plan.gamma * draft.vocab / split
@@ -130,9 +154,10 @@ def device(target: Sizes, draft: Sizes, plan: Plan) -> dict[str, int]:
     return parts | {"total": sum(parts.values())}
 
 
-def largest_batch(target: Sizes, draft: Sizes, plan: Plan, memory: float) -> int:
-    """The most rows whose step fits in `memory` bytes of each device, 0 if none does:
-    what is not weights is so many bytes a row."""
+def largest_batch(target: Sizes, draft: Sizes, *, plan: Plan, memory: float) -> int:
+    """Returns the most rows whose step fits in `memory` bytes of each device, 0 if none
+    does; everything but weights is proportional to rows.
+    """
     data = plan.layout.data
     parts = device(target, draft, plan._replace(batch=data))
     weights = parts["weights"] + parts["draft"]
@@ -140,15 +165,18 @@ def largest_batch(target: Sizes, draft: Sizes, plan: Plan, memory: float) -> int
 
 
 class Sent(NamedTuple):
-    """Sums of features over devices in a call, and the bytes of their results."""
+    """The number of sums of features over devices in a call, and the bytes of their
+    results.
+    """
 
     sums: int
     bytes: int
 
 
-def sent(model: Sizes, plan: Plan, tokens: int, split: int) -> Sent:
-    """Of a call on so many tokens a row: one after each attention and feed-forward, and
-    the embedding; nothing where each device has the whole model."""
+def sent_bytes(model: Sizes, plan: Plan, *, tokens: int, split: int) -> Sent:
+    """Returns the sums of a call on `tokens` tokens a row: one after each attention and
+    feed-forward, and one for the embedding; none where each device has the whole model.
+    """
     if split == 1:
         return Sent(0, 0)
     sums = model.layers * (2 + model.crosses) + 1
@@ -156,29 +184,40 @@ def sent(model: Sizes, plan: Plan, tokens: int, split: int) -> Sent:
     return Sent(sums, sums * BFLOAT16 * rows * tokens * model.dim)
 
 
-def call(model: Sizes, plan: Plan, tokens: int, split: int, chip: Chip) -> float:
-    """Seconds of a call on `tokens` a row, of a model split over `split` devices. All
-    slots of a cache are read, whatever the text's length."""
+def call(model: Sizes, plan: Plan, *, tokens: int, split: int, chip: Chip) -> float:
+    """Returns the seconds of a call on `tokens` a row, of a model split over `split`
+    devices.
+
+    All slots of a cache are read, whatever the text's length.
+    """
     cached = cache(model, plan, split)
     read = BFLOAT16 * model.read / split + cached
     rows, groups = plan.batch / plan.layout.data, model.heads / model.key_heads
     products = 2 * tokens * rows * model.read / split
     products += 2 * tokens * groups * cached / BFLOAT16
     # Each device sends and gets a sum's parts, all but its own, and then the sums.
-    moved = 2 * (split - 1) / split * sent(model, plan, tokens, split).bytes
+    moved = (
+        2
+        * (split - 1)
+        / split
+        * sent_bytes(model, plan, tokens=tokens, split=split).bytes
+    )
     return max(read / chip.bandwidth, products / chip.flops) + moved / chip.link
 
 
 def step(
-    target: Sizes, draft: Sizes, plan: Plan, chip: Chip, alpha: float | None
+    target: Sizes, draft: Sizes, *, plan: Plan, chip: Chip, alpha: float | None
 ) -> dict[str, float | None]:
-    """Milliseconds, predicted: of a token a row by the target alone, of gamma drafted
-    tokens, of the target's call on gamma + 1, and, given alpha, of a token by
-    speculation (Leviathan et al. 2023, Eq. 1); and how many times as fast that is."""
+    """Returns predicted milliseconds.
+
+    They are those of a token a row by the target alone, of gamma drafted tokens, of the
+    target's call on gamma + 1, and, given alpha, of a token by speculation (Leviathan
+    et al. 2023, Eq. 1); and the speedup.
+    """
     _, model, split = plan.layout
-    alone = call(target, plan, 1, model, chip)
-    drafted = plan.gamma * call(draft, plan, 1, split, chip)
-    scored = call(target, plan, plan.gamma + 1, model, chip)
+    alone = call(target, plan, tokens=1, split=model, chip=chip)
+    drafted = plan.gamma * call(draft, plan, tokens=1, split=split, chip=chip)
+    scored = call(target, plan, tokens=plan.gamma + 1, split=model, chip=chip)
     told = {"alone_ms": alone, "draft_ms": drafted, "score_ms": scored}
     told = {name: 1e3 * seconds for name, seconds in told.items()}
     if alpha is None:

@@ -1,1 +1,3 @@
-"""Parts of a step on a chip, measured apart: memory, loops and graphs, kernels."""
+"""The parts of a step on a chip, measured separately: memory, loops and graphs,
+kernels.
+"""

@@ -1,4 +1,4 @@
-"""Messages of XLA, counted by what they say without their numbers."""
+"""The messages of XLA, counted by their text without numbers."""
 
 import re
 
@@ -8,9 +8,10 @@ NUMBER = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?")
 MOST, WIDTH = 20, 160
 
 
-def counted(text: str) -> list[dict]:
+def count_messages(text: str) -> list[dict]:
     """Returns the MOST frequent messages: `said`, `count`, and `us`, the microseconds
-    that they say they took, None where they say nothing."""
+    that they report, None where they report none.
+    """
     found: dict[str, dict] = {}
     for line in text.splitlines():
         if match := HEAD.match(line):

@@ -1,10 +1,11 @@
-"""How long a drafted token, a step and a prefill take, and how often the host waits.
+"""Measures the time of a drafted token, a step and a prefill, and how often the host
+waits.
 
     python -m experiments.gpu.steps.loops [TARGET, DRAFT, SETTING] FOLDER
 
-The last line that it prints is JSON. A loop whose number of iterations is not known as
-it is compiled, and that is not inside a CUDA graph, copies its condition to the host
-each time, and the host waits for that.
+The last line that it prints is JSON. A loop whose number of iterations is unknown at
+compilation, and that is not inside a CUDA graph, copies its condition to the host each
+time, and the host waits for it.
 """
 
 import json
@@ -20,22 +21,23 @@ from specjax.measure import costs, timing
 
 
 def main(arguments: list[str] | None = None) -> None:
-    print(json.dumps(measure(pair.given(arguments))))
+    print(json.dumps(measure(pair.parse_inputs(arguments))))
 
 
-def measure(it: pair.Given) -> dict:
+def measure(it: pair.Inputs) -> dict:
     """Returns milliseconds of a drafted token, of a step and of a prefill; waits of the
     host a step; launches of the program and those in CUDA graphs; and a checksum of all
-    texts, by which two rows can be told to have made the same."""
+    texts, which is equal for two rows with the same texts.
+    """
     setting, (prompt, request) = it.setting, it.texts[0]
     gamma = setting.decode.gamma
     decode = costs.decode(it.pair, gamma)
-    whole = pair.compiled(decode, prompt, request).func
+    whole = pair.compile_program(decode, prompt, request).func
     run = partial(whole, *decode.args)
     none = request._replace(limit=request.start)  # no step at all
     programs = {("text", i): partial(run, *text) for i, text in enumerate(it.texts)}
     programs["prefill"] = partial(run, prompt, none)
-    programs["drafts"] = pair.drafts(it, gamma, setting.loops)
+    programs["drafts"] = pair.drafts(it, gamma, loops=setting.loops)
     seconds = timing.interleaved(programs, setting.rounds, "steps", again=2)
     ms = {name: 1e3 * float(np.median(each)) for name, each in seconds.items()}
     outputs = [run(*text) for text in it.texts]
@@ -49,13 +51,14 @@ def measure(it: pair.Given) -> dict:
         "calls": calls,
         "checksum": zlib.crc32(tokens.astype(np.int32).tobytes()),
         "kernels": it.pair.kernels.record,
-        **launched(it, whole),
+        **launch_numbers(it, whole),
     }
 
 
-def launched(it: pair.Given, program: jax.stages.Compiled) -> dict:
-    """Returns what became of the program's launches and loops, or why that is not
-    known: what was timed stands without it."""
+def launch_numbers(it: pair.Inputs, program: jax.stages.Compiled) -> dict:
+    """Returns the launches and loops of the program, or why they are unknown, which
+    does not affect the times.
+    """
     try:
         thunks = graphs.read(compilers.thunk_list(it.folder, "jit_loop"))
         inside = [within for _, within in graphs.everything(thunks)]

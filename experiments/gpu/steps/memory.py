@@ -1,4 +1,4 @@
-"""The speed of the memory: what no step of decoding is faster than."""
+"""The speed of the memory, which limits the speed of every step of decoding."""
 
 from functools import partial
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A pair with random weights, ready to draft and to decode, in a process of its own."""
+"""A pair with random weights, ready to draft and to decode, in a separate process."""
 
 import sys
 from collections.abc import Callable
@@ -18,8 +18,12 @@ from specjax.measure import costs
 from specjax.types import Drafter, State
 
 
-class Given(NamedTuple):
-    """What a process is to measure. folder: where XLA dumps."""
+class Inputs(NamedTuple):
+    """The inputs of a measuring process.
+
+    Attributes:
+        folder: where XLA dumps.
+    """
 
     setting: StepSetting
     texts: list[row.Text]
@@ -27,9 +31,10 @@ class Given(NamedTuple):
     folder: Path
 
 
-def given(arguments: list[str] | None = None) -> Given:
-    """Returns what the command line asks for: configurations and setting as JSON, and
-    the folder of dumps. Weights are made."""
+def parse_inputs(arguments: list[str] | None = None) -> Inputs:
+    """Returns the inputs from the command line: configurations and setting as JSON, and
+    the folder of dumps; makes the weights.
+    """
     asked, folder = sys.argv[1:] if arguments is None else arguments
     target, draft, setting = from_json(asked)
     sized = row.PaperSizeSetting(
@@ -46,7 +51,7 @@ def given(arguments: list[str] | None = None) -> Given:
         row.choose(target, sized),
     )
     texts = [row.text(target, sized, i) for i in range(setting.texts)]
-    return Given(setting, texts, pair, Path(folder))
+    return Inputs(setting, texts, pair, Path(folder))
 
 
 def with_trips(source: DraftSource, trips: str) -> DraftSource:
@@ -71,20 +76,27 @@ def with_trips(source: DraftSource, trips: str) -> DraftSource:
     return source._replace(factory=Recipe(drafter))
 
 
-def drafts(it: Given, gamma: int, loops: int, options: dict | None = None) -> partial:
-    """Returns `loops` drafts of gamma tokens, compiled: () -> what the last one gave.
+def drafts(
+    it: Inputs, gamma: int, *, loops: int, options: dict | None = None
+) -> partial:
+    """Returns `loops` drafts of gamma tokens, compiled: () -> the result of the last
+    one.
 
-    The caches hold zeros, which cost what others do.
+    The caches hold zeros, which cost as much as other values.
     """
     prompt, request = it.texts[0]
     begin = partial(costs.prefill, it.pair)
     shapes = jax.eval_shape(lambda: begin(gamma)(prompt))
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     program = costs.drafts(it.pair, gamma, loops)
-    return compiled(program, request, costs.middle(state, request), options=options)
+    return compile_program(
+        program, request, costs.middle(state, request), options=options
+    )
 
 
-def compiled(program: partial, *arguments, options: dict | None = None) -> partial:
+def compile_program(
+    program: partial, *arguments, options: dict | None = None
+) -> partial:
     """Returns the program compiled for its arguments, and bound to them. options: of
     the compiler, by their names in XLA."""
     every = *program.args, *arguments

@@ -1,7 +1,8 @@
-"""A step of a small pair under flags of XLA, in a process of its own.
+"""A step of a small pair under flags of XLA, in a separate process.
 
-Flags are read when a process first uses JAX, and what crashes ends a process: so each
-row runs in one, and a crash is what the row records; `--again` measures it anew.
+Flags are read when a process first uses JAX, and a crash ends a process: so each row
+runs in its own process, and a crash is recorded as the row's result; `--again` measures
+the row again.
 """
 
 import dataclasses
@@ -142,7 +143,7 @@ def run(
     if done.returncode:
         raise RuntimeError(f"exit {done.returncode}: {last_words(said)}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return found | ({"messages": log.counted(said)} if setting.logged else {})
+    return found | ({"messages": log.count_messages(said)} if setting.logged else {})
 
 
 def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
@@ -150,7 +151,7 @@ def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
     seen = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     flags = [os.environ.get("XLA_FLAGS", ""), setting.flags]
     if setting.part == "steps" and jax.devices()[0].platform == "gpu":
-        flags += [compilers.dumping(folder)]  # a CPU's compiler may crash by it
+        flags += [compilers.dump_flags(folder)]  # a CPU's compiler may crash by it
     own = {
         "PYTHONPATH": os.pathsep.join(filter(None, seen)),
         "XLA_FLAGS": " ".join(filter(None, flags)),

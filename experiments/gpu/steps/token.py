@@ -1,10 +1,11 @@
-"""The kernels of one drafted token, by CUPTI, beside the time that it takes.
+"""The kernels of one drafted token, listed by CUPTI, beside its time.
 
     python -m experiments.gpu.steps.token [TARGET, DRAFT, SETTING] FOLDER
 
-The last line that it prints is JSON. A draft of gamma tokens less one of gamma - 1 is a
-token. Kernels are listed of programs without CUDA graphs, as CUPTI need not see into
-graphs that were made before it came; the token's time is that with graphs.
+The last line that it prints is JSON. A token is the difference of a draft of gamma
+tokens and one of gamma - 1. Kernels are listed of programs without CUDA graphs, because
+CUPTI cannot see into graphs that were made before it started; the token's time is that
+with graphs.
 """
 
 import json
@@ -25,16 +26,17 @@ Listed = list[tuple[str, float]]  # (name, milliseconds) of every launch
 def main(arguments: list[str] | None = None) -> None:
     if (platform := jax.devices()[0].platform) != "gpu":
         raise RuntimeError(f"CUPTI lists kernels of GPUs, and here is a {platform}")
-    print(json.dumps(measure(pair.given(arguments))))
+    print(json.dumps(measure(pair.parse_inputs(arguments))))
 
 
-def measure(it: pair.Given) -> dict:
-    """Returns microseconds of a token with and without graphs, of its kernels, and what
-    is left between them with graphs; and the list of kernels."""
+def measure(it: pair.Inputs) -> dict:
+    """Returns microseconds of a token with and without graphs, of its kernels, and of
+    the gaps between them with graphs; and the list of kernels.
+    """
     gamma, loops = it.setting.decode.gamma, it.setting.loops
     ways = {"graphs": None, "launches": NO_GRAPHS}
     programs = {
-        (way, count): pair.drafts(it, count, loops, options)
+        (way, count): pair.drafts(it, count, loops=loops, options=options)
         for way, options in ways.items()
         for count in (gamma, gamma - 1)
     }
@@ -42,7 +44,7 @@ def measure(it: pair.Given) -> dict:
     us = {name: 1e6 * float(np.median(each)) for name, each in seconds.items()}
     took = {way: (us[way, gamma] - us[way, gamma - 1]) / loops for way in ways}
     longer, shorter = (
-        listed(programs["launches", count]) for count in (gamma, gamma - 1)
+        list_kernels(programs["launches", count]) for count in (gamma, gamma - 1)
     )
     kernels = difference(longer, shorter, loops)
     busy = (total(longer) - total(shorter)) / loops
@@ -56,7 +58,7 @@ def measure(it: pair.Given) -> dict:
     }
 
 
-def listed(program) -> Listed:
+def list_kernels(program) -> Listed:
     """Returns every kernel that one run launches. Raises RuntimeError where CUPTI sees
     none."""
     from jax.experimental.mosaic.gpu import profiler

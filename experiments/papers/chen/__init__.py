@@ -1,1 +1,1 @@
-"""Tables of Chen et al. (2023): https://arxiv.org/abs/2302.01318."""
+"""The tables of Chen et al. (2023): https://arxiv.org/abs/2302.01318."""

@@ -10,7 +10,12 @@ import numpy as np
 
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
-from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, in_turns
+from experiments.papers.wagner.runs import (
+    by_prompt,
+    error_of_ratio,
+    in_turns,
+    make_batch,
+)
 from experiments.tasks import Task
 from specjax import generate
 from specjax.keys import root_key
@@ -33,9 +38,12 @@ def batch_of(
     decode = setting.decode
     if decode.top_p == 1:  # a filter that keeps everything would sort every row
         decode = decode.replace(top_p=None)
-    sampling = decode.sampling(index.size)
-    return batched(
-        task.prompts, index, key, setting.decode.new_tokens + spare, sampling
+    return make_batch(
+        task.prompts,
+        index,
+        key=key,
+        tokens=decode.new_tokens + spare,
+        sampling=decode.sampling(index.size),
     )
 
 

@@ -1,9 +1,9 @@
-"""Begins a program of `sandbox`: refuses what reaches beyond its folder, then runs it.
+"""Starts a program of `sandbox`: refuses actions beyond its folder, then runs it.
 
-`python guard.py PROGRAM LIMIT ...`, the limits in the order of `sandbox.Limits`; reads
-a nonce, and writes it when the program has reached its end. An audit hook, as here,
-cannot be taken back by the program (PEP 578), nor can limits be raised again. POSIX
-alone.
+`python guard.py PROGRAM LIMIT ...`, the limits in the order of `sandbox.Limits`. It
+reads a nonce, and writes it when the program has reached its end. The program cannot
+remove an audit hook (PEP 578), as this one, and cannot raise the limits again. It needs
+POSIX.
 """
 
 import os
@@ -24,7 +24,7 @@ CHANGES += ("os.truncate", "os.utime", "shutil.rmtree", "shutil.move", "shutil.c
 
 
 def guard(folder: str):
-    """An audit hook for a program that may write in `folder` alone."""
+    """Returns an audit hook for a program that may write in `folder` alone."""
     inside = os.path.realpath(folder) + os.sep
     realpath, fsdecode = os.path.realpath, os.fsdecode
 

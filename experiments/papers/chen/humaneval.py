@@ -1,4 +1,4 @@
-"""HumanEval: functions to complete, judged by running their tests (pass@1).
+"""HumanEval: functions to complete, which are judged by running their tests (pass@1).
 
 Chen, Tworek et al. (2021), https://arxiv.org/abs/2107.03374. A line of the data is one
 problem: `prompt` is the beginning of a function, `test` defines `check(candidate)`.
@@ -22,8 +22,13 @@ STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```")
 
 
 class Problem(NamedTuple):
-    """prompt: up to the end of the documentation. entry_point: the function's name.
-    test: source that defines `check`."""
+    """A function to complete.
+
+    Attributes:
+        prompt: up to the end of the documentation.
+        entry_point: the function's name.
+        test: source that defines `check`.
+    """
 
     prompt: str
     entry_point: str
@@ -31,7 +36,9 @@ class Problem(NamedTuple):
 
 
 def problems(path: Path) -> list[Problem]:
-    """Those of a file. Raises ValueError naming the line that is none."""
+    """Returns the problems of a file. Raises ValueError with the number of a line that
+    is no problem.
+    """
     listed = [Problem(*line.texts) for line in files.jsonl(path, FIELDS)]
     for number, problem in enumerate(listed, start=1):
         if not problem.entry_point.isidentifier():
@@ -43,22 +50,28 @@ def problems(path: Path) -> list[Problem]:
 
 
 def task(name: str, target: Pretrained, count: int | None = None) -> Task:
-    """Beginnings of functions to continue, the first `count` of a file of problems.
-    Raises ValueError for a file that is absent or holds something else."""
-    chosen = problems(texts.there(name))[:count]
+    """Returns the prompts of the first `count` problems of a file.
+
+    Raises:
+        ValueError: the file is absent or holds something else.
+    """
+    chosen = problems(texts.existing_path(name))[:count]
     prompts = texts.prompts([it.prompt for it in chosen], target)
     return Task(prompts, [], (Path(name),))
 
 
 def first_function(text: str) -> str:
-    """A completion up to where something else begins."""
+    """Returns a completion up to the place where something else begins."""
     ends = [text.find(stop) for stop in STOPS]
     return text[: min((end for end in ends if end >= 0), default=len(text))]
 
 
-def judged(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Outcome]:
-    """How each completion fared: completion i is of problem i, from the first on again
-    where they end."""
+def run_tests(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Outcome]:
+    """Runs the tests of each completion and returns the outcomes.
+
+    Completion i belongs to problem i; the problems repeat where there are fewer of
+    them.
+    """
     programs = []
     for i, text in enumerate(completions):
         it = chosen[i % len(chosen)]
@@ -70,8 +83,9 @@ def judged(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Outcom
 
 
 def pass_at_1(outcomes: Sequence[Outcome], count: int) -> dict:
-    """The share that passed, at most 1, its standard error over `count` problems, and
-    what stopped the others, by kind of error."""
+    """Returns the share that passed, at most 1, its standard error over `count`
+    problems, and the errors that stopped the others, by kind.
+    """
     passed = [outcome.passed for outcome in outcomes]
     by_problem = [sum(passed[i::count]) / len(passed[i::count]) for i in range(count)]
     mean = sum(by_problem) / count

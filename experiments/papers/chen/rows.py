@@ -1,11 +1,10 @@
 """Speculative sampling as Chen et al. (2023) report it: r, times, and quality of texts.
 
 https://arxiv.org/abs/2302.01318. K drafted tokens a call, nucleus sampling, batch 1
-where something is timed. r is the tokens decoded per call over K + 1, and with the
-times of a draft and of a target call it gives their theoretical speedup; beside it the
-one that is measured, as a ratio of mean token times, and what both ways' texts are
-worth: they have one law, so that only chance sets them apart.
-Axes: N texts.
+where something is timed. r is the number of tokens decoded per call over K + 1; with
+the times of a draft and of a target call it gives their theoretical speedup. Beside it
+stand the measured speedup, a ratio of mean token times, and the quality of the texts of
+both ways: they have one law, so that they differ by chance only. Axes: N texts.
 """
 
 import itertools
@@ -24,7 +23,7 @@ from experiments.papers.chen.decoding import (
     walltimes,
     write_alone,
 )
-from experiments.papers.chen.setting import ChenSetting, check, paired
+from experiments.papers.chen.setting import ChenSetting, build_pair, check
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
@@ -43,11 +42,15 @@ RECORDED = "temperature", "top_p", "new_tokens", "seed", "kernels"
 def row(
     target: Pretrained,
     draft: DraftLike,
+    *,
     setting: ChenSetting,
     read: Callable[[str, Pretrained], Task],
 ) -> Measurement:
-    """The measurement of a row. Raises ValueError for a pair, a setting or a task that
-    cannot be measured."""
+    """Returns the measurement of a row.
+
+    Raises:
+        ValueError: the pair, the setting or the task cannot be measured.
+    """
     if setting.metric not in METRICS:
         known = ", ".join(METRICS)
         raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")
@@ -57,14 +60,14 @@ def row(
     task = read(setting.task, target)
     if setting.metric == "rouge" and not task.references:
         raise ValueError(f"{setting.task} has no references to score texts against")
-    pair = paired(target, draft, task, setting)
+    pair = build_pair(target, draft, task=task, setting=setting)
     run = partial(measure, pair, task, setting)
     files = *pair_files(target, draft), *task.files
     return Measurement(run, __name__, files, target.dtype, setting.decode.seed)
 
 
 def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
-    """Everything of a row, plain numbers."""
+    """Returns everything of a row as plain numbers."""
     count = setting.samples * len(task.prompts.tokens)
     alone = write_alone(pair, task, setting, count)
     calls = speculate(pair, task, setting, count)
@@ -92,8 +95,9 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
 
 
 def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> dict:
-    """Of argmax texts: how many are the target's own, and the share of its tokens that
-    end a run which the text had before."""
+    """Returns, for argmax texts, how many equal the target's, and the share of tokens
+    that end a repetition of earlier text.
+    """
     prompts = itertools.cycle(task.prompts.tokens)
     marks = [
         scoring.repeated(np.array([*before, *ids]))[len(before) :]
@@ -107,15 +111,16 @@ def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> di
 
 
 def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
-    """pass@1 of HumanEval."""
+    """Returns pass@1 of HumanEval."""
     (path,) = task.files
     chosen = humaneval.problems(Path(path))[: len(task.prompts.tokens)]
-    return humaneval.pass_at_1(humaneval.judged(chosen, texts), len(chosen))
+    return humaneval.pass_at_1(humaneval.run_tests(chosen, texts), len(chosen))
 
 
 def by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
-    """Mean ROUGE-1, -2 and -L F1 against the references, at most 1, and their standard
-    errors over prompts, None of one."""
+    """Returns mean ROUGE-1, -2 and -L F1 against the references, at most 1, with
+    standard errors over prompts; the error for a single prompt is None.
+    """
     both = zip(texts, task.references * setting.samples, strict=True)
     each = [quality.rouge([text.strip()], [reference]) for text, reference in both]
     values = {}

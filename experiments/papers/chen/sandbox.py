@@ -1,11 +1,12 @@
-"""Runs a program that a model wrote, in a process of its own that can do little harm.
+"""Runs a program that a model wrote, in a separate process that can do little harm.
 
-Of its own are the process group, a folder that is removed afterwards, and limits: CPU
-and wall seconds, memory, sizes of files. `guard.py` sets them before the program
-begins, and refuses what Python would tell it of: sockets, other processes, and files
-elsewhere that are written, moved or removed; on Linux there is a namespace without a
-network, where the kernel lets a user have one. It stops accidents, of which a model
-writes many, and not an attack: who mistrusts a model runs all of this in a container.
+It has its own process group, a folder that is removed afterwards, and limits: CPU and
+wall seconds, memory, sizes of files. `guard.py` sets them before the program begins,
+and refuses what Python reports to it: sockets, other processes, and files elsewhere
+that are written, moved or removed. On Linux the program has a namespace without a
+network, where the kernel allows a user to have one. This stops accidents, which model
+texts often cause, and not an attack: if you do not trust a model, run all of this in a
+container.
 """
 
 import os
@@ -26,8 +27,14 @@ KEPT = 2**14  # bytes of the end of what is written that are read
 
 
 class Limits(NamedTuple):
-    """Of one program: seconds of walltime and, rounded up, of CPU; MiB of memory that
-    it may address; MiB of each file that it writes; how many files are open at once."""
+    """The limits of one program.
+
+    Attributes:
+        seconds: of walltime and, rounded up, of CPU.
+        memory_mib: MiB of memory that it may address.
+        file_mib: MiB of each file that it writes.
+        files: the number of files that may be open at once.
+    """
 
     seconds: float = 5.0
     memory_mib: int = 512
@@ -39,16 +46,25 @@ USUAL = Limits()
 
 
 class Outcome(NamedTuple):
-    """passed: it ran to its end. why: "" or the last line of its error."""
+    """The outcome of a program.
+
+    Attributes:
+        passed: it ran to its end.
+        why: "" or the last line of its error.
+    """
 
     passed: bool
     why: str = ""
 
 
 def run(program: str, limits: Limits = USUAL) -> Outcome:
-    """Runs a Python program to its end, or until a limit stops it: it passes if it
-    reaches its last line, which `sys.exit`, errors and crashes do not. Raises
-    ValueError for a program that is no text, or limits that nothing could keep."""
+    """Runs a Python program to its end, or until a limit stops it.
+
+    It passes if it reaches its last line; `sys.exit`, errors and crashes prevent that.
+
+    Raises:
+        ValueError: the program is no text, or a limit is out of range.
+    """
     check(program, limits)
     nonce = secrets.token_hex(16)  # which a program cannot guess
     with tempfile.TemporaryDirectory(prefix="specjax_") as home:
@@ -70,7 +86,7 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
                 stderr=errors,
                 start_new_session=True,
             ) as process:
-                in_time = waited(process, nonce, limits)
+                in_time = wait_or_kill(process, nonce, limits)
             written, told = tail(out), tail(errors)
     if not in_time or process.returncode == -signal.SIGXCPU:
         return Outcome(False, f"stopped after {limits.seconds:g} s")
@@ -80,8 +96,10 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
     return Outcome(False, (told.splitlines() or [last])[-1][:TOLD])
 
 
-def waited(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
-    """Whether a process ended in time; after this all of its group has."""
+def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
+    """Waits for a process and ends its whole group; returns whether it ended in
+    time.
+    """
     try:
         process.communicate(nonce.encode(), limits.seconds)
     except subprocess.TimeoutExpired:
@@ -96,14 +114,16 @@ def waited(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
 
 
 def tail(file: BinaryIO) -> str:
-    """The end of what was written."""
+    """Returns the end of the output."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT))
     return file.read().decode("utf-8", "replace").strip()
 
 
 @cache
 def without_network() -> Sequence[str]:
-    """What begins a command so that it has no network; empty where nothing can."""
+    """Returns the beginning of a command that runs without a network; empty where that
+    is impossible.
+    """
     unshare = shutil.which("unshare")
     if unshare is None:
         return ()
@@ -113,7 +133,7 @@ def without_network() -> Sequence[str]:
 
 
 def check(program: str, limits: Limits) -> None:
-    """Raises ValueError for a program that is no text, or limits of nothing."""
+    """Raises ValueError for a program that is no text, or for limits out of range."""
     if not isinstance(program, str):
         raise ValueError(f"a program is a text; got {type(program).__name__}")
     try:

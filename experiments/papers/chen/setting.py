@@ -1,4 +1,4 @@
-"""How a row after Chen et al. (2023) decodes, and what refuses one that cannot.
+"""The decoding setting of rows after Chen et al. (2023), and its checks.
 
 K is gamma: drafted tokens a call.
 """
@@ -38,7 +38,7 @@ class ChenSetting(NamedTuple):
 
 
 def check(setting: ChenSetting) -> None:
-    """Raises ValueError for a setting that is none."""
+    """Raises ValueError for an invalid setting."""
     decode_config.check(setting.decode)
     counts = ("K", "samples", "batch", "rounds")
     if min(getattr(setting, name) for name in counts) < 1:
@@ -49,11 +49,14 @@ def check(setting: ChenSetting) -> None:
         raise ValueError("Chen et al. (2023) verify by token, without a policy")
 
 
-def paired(
-    target: Pretrained, draft: DraftSource, task: Task, setting: ChenSetting
+def build_pair(
+    target: Pretrained, draft: DraftSource, *, task: Task, setting: ChenSetting
 ) -> costs.Pair:
-    """Both in buffers of one length. Raises ValueError where a model has fewer
-    positions than that."""
+    """Returns both models in buffers of one length.
+
+    Raises:
+        ValueError: a model has fewer positions than that.
+    """
     slots = width(task.prompts) + setting.decode.new_tokens + 2 * (setting.K + 1)
     longest = width(task.prompts) + setting.decode.new_tokens
     models = [it.model for it in (target, draft.pretrained) if it is not None]

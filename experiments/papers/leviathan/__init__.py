@@ -1,1 +1,1 @@
-"""Tables and figures of Leviathan, Kalman & Matias (2023)."""
+"""The tables and figures of Leviathan, Kalman & Matias (2023)."""

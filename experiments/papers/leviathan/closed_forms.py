@@ -1,7 +1,7 @@
-"""Rows that need no model: Table 1 and Figures 2, 3 and 4, by the closed forms.
+"""The rows that need no model: Table 1 and Figures 2, 3 and 4, by the closed forms.
 
 alpha acceptance rate, gamma drafted tokens, c cost of a draft (Leviathan et al. 2023).
-Figures keep their curves as lists over alpha; what is infinite is None there.
+Figures keep their curves as lists over alpha; an infinite value is None there.
 """
 
 from functools import partial
@@ -15,22 +15,28 @@ ALPHA = np.arange(0, 101) / 100
 
 
 def table1(alpha: float, gamma: int) -> Measurement:
-    """Operations and speed against the target alone at c = c_hat = 0 (Table 1)."""
+    """Returns operations and speed against the target alone at c = c_hat = 0 (Table
+    1).
+    """
     return Measurement(partial(_tradeoff, alpha, gamma), __name__)
 
 
 def figure2(gamma: int | None) -> Measurement:
-    """Expected tokens per call over alpha (Eq. 1); None is gamma without a limit."""
+    """Returns expected tokens per call over alpha (Eq. 1); None is gamma without a
+    limit.
+    """
     return Measurement(partial(_expected_tokens, gamma), __name__)
 
 
 def figure3(c: float) -> Measurement:
-    """The best gamma over alpha < 1 at cost c > 0 (Section 3.5)."""
+    """Returns the best gamma over alpha < 1 at cost c > 0 (Section 3.5)."""
     return Measurement(partial(_best_gamma, c), __name__)
 
 
 def figure4(gamma: int) -> Measurement:
-    """Operations and speed over alpha at c = c_hat = 0 (Theorems 3.8 and 3.11)."""
+    """Returns operations and speed over alpha at c = c_hat = 0 (Theorems 3.8 and
+    3.11).
+    """
     return Measurement(partial(_tradeoff, ALPHA, gamma), __name__)
 
 
@@ -53,7 +59,9 @@ def _best_gamma(c: float) -> dict:
 
 
 def _plain(**numbers) -> dict:
-    """As JSON can hold them, rounded to what float64 rounding leaves certain."""
+    """Returns numbers as JSON can hold them, rounded to the digits that float64 leaves
+    certain.
+    """
 
     def plain(x):
         if np.ndim(x):

@@ -2,7 +2,7 @@
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The pieces
 and the steps are those that `specjax demo` prints. An encoder-decoder reads the prompt
-with its encoder, in the tokens of the bundled T5 family, and begins its text anew.
+with its encoder, in the tokens of the bundled T5 family, and starts a new text.
 """
 
 from functools import partial
@@ -22,23 +22,36 @@ from specjax.types import Params, Prompt
 def build(
     target: Pretrained,
     draft: DraftLike,
+    *,
     prompt: str,
     gamma: int,
     tokens: int = 48,
     seed: int = 0,
 ) -> Measurement:
-    """The measurement of one trace: `tokens` after the prompt, or fewer if it ends.
-    Raises ValueError for a target that only drafts, for no tokens, for a draft that
-    wants an encoder's input where the target has none, and as `inputs.check` for what
-    could not decode; before any compute."""
+    """Returns the measurement of one trace: `tokens` after the prompt, or fewer if it
+    ends.
+
+    Raises:
+        ValueError: before any compute, if the target can only draft, there are no
+            tokens, the draft needs an encoder's input where the target has none, or as
+            `inputs.check`.
+    """
     target, draft = drafts.pair(target, draft)
     if draft.encodes and not target.encodes:
         raise ValueError(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
             " name two models of one kind"
         )
-    tokenizer, read = tokenizer_of(target), begin(target, prompt)
-    case = case_of((target, draft), *read, gamma, tokens, tokenizer, seed)
+    tokenizer, (begun, ends) = tokenizer_of(target), begin(target, prompt)
+    case = case_of(
+        (target, draft),
+        begun,
+        ends=ends,
+        gamma=gamma,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        seed=seed,
+    )
     inputs = (*pair_files(target, draft), tokenizer.file)
     run = partial(measure, case, prompt)
     return Measurement(run, __name__, inputs, target.dtype, seed)
@@ -47,13 +60,18 @@ def build(
 def case_of(
     players: tuple[Pretrained, DraftSource],
     prompt: Prompt,
+    *,
     ends: tuple[int, ...],
     gamma: int,
     tokens: int,
     tokenizer: Tokenizer,
     seed: int = 0,
 ) -> trace.Case:
-    """What is decoded, greedily. Raises ValueError for no tokens and what could not."""
+    """Returns the case that is decoded, greedily.
+
+    Raises:
+        ValueError: there are no tokens, or the pair cannot decode them.
+    """
     if tokens < 1:
         raise ValueError(f"tokens must be at least 1; got {tokens}")
     target, draft = players
@@ -68,7 +86,7 @@ def case_of(
 
 
 def begin(target: Pretrained, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
-    """The prompt as the target reads it, and the ids that end its text."""
+    """Returns the prompt as the target reads it, and the ids that end its text."""
     tokenizer = tokenizer_of(target)
     ids = tokenizer.encode(prompt)
     if target.encodes:
@@ -77,14 +95,17 @@ def begin(target: Pretrained, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
 
 
 def tokenizer_of(target: Pretrained) -> Tokenizer:
-    """The bundled tokenizer of such models."""
+    """Returns the bundled tokenizer of such models."""
     return zoo.tokenizer("t5" if target.encodes else "code")
 
 
 def measure(case: trace.Case, prompt: str) -> dict:
-    """Every iteration of Algorithm 1 as text: what of its drafts was kept, and added.
-    rejected: the draft that was tested and refused; untested: those after it, and
-    those that the end of the text cut off."""
+    """Returns every iteration of Algorithm 1 as text: the drafted tokens that were
+    kept, and the added one.
+
+    rejected: the draft that was tested and refused; untested: the drafts after it, and
+    those that the end of the text cut off.
+    """
     begun = length = int(case.prompt.length[0])
     steps = []
     for ids, info in trace.iterate(case):
@@ -107,7 +128,7 @@ def measure(case: trace.Case, prompt: str) -> dict:
 
 
 def pieces(step: trace.Step, tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """Each token's own text, a newline as a backslash and an n."""
+    """Returns each token's text, with a newline as a backslash and an n."""
     return {
         kind: [tokenizer.piece(token) for token in getattr(step, kind)]
         for kind in ("accepted", "rejected", "added")

@@ -1,8 +1,9 @@
 """Lenience as Table 5 and Appendix A.5 measure it: alpha as a function of l.
 
 Leviathan et al. (2023): alpha_l = E(sum_x min(p / l, q)) over text that M_p generated;
-at T = 0 the share of positions where p_raw(argmax q) >= l max p_raw. Beside it what the
-paper does not measure: how far the output is from p, and runs with each l.
+at T = 0 the share of positions where p_raw(argmax q) >= l max p_raw. Beside it stand
+numbers that the paper does not measure: how far the output is from p, and runs with
+each l.
 """
 
 from functools import partial
@@ -26,14 +27,21 @@ def build(
     target: Pretrained,
     draft: DraftLike,
     protocol: Protocol,
+    *,
     levels: Levels,
     c: float,
     gamma: int | None,
 ) -> Measurement:
-    """The measurement of one row, for every l of `levels`, the first of them 1. c: the
-    cost of a draft that A.5 takes, and not ours; gamma: the one that its speeds are
-    for, None for the best. Raises ValueError for a pair that has no alpha, or for
-    levels that do not fall from 1 within (0, 1]."""
+    """Returns the measurement of one row.
+
+    Args:
+        levels: every l, falling from 1.
+        c: the cost of a draft that A.5 assumes, not ours.
+        gamma: the one that its speeds are for, None for the best.
+
+    Raises:
+        ValueError: the pair has no alpha, or levels do not fall from 1 within (0, 1].
+    """
     for level in levels:
         lenient.build(level)
     if not levels or levels[0] != 1 or sorted(set(levels))[::-1] != list(levels):
@@ -41,21 +49,28 @@ def build(
     target, draft = drafts.pair(target, draft)
     check_pair(target, draft)
     of_alpha = pairs.alpha(target, draft, protocol, tasks.of)
-    run = partial(measure, (target, draft), protocol, levels, c, gamma)
+    run = partial(measure, (target, draft), protocol, levels=levels, c=c, gamma=gamma)
     return of_alpha._replace(run=run, module=__name__)
 
 
 def measure(
     players: tuple[Pretrained, DraftSource],
     protocol: Protocol,
+    *,
     levels: Levels,
     c: float,
     gamma: int | None,
     kept: dict | None = None,
 ) -> dict:
-    """Every number of a row, plain; keys that end in `_l0.5` are of that l. alpha, its
-    speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l - beta_1);
-    `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`."""
+    """Returns every number of a row as a plain value; keys that end in `_l0.5` are of l
+    = 0.5.
+
+    They are alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv =
+    E(beta_l - beta_1), and `runs`: a decoding run for each l (`run_level`).
+
+    Args:
+        kept: as for `pairs.written`.
+    """
     target, draft = players
     chosen = fused.for_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
@@ -74,7 +89,9 @@ def measure(
     return values | {
         "lenience": list(levels),
         "log_p_target": plain(bench.log_probability(scores)),
-        "runs": [ran(players, text, protocol, level) for level in levels],
+        "runs": [
+            run_level(players, text, protocol=protocol, level=level) for level in levels
+        ],
         "paper_c": c,
         "tokens": scores.strict.size,
         "sequences": len(text.start),
@@ -88,21 +105,29 @@ def measure(
     }
 
 
-def ran(
+def run_level(
     players: tuple[Pretrained, DraftSource],
     text: Text,
+    *,
     protocol: Protocol,
     level: float,
 ) -> dict:
-    """A run of Algorithm 1 with lenience l on the prompts of `text`: what was accepted,
-    alpha_l at every token of what it wrote, and the log-probability of that under the
-    target at temperature 1, in nats a token."""
+    """Runs Algorithm 1 with lenience l on the prompts of `text`.
+
+    Returns the accepted tokens, alpha_l at every token that it wrote, and the
+    log-probability of these tokens under the target at temperature 1, in nats a token.
+    """
     chosen = fused.for_protocol(*players, protocol, lenient.build(level))
     prompts, number = tasks.distinct(protocol.task), len(text.start)
     calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)
-    how = written, protocol.decode.temperature, [level]
-    scores = bench.score(players, *how, **protocol.decode.truncation())
+    scores = bench.score(
+        players,
+        written,
+        protocol.decode.temperature,
+        [level],
+        **protocol.decode.truncation(),
+    )
     tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
     return {
         "lenience": level,
@@ -119,5 +144,5 @@ def ran(
 
 
 def plain(estimate: Estimate) -> dict:
-    """As JSON holds it: the error of a single sequence is None."""
+    """Returns an estimate as JSON holds it: the error of a single sequence is None."""
     return {key: None if x != x else x for key, x in estimate._asdict().items()}

@@ -51,15 +51,20 @@ class OperationsSetting(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one run of a program, for all B rows."""
+    """The cost of one run of a program, for all B rows."""
 
     operations: float
     bytes: float
 
 
 class Costs(NamedTuple):
-    """alone: a target call of 1 token. target: of gamma + 1. first, next: the first
-    drafted token, and each after it. step_alone, step: iterations at gamma 0 and gamma.
+    """The costs of the programs of a step.
+
+    Attributes:
+        alone: a target call on 1 token.
+        target: a target call on gamma + 1 tokens.
+        first, next: the first drafted token, and each later one.
+        step_alone, step: iterations at gamma 0 and gamma.
     """
 
     alone: Cost
@@ -74,23 +79,31 @@ def build(
     target: Pretrained,
     draft: DraftLike,
     protocol: Protocol,
+    *,
     batch: int = 1,
     slots: int = 128,
     alpha: float | None = None,
 ) -> Measurement:
-    """The measurement of one row, at the gamma of the protocol. batch, slots: of the
-    programs that are counted. alpha: of Eq. 1, which then gives the tokens per call
-    too; None measures both. Raises ValueError for a pair that does not decode together
-    or has no alpha, or a gamma or batch below 1."""
+    """Returns the measurement of one row, at the gamma of the protocol.
+
+    Args:
+        batch, slots: of the programs that are counted.
+        alpha: of Eq. 1, which then also gives the tokens per call; None measures both.
+
+    Raises:
+        ValueError: the pair does not decode together or has no alpha, or gamma or batch
+            is below 1.
+    """
     setting = OperationsSetting(protocol.decode.gamma, batch, slots)
     target, draft = drafts.pair(target, draft)
     check(target, draft, setting)
     if alpha is None:
         check_pair(target, draft)
     inputs = (*pair_files(target, draft), *tasks.read(protocol.task).files)
-    run = partial(measure, target, draft, protocol, setting, alpha)
-    arithmetic = target.dtype, protocol.decode.seed
-    return Measurement(run, __name__, inputs, *arithmetic)
+    run = partial(
+        measure, target, draft, protocol=protocol, setting=setting, alpha=alpha
+    )
+    return Measurement(run, __name__, inputs, target.dtype, protocol.decode.seed)
 
 
 def check(target: Pretrained, draft: DraftSource, setting: OperationsSetting) -> None:
@@ -111,11 +124,14 @@ def check(target: Pretrained, draft: DraftSource, setting: OperationsSetting) ->
 def measure(
     target: Pretrained,
     draft: DraftSource,
+    *,
     protocol: Protocol,
     setting: OperationsSetting,
     alpha: float | None,
 ) -> dict:
-    """Counts of every program, per call and per emitted token: plain numbers."""
+    """Returns the counts of every program, per call and per emitted token, as plain
+    numbers.
+    """
     if alpha is None:
         decoded = decode(target, draft, protocol)
     else:
@@ -137,8 +153,9 @@ def measure(
 
 
 def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
-    """alpha as Table 3 measures it, the tokens per call of the same run, calls counted
-    uncut, and those of Eq. 1 at that alpha."""
+    """Returns alpha as Table 3 measures it, the tokens per call of the same run, with
+    uncut calls, and those of Eq. 1 at that alpha.
+    """
     prompts, most = tasks.distinct(protocol.task), protocol.decode.gamma + 1
     measured = pairs.measure_alpha((target, draft), prompts, protocol)
     r = measured["estimates"]["chen_r"]
@@ -153,8 +170,11 @@ def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
 
 
 def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
-    """What the programs cost per emitted token, beside Section 3.4, whose bytes are of
-    calls that read weights and cache once. c_hat includes the drafter's catch-up."""
+    """Returns the cost of the programs per emitted token, beside that of Section 3.4.
+
+    The bytes of Section 3.4 are of calls that read weights and cache once. c_hat
+    includes the drafter's catch-up.
+    """
     gamma, tokens = setting.gamma, decoded["tokens_per_call"]
     alpha, each = min(decoded["alpha"], 1.0), setting.batch * tokens
     alone, drafted = costs.alone, plus(costs.first, costs.next, gamma - 1)
@@ -222,14 +242,21 @@ def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) ->
     first = drafting(1)
     more = plus(drafting(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
     # A step's own loop is counted once already.
-    steps = stepping(programs[1]), plus(stepping(programs[0]), more, max(gamma - 2, 0))
-    return Costs(call(1), call(gamma + 1), first, more, *steps)
+    step = plus(stepping(programs[0]), more, max(gamma - 2, 0))
+    return Costs(
+        alone=call(1),
+        target=call(gamma + 1),
+        first=first,
+        next=more,
+        step_alone=stepping(programs[1]),
+        step=step,
+    )
 
 
 def shapes(
     decoder: Decoder, params: Params, setting: OperationsSetting
 ) -> tuple[Request, State]:
-    """What a step is given, as ShapeDtypeStructs."""
+    """Returns the arguments of a step as ShapeDtypeStructs."""
 
     def begin(params: Params):
         prompt = make_prompt([[zoo.START]] * setting.batch)
@@ -241,20 +268,28 @@ def shapes(
 
 
 def with_budget(state: State, budget: int) -> State:
-    """The same budget in every row, as a constant of the program."""
+    """Returns the state with the same budget in every row, as a constant of the
+    program.
+    """
     return state._replace(budget=jnp.full_like(state.budget, budget))
 
 
 def own(draft: Draft, cache) -> tuple[Draft, Any]:
-    """Without the table that its rows are read from, which no step copies."""
+    """Returns the draft without the table that its rows are read from, which no step
+    copies.
+    """
     if draft.law is None or draft.law.row is None:
         return draft, cache
     return draft._replace(law=draft.law._replace(logits=None)), cache
 
 
 def cost(run: Callable, state, *inputs) -> Cost:
-    """What XLA counts in a compiled program, which may overwrite `state`, as the loop
-    of `generate` does. By XLA's own products, as it counts nothing of thin ones."""
+    """Returns XLA's counts of a compiled program, which may overwrite `state`, as the
+    loop of `generate` does.
+
+    It is compiled with XLA's own products, because XLA does not count our thin
+    products.
+    """
     with native.products(native.XLA):
         compiled = jax.jit(run, donate_argnums=0).lower(state, *inputs).compile()
     counts = compiled.cost_analysis()
@@ -266,5 +301,7 @@ def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
 
 
 def weight_bytes(model: Pretrained | DraftSource) -> int:
-    """All parameters, also the embeddings, of which a call reads a row a token."""
+    """Returns the bytes of all parameters, including the embeddings, of which a call
+    reads one row for each token.
+    """
     return sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))

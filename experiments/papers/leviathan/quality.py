@@ -1,6 +1,6 @@
-"""How good a model's own texts are: BLEU of translations, ROUGE of summaries.
+"""The quality of a model's own texts: BLEU of translations, ROUGE of summaries.
 
-So that it is seen to be a real model. Argmax texts, scored against what a person wrote:
+It shows that the model is a real one. Argmax texts are scored against human references:
 BLEU and chrF by sacrebleu, ROUGE F1 in per cent by rouge-score, as papers report them.
 """
 
@@ -33,14 +33,23 @@ METRICS = ("bleu", "rouge")
 def build(
     target: Pretrained,
     task: str,
+    *,
     metric: str,
     tokenizer: str = "",
     new_tokens: int = 64,
     batch: int = 32,
 ) -> Measurement:
-    """The measurement of one row. metric: "bleu" or "rouge"; tokenizer: a SentencePiece
-    file, "" for the bundled T5 family's; new_tokens: at most so many a text. Raises
-    ValueError for another metric, a task without references, or no model."""
+    """Returns the measurement of one row.
+
+    Args:
+        metric: "bleu" or "rouge".
+        tokenizer: a SentencePiece file, "" for the bundled T5 family's.
+        new_tokens: the most tokens of a text.
+
+    Raises:
+        ValueError: the metric is unknown, the task has no references, or there is no
+            model.
+    """
     source = tasks.read(task)
     if metric not in METRICS:
         raise ValueError(f"no metric {metric!r}: use {' or '.join(METRICS)}")
@@ -49,7 +58,15 @@ def build(
     if not isinstance(target, Pretrained):
         raise ValueError(f"{target.name} only drafts: name a model")
     pieces = Path(tokenizer) if tokenizer else tasks.T5_TOKENIZER
-    run = partial(measure, target, source, metric, str(pieces), (new_tokens, batch))
+    run = partial(
+        measure,
+        target,
+        source,
+        metric=metric,
+        tokenizer=str(pieces),
+        new_tokens=new_tokens,
+        batch=batch,
+    )
     files = *files_of(target), *source.files, pieces
     return Measurement(run, __name__, files, target.dtype)
 
@@ -57,13 +74,15 @@ def build(
 def measure(
     target: Pretrained,
     task: tasks.Task,
+    *,
     metric: str,
     tokenizer: str,
-    sizes: tuple[int, int],
+    new_tokens: int,
+    batch: int,
 ) -> dict:
-    """The scores, and a few texts beside their references."""
+    """Returns the scores, and some texts beside their references."""
     pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer)
-    ids = write(target, task.prompts, *sizes)
+    ids = write(target, task.prompts, new_tokens=new_tokens, batch=batch)
     texts = [pieces.decode(row) for row in ids]
     score = bleu if metric == "bleu" else rouge
     examples = zip(task.references[:5], texts[:5], strict=True)
@@ -77,9 +96,9 @@ def measure(
 
 
 def write(
-    target: Pretrained, prompts: Prompts, new_tokens: int, batch: int
+    target: Pretrained, prompts: Prompts, *, new_tokens: int, batch: int
 ) -> list[list[int]]:
-    """The argmax text of every prompt, without start, end and padding."""
+    """Returns the argmax text of every prompt, without start, end and padding."""
     count = len(prompts.tokens)
     slots = max(map(len, prompts.tokens)) + new_tokens + 1
     run, params = generate.autoregressive(target.model, slots), Params(target.params)
@@ -94,14 +113,16 @@ def write(
 
 
 def without_prompts(out: Output, start: Array) -> list[np.ndarray]:
-    """The text of each row from `start` [B] on."""
+    """Returns the text of each row from `start` [B] on."""
     spans = zip(np.asarray(start), np.asarray(out.length), strict=True)
     rows = zip(np.asarray(out.tokens), spans, strict=True)
     return [row[slice(*span)] for row, span in rows]
 
 
 def bleu(texts: list[str], references: list[str]) -> dict:
-    """Corpus BLEU and chrF, with what sacrebleu says must be known to compare."""
+    """Returns corpus BLEU and chrF, with the signature that sacrebleu requires for a
+    comparison.
+    """
     metric = sacrebleu.metrics.BLEU()
     return {
         "bleu": metric.corpus_score(texts, [references]).score,
@@ -111,7 +132,7 @@ def bleu(texts: list[str], references: list[str]) -> dict:
 
 
 def rouge(texts: list[str], references: list[str]) -> dict:
-    """Mean ROUGE-1, -2 and -L F1, with stemming, in per cent."""
+    """Returns mean ROUGE-1, -2 and -L F1, with stemming, in per cent."""
     scorer = rouge_scorer.RougeScorer(ROUGES, use_stemmer=True)
     each = [scorer.score(*pair) for pair in zip(references, texts, strict=True)]
     return {

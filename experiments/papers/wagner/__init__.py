@@ -1,1 +1,1 @@
-"""Tables and figures of Wagner et al. (2024)."""
+"""The tables and figures of Wagner et al. (2024)."""

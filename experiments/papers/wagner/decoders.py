@@ -1,14 +1,15 @@
-"""Rows of Wagner et al. (2024) for decoders, whose prompts their own tokenizer reads.
+"""The rows of Wagner et al. (2024) for decoders, whose prompts their own tokenizer
+reads.
 
-As `experiments.papers.wagner.rows`, whose measurements these are, of pairs such as the
-paper's: a task is read with the target at hand (`experiments.tasks.texts`), and ROUGE-1
-is of texts as the target's tokenizer spells them.
+The measurements are those of `experiments.papers.wagner.rows`, on pairs such as the
+paper's: a task is read by the target (`experiments.tasks.texts`), and ROUGE-1 is
+computed on texts that the target's tokenizer decodes.
 """
 
 from collections.abc import Callable
 
 from experiments.papers.wagner import rows
-from experiments.papers.wagner.methods import Method, of_scale, of_text
+from experiments.papers.wagner.methods import Method, scale_methods, text_methods
 from experiments.papers.wagner.rows import WagnerSetting
 from experiments.tasks import Task
 from specjax import drafts
@@ -24,31 +25,44 @@ from specjax.measure.row import Measurement
 def row(
     target: Pretrained,
     draft: DraftLike,
+    *,
     setting: WagnerSetting,
     read: Callable[[str, Pretrained], Task],
     kind: str,
 ) -> Measurement:
-    """The measurement of a row. read: how a task of that name is read by the target,
-    suffix included. kind: "text" for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and
-    7, "time" for Figures 3 and 4, "calls" for what Tables 1 and 3 count. Raises
-    ValueError for a pair, a setting or a task that cannot be measured."""
+    """Returns the measurement of a row.
+
+    Args:
+        read: reads a task of that name for the target, suffix included.
+        kind: "text" for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and 7, "time" for
+            Figures 3 and 4, "calls" for the counts of Tables 1 and 3.
+
+    Raises:
+        ValueError: the pair, the setting or the task cannot be measured.
+    """
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
     if setting.suffix:
         raise ValueError("need no suffix: the task puts one")
     target, draft = drafts.pair(target, draft)
-    pair = target, all_logits(draft)
-    check_pair(*pair)
+    draft = all_logits(draft)
+    check_pair(target, draft)
     measure, methods = KINDS[kind]
-    task, decode = read(setting.task, target), target.tokenizer.decode
-    parts = pair, setting, methods(setting.scales), measure, task, decode
-    return rows.built(*parts)._replace(module=__name__)
+    row = rows.build_row(
+        (target, draft),
+        setting,
+        methods(setting.scales),
+        measure=measure,
+        source=read(setting.task, target),
+        decode=target.tokenizer.decode,
+    )
+    return row._replace(module=__name__)
 
 
 # What is measured, and the methods that are compared, of the setting's scales.
 KINDS: dict[str, tuple[Callable, Callable[[tuple[float, ...]], list[Method]]]] = {
-    "text": (rows.texts, lambda scales: of_text(scales[0])),
-    "scale": (rows.scales, of_scale),
-    "time": (rows.times, lambda scales: of_text(scales[0])[:4]),
-    "calls": (rows.calls, lambda scales: of_text(scales[0])[:4]),
+    "text": (rows.texts, lambda scales: text_methods(scales[0])),
+    "scale": (rows.scales, scale_methods),
+    "time": (rows.times, lambda scales: text_methods(scales[0])[:4]),
+    "calls": (rows.calls, lambda scales: text_methods(scales[0])[:4]),
 }

@@ -1,9 +1,9 @@
-"""How far each method's tokens are from the target's law, exactly and without coins.
+"""The distance of each method's tokens from the target's law, exactly and without
+sampling.
 
-Wagner et al. (2024) give ROUGE and word errors; the distance itself follows from the
-two laws at every place of a text that the target wrote. p is the target, q the drafter;
-p^, q^ what stands for them in a sigmoid (Eq. 5).
-Axes: V vocabulary, M places.
+Wagner et al. (2024) report ROUGE and word errors; the distance itself follows from the
+two laws at every position of a text that the target wrote. p is the target, q the
+drafter; p^ and q^ replace them in a sigmoid (Eq. 5). Axes: V vocabulary, M positions.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.papers.wagner.methods import Method, filtered
+from experiments.papers.wagner.methods import Method, filter_pair
 from specjax import probs
 from specjax.checkpoints import Pretrained
 from specjax.drafts.source import DraftSource
@@ -27,10 +27,15 @@ from specjax.verifiers import sigmoid
 NAMES = ("tv_out_p", "tv_out_q", "tv_bonus_p", "kept")
 
 
-class Compared(NamedTuple):
-    """p, q [..., V]: the laws that tokens are to be, and are, drawn from. out: the law
-    of a drafted token, bonus: of the token after a draft that is kept whole. kept
-    [...]: the probability that a drafted token is kept."""
+class MethodLaws(NamedTuple):
+    """The laws of a method.
+
+    Attributes:
+        p, q: [..., V], the laws that tokens should be, and are, drawn from.
+        out: [..., V], the law of a drafted token.
+        bonus: [..., V], the law of the token after a draft that is kept whole.
+        kept: [...], the probability that a drafted token is kept.
+    """
 
     p: Array
     q: Array
@@ -39,21 +44,29 @@ class Compared(NamedTuple):
     kept: Array
 
 
-def compared(method: Method, target: Law, draft: Law) -> Compared:
-    """What a method makes of two laws: out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x),
-    for a(x) = min(1, p^(x) / q^(x)) and the residual r = norm(max(0, p^ - q^)), as
-    Algorithm 1 has it with p^ = p and q^ = q: then out = p."""
-    hats = p, q = probs.dense(target), probs.dense(draft)
+def method_laws(method: Method, target: Law, draft: Law) -> MethodLaws:
+    """Returns the laws that a method gives for two laws.
+
+    out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x), for a(x) = min(1, p^(x) / q^(x))
+    and the residual r = norm(max(0, p^ - q^)). In Algorithm 1 p^ = p and q^ = q, and
+    then out = p.
+    """
+    p, q = probs.dense(target), probs.dense(draft)
+    p_hat, q_hat = p, q
     if method.name.startswith("always"):
-        return Compared(p, q, q, p, jnp.ones_like(p[..., 0]))
+        return MethodLaws(p, q, q, p, jnp.ones_like(p[..., 0]))
     if method.scale is not None:
         weigh = sigmoid.weights(-method.scale, method.scale, method.dtype)
-        hats = weigh(target), weigh(draft)
-    return Compared(p, q, *mixed(q, *hats, sigmoid.support(target)))
+        p_hat, q_hat = weigh(target), weigh(draft)
+    return MethodLaws(p, q, *mixed_laws(q, p_hat, q_hat, sigmoid.support(target)))
 
 
-def mixed(q: Array, p_hat: Array, q_hat: Array, support: Array) -> tuple[Array, ...]:
-    """(out [..., V], bonus [..., V], kept [...]) of weights p^, q^; see `compared`."""
+def mixed_laws(
+    q: Array, p_hat: Array, q_hat: Array, support: Array
+) -> tuple[Array, ...]:
+    """Returns (out [..., V], bonus [..., V], kept [...]) of weights p^, q^; see
+    `method_laws`.
+    """
     positive = (p_hat > 0) & (q_hat > 0)
     ratio = jnp.minimum(1.0, p_hat / jnp.where(positive, q_hat, 1.0))
     drawn = q * jnp.where(positive, ratio, 0.0)
@@ -64,33 +77,37 @@ def mixed(q: Array, p_hat: Array, q_hat: Array, support: Array) -> tuple[Array, 
 
 
 def norm(weights: Array, empty: Array) -> Array:
-    """weights / their sum; norm(empty) where there is none."""
+    """Returns weights / their sum; norm(empty) where the sum is 0."""
     weights = jnp.fmax(weights, 0.0)
     weights = jnp.where(weights.any(-1, keepdims=True), weights, empty)
     return weights / weights.sum(-1, keepdims=True)
 
 
 def variation(law: Array, other: Array) -> Array:
-    """Total variation, [...]."""
+    """Returns the total variation, [...]."""
     return jnp.abs(law - other).sum(-1) / 2
 
 
 def distances(
     pair: tuple[Pretrained, DraftSource], methods: Sequence[Method], text: Text
 ) -> dict[str, dict[str, float]]:
-    """By method, means over every token of `text` at temperature 1: those of NAMES.
-    methods: all with the same filter, which p and q here are after."""
+    """Returns, by method, the means of NAMES over every token of `text` at temperature
+    1.
 
-    def measures(case: Compared) -> Array:
+    Args:
+        methods: all with the same filter, which is already applied to p and q.
+    """
+
+    def measures(case: MethodLaws) -> Array:
         apart = variation(case.out, case.p), variation(case.out, case.q)
         return jnp.stack([*apart, variation(case.bonus, case.p), case.kept], -1)
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
         del written
-        cases = [compared(method, p_law, q_law) for method in methods]
+        cases = [method_laws(method, p_law, q_law) for method in methods]
         return (jnp.stack([measures(case) for case in cases], axis=-2),)
 
-    pair = filtered(pair, methods[0].top_k)
+    pair = filter_pair(pair, methods[0].top_k)
     values = np.asarray(positions(pair, text, 1.0, each)[0], np.float64).mean(0)
     return {
         method.name: dict(zip(NAMES, map(float, row), strict=True))

@@ -1,8 +1,8 @@
-"""The ways to verify that Wagner et al. (2024) compare, and two controls beside them.
+"""The ways to verify that Wagner et al. (2024) compare, and two more for comparison.
 
 baseline: Section 3.1, written out. exact: the same law, fused. sigmoid: Section 3.2.2,
-lossy. always: every draft is kept, which the paper does not compare with.
-Axes: B rows, V vocabulary.
+lossy. always: every draft is kept, a control that the paper does not have. Axes: B
+rows, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,16 @@ TOP_K = 50  # the default of the Transformers library, which the paper decodes w
 
 
 class Method(NamedTuple):
-    """name: of its numbers in a record. top_k: of target and draft alike, None without;
-    see `filtered`. scale, dtype: of a sigmoid, None for the others. drafted: (logits,
-    Sampling) -> Law, how `verifier` is given the draft's logits where it is timed
-    alone; None is `probs.standardize`. draw: of `drafters.rollout`, None for the
-    verifier's own."""
+    """A way to verify.
+
+    Attributes:
+        name: of its numbers in a record.
+        top_k: of target and draft alike, None without; see `filter_pair`.
+        scale, dtype: of a sigmoid, None for the others.
+        drafted: (logits, Sampling) -> Law, the form in which `verifier` receives the
+            draft's logits where it is timed alone; None is `probs.standardize`.
+        draw: of `drafters.rollout`, None for the verifier's own.
+    """
 
     name: str
     verifier: Verifier
@@ -63,28 +68,30 @@ everything = Verifier(token.noise, keep_everything, "lossy: keeps every draft")
 
 
 def baseline(top_k: int | None = None) -> Method:
-    return _named(Method("baseline", naive.verifier, top_k, drafted=sigmoid.law))
+    return _with_filter_name(
+        Method("baseline", naive.verifier, top_k, drafted=sigmoid.law)
+    )
 
 
 def exact(top_k: int | None = None) -> Method:
-    return _named(Method("exact", token.verifier, top_k))
+    return _with_filter_name(Method("exact", token.verifier, top_k))
 
 
 def by_sigmoid(
     scale: float, dtype: str = "float32", top_k: int | None = None
 ) -> Method:
-    """-alpha = beta = scale, as in all of the paper."""
+    """Returns the sigmoid with -alpha = beta = scale, as throughout the paper."""
     name = f"sigmoid_1e{round(float(jnp.log10(scale)))}"
     name += "_half" if dtype == "float16" else ""
     rule = sigmoid.build(-scale, scale, dtype)
-    return _named(Method(name, rule, top_k, scale, dtype, sigmoid.law))
+    return _with_filter_name(Method(name, rule, top_k, scale, dtype, sigmoid.law))
 
 
 def always(top_k: int | None = None) -> Method:
-    return _named(Method("always", everything, top_k))
+    return _with_filter_name(Method("always", everything, top_k))
 
 
-def _named(method: Method) -> Method:
+def _with_filter_name(method: Method) -> Method:
     end = "" if method.top_k is None else f"_top{method.top_k}"
     return method._replace(name=method.name + end)
 
@@ -92,8 +99,11 @@ def _named(method: Method) -> Method:
 def by_kernels(
     methods: Sequence[Method], asked: str, sizes: Sizes
 ) -> tuple[list[Method], dict[str, dict]]:
-    """The methods by what `specjax.fused` chooses, and its records by their
-    names. All draw their drafts alike; the baseline and `always` have no kernel."""
+    """Returns the methods with the kernels that `specjax.fused` chooses, and its
+    records by their names.
+
+    All draw their drafts in the same way; the baseline and `always` have no kernel.
+    """
     replaced, records = [], {}
     for method in methods:
         chosen = fused.choose(asked, method.verifier, sizes)
@@ -105,8 +115,10 @@ def by_kernels(
     return replaced, records
 
 
-def of_text(scale: float) -> list[Method]:
-    """What a main row compares, without a filter and with the library's own."""
+def text_methods(scale: float) -> list[Method]:
+    """Returns the methods that a main row compares, without a filter and with the
+    library's own.
+    """
     methods = []
     for top_k in (None, TOP_K):
         methods += [baseline(top_k), exact(top_k)]
@@ -114,8 +126,10 @@ def of_text(scale: float) -> list[Method]:
     return methods
 
 
-def of_scale(scales: Sequence[float]) -> list[Method]:
-    """What a row of scales compares: every scale in both precisions."""
+def scale_methods(scales: Sequence[float]) -> list[Method]:
+    """Returns the methods that a row of scales compares: every scale in both
+    precisions.
+    """
     methods = []
     for top_k in (None, TOP_K):
         kinds = [by_sigmoid(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES]
@@ -123,11 +137,14 @@ def of_scale(scales: Sequence[float]) -> list[Method]:
     return methods
 
 
-def filtered(
+def filter_pair(
     pair: tuple[Pretrained, DraftSource], top_k: int | None
 ) -> tuple[Pretrained, DraftSource]:
-    """The pair with the logits of both cut to the `top_k` largest of each row and those
-    equal to the smallest of them, -inf elsewhere, before anything verifies."""
+    """Returns the pair with truncated logits, before anything verifies.
+
+    In each row the `top_k` largest logits remain, and those equal to the smallest of
+    them; the others are -inf.
+    """
     if top_k is None:
         return pair
 
@@ -149,8 +166,10 @@ def filtered(
 
 
 def largest(z: Array, count: int) -> Array:
-    """bool [..., V]: the `count` largest of each row, and what equals the last of them,
-    by bisection over the order of floats: a sort takes longer than the rest of a step.
+    """Returns bool [..., V]: the `count` largest of each row, and those that equal the
+    last of them.
+
+    It bisects over the order of floats: a sort takes longer than the rest of a step.
     """
     bits = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.int32)
     keys = jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)  # of the same order

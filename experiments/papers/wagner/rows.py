@@ -1,9 +1,10 @@
-"""Wagner et al. (2024), their tables and figures in kind, on the bundled pairs.
+"""The tables and figures of Wagner et al. (2024), in kind, on the bundled pairs.
 
-https://arxiv.org/abs/2406.11016. Verification alone and as a part of decoding, by the
-baseline, the exact and the sigmoid way, and by a control that keeps every draft:
-`time_row` for Figure 3, `text_row` for Tables 1, 3, 5, 6 and 8, `scale_row` for Tables
-2 and 7. Reductions are 1 - ours / baseline in per cent, as there.
+https://arxiv.org/abs/2406.11016. Verification is measured alone and as a part of
+decoding, by the baseline, the exact and the sigmoid way, and by a control that keeps
+every draft: `time_row` for Figure 3, `text_row` for Tables 1, 3, 5, 6 and 8,
+`scale_row` for Tables 2 and 7. Reductions are 1 - ours / baseline in per cent, as
+there.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +19,9 @@ from experiments.papers.wagner import runs, timing
 from experiments.papers.wagner.methods import (
     Method,
     by_kernels,
-    filtered,
-    of_scale,
-    of_text,
+    filter_pair,
+    scale_methods,
+    text_methods,
 )
 from specjax import drafts
 from specjax.checkpoints import Pretrained
@@ -63,35 +64,51 @@ class WagnerSetting(NamedTuple):
 def time_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """The measurement of a row of Figure 3. Raises ValueError for a pair or a setting
-    that cannot be measured."""
-    return built((target, draft), setting, of_text(setting.scales[0])[:4], times)
+    """Returns the measurement of a row of Figure 3.
+
+    Raises:
+        ValueError: the pair or the setting cannot be measured.
+    """
+    return build_row(
+        (target, draft), setting, text_methods(setting.scales[0])[:4], measure=times
+    )
 
 
 def text_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """The measurement of a row of Tables 1, 3, 5, 6 and 8. Raises as `time_row`."""
-    return built((target, draft), setting, of_text(setting.scales[0]), texts)
+    """Returns the measurement of a row of Tables 1, 3, 5, 6 and 8. Raises as
+    `time_row`.
+    """
+    return build_row(
+        (target, draft), setting, text_methods(setting.scales[0]), measure=texts
+    )
 
 
 def scale_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """The measurement of a row of Tables 2 and 7. Raises as `time_row`."""
-    return built((target, draft), setting, of_scale(setting.scales), scales)
+    """Returns the measurement of a row of Tables 2 and 7. Raises as `time_row`."""
+    return build_row(
+        (target, draft), setting, scale_methods(setting.scales), measure=scales
+    )
 
 
-def built(
+def build_row(
     pair: Pair,
     setting: WagnerSetting,
     methods: list[Method],
+    *,
     measure: Callable,
     source: tasks.Task | None = None,
     decode: Callable[[list[int]], str] | None = None,
 ) -> Measurement:
-    """A row of these methods. source, decode: the task, and how its texts are spelled,
-    unless it is one of the bundled families'."""
+    """Returns the measurement of a row with these methods.
+
+    Args:
+        source, decode: the task, and the decoder of its texts; None for a task of the
+            bundled families.
+    """
     pair = drafts.pair(*pair)
     check_pair(*pair)
     source = tasks.read(setting.task) if source is None else source
@@ -100,20 +117,36 @@ def built(
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
     if min(setting.batch, setting.timed, setting.rounds) < 1:
         raise ValueError("batch, timed and rounds must be at least 1")
-    run = partial(measured, measure, pair, setting, methods, sample)
+    run = partial(
+        measure_row, measure, pair, setting=setting, methods=methods, sample=sample
+    )
     inputs = *pair_files(*pair), *source.files
     return Measurement(run, __name__, inputs, pair[0].dtype, setting.seed)
 
 
 def sample_of(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
-    chosen = setting.share, setting.repeats, setting.seed, setting.new_tokens
-    return runs.sampled(source, *chosen, setting.suffix, decode)
+    return runs.sample_prompts(
+        source,
+        share=setting.share,
+        repeats=setting.repeats,
+        seed=setting.seed,
+        new_tokens=setting.new_tokens,
+        suffix=setting.suffix,
+        decode=decode,
+    )
 
 
-def measured(
-    measure: Callable, pair: Pair, setting: WagnerSetting, methods: list[Method], sample
+def measure_row(
+    measure: Callable,
+    pair: Pair,
+    *,
+    setting: WagnerSetting,
+    methods: list[Method],
+    sample,
 ) -> dict:
-    """What a row's own function measured, and on what: plain numbers."""
+    """Returns the numbers of a row's own function and what they were measured on, as
+    plain values.
+    """
     target, draft = pair
     sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
     methods, records = by_kernels(methods, setting.kernels, sizes)
@@ -133,10 +166,10 @@ def measured(
 
 
 def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Microseconds of a verification by gamma: lists, and the key of each."""
-    text = written(pair, sample, None)
+    """Returns microseconds of a verification by gamma: lists, and the key of each."""
+    text = target_texts(pair, sample, None)
     inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
-    seconds = timing.verification(methods, inputs, setting.rounds)
+    seconds = timing.verification(methods, inputs, rounds=setting.rounds)
     values = {"gamma": list(setting.gammas)}
     for method in methods:
         each = [timing.spread(seconds[method.name, g]) for g in setting.gammas]
@@ -149,47 +182,50 @@ def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
 
 
 def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """KiB that a compiled step of decoding needs at its peak, by method and gamma:
-    arguments, weights among them, results and temporaries."""
+    """Returns the KiB that a compiled step of decoding needs at its peak, by method and
+    gamma: arguments, weights among them, results and temporaries.
+    """
     values, begun = {}, runs.batch_of(sample, [0])
     for method in methods:
         for gamma in (gamma for gamma in HELD if gamma in setting.gammas):
-            peak = timing.step_peak(pair, method, gamma, begun)
+            peak = timing.step_peak(pair, method, gamma=gamma, begun=begun)
             values[f"step_peak_kib_{method.name}_g{gamma}"] = peak / 1024
     return values
 
 
 def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Everything of a main row, flat: a quantity, a method, a gamma."""
+    """Returns everything of a main row, flat: a quantity, a method, a gamma."""
     values = scales(pair, setting, methods, sample)
     plain = [method for method in methods if method.top_k is None]
     for method in plain[1:]:  # the baseline keeps what `exact` does
         for gamma in setting.gammas:
-            run = runs.decode(pair, method, gamma, sample, setting.batch)
-            for key, value in runs.kept(run, sample.repeats).items():
+            run = runs.decode(
+                pair, method, gamma=gamma, sample=sample, batch=setting.batch
+            )
+            for key, value in runs.kept_shares(run, sample.repeats).items():
                 values[f"{key}_{method.name}_g{gamma}"] = value
     values |= walls(pair, setting, plain[:3], sample, values)
     return values | steps(pair, setting, plain[1], sample)
 
 
 def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Everything of a row of scales, flat."""
-    values = profiled(pair, setting, methods, sample)
+    """Returns everything of a row of scales, flat."""
+    values = profile_verification(pair, setting, methods, sample)
     values |= distances(pair, methods, sample)
     for method in methods:
         values |= by_schedule(pair, setting, method, sample)
-    return values | profile(values, methods)
+    return values | reductions(values, methods)
 
 
 def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """What a row of texts counts by the schedule, and nothing that is timed, flat."""
+    """Returns the counts of a row of texts by the schedule, without timings, flat."""
     every = [by_schedule(pair, setting, method, sample) for method in methods]
     return {key: value for values in every for key, value in values.items()}
 
 
-def written(pair: Pair, sample, top_k: int | None) -> Text:
-    """Texts that the target writes alone, with a filter or without."""
-    target, _ = filtered(pair, top_k)
+def target_texts(pair: Pair, sample, top_k: int | None) -> Text:
+    """Returns texts that the target writes alone, with a filter or without."""
+    target, _ = filter_pair(pair, top_k)
     warm = DecodeConfig(temperature=1.0, seed=sample.seed, new_tokens=sample.new_tokens)
     protocol = Protocol("", warm, tokens=SCORED, batch=40)
     return decoding.write(target, sample.prompts, protocol)
@@ -202,16 +238,18 @@ def each_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
     return groups
 
 
-def profiled(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Time, memory and bytes of one verification at gamma = AT."""
+def profile_verification(
+    pair: Pair, setting: WagnerSetting, methods: list[Method], sample
+) -> dict:
+    """Returns time, memory and bytes of one verification at gamma = AT."""
     inputs, values = {}, {}
     for top_k in each_filter(methods):
-        text = written(pair, sample, top_k)
-        inputs[top_k] = [timing.inputs_of(filtered(pair, top_k), text, AT)]
-    seconds = timing.verification(methods, inputs, setting.rounds)
+        text = target_texts(pair, sample, top_k)
+        inputs[top_k] = [timing.inputs_of(filter_pair(pair, top_k), text, AT)]
+    seconds = timing.verification(methods, inputs, rounds=setting.rounds)
     for method in methods:
         name, counted = method.name, timing.program(method, inputs[method.top_k][0])
-        values |= timing.described(name, seconds[name, AT])
+        values |= timing.describe(name, seconds[name, AT])
         values[f"peak_kib_{name}"] = counted.peak / 1024
         values[f"temporary_kib_{name}"] = counted.temporary / 1024
         values[f"accessed_kib_{name}"] = counted.accessed / 1024
@@ -220,25 +258,28 @@ def profiled(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) 
 
 
 def distances(pair: Pair, methods: list[Method], sample) -> dict:
-    """Total variations and shares kept, of `wagner_laws`, by method."""
+    """Returns total variations and shares of kept tokens, by method."""
     flat = {}
     for top_k, group in each_filter(methods).items():
-        text = written(pair, sample, top_k)
+        text = target_texts(pair, sample, top_k)
         for name, values in wagner_laws.distances(pair, group, text).items():
             flat |= {f"{key}_{name}": value for key, value in values.items()}
     return flat
 
 
 def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
-    run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
-    values = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
+    """Returns drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
+    run = runs.decode(
+        pair, method, gamma=runs.SCHEDULE, sample=sample, batch=setting.batch
+    )
+    values = runs.kept_shares(run, sample.repeats) | runs.rouge1(run, sample)
     return {f"{key}_{method.name}": value for key, value in values.items()}
 
 
-def profile(values: dict, methods: list[Method]) -> dict:
-    """Reductions against the baseline with the same filter: of a step's time, and of
-    all steps' that the schedule needed, each at the time of gamma = AT."""
+def reductions(values: dict, methods: list[Method]) -> dict:
+    """Returns reductions against the baseline with the same filter: of a step's time,
+    and of all steps that the schedule needed, each at the time of gamma = AT.
+    """
     reductions = {}
     for method in methods:
         name, top_k = method.name, method.top_k
@@ -253,8 +294,12 @@ def profile(values: dict, methods: list[Method]) -> dict:
 def walls(
     pair: Pair, setting: WagnerSetting, methods: list[Method], sample, values: dict
 ) -> dict:
-    """Walltime of whole texts at gamma = AT and batch 1, and verification's share."""
-    seconds = runs.walltimes(pair, methods, AT, sample, setting.timed)
+    """Returns the walltime of whole texts at gamma = AT and batch 1, and verification's
+    share.
+    """
+    seconds = runs.walltimes(
+        pair, methods, gamma=AT, sample=sample, count=setting.timed
+    )
     base, flat = seconds[methods[0].name]["seconds"], {}
     for method in methods:
         name, run = method.name, seconds[method.name]
@@ -270,11 +315,13 @@ def walls(
 
 
 def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Verification beside a whole step, by gamma."""
-    text = written(pair, sample, None)
+    """Returns verification beside a whole step, by gamma."""
+    text = target_texts(pair, sample, None)
     inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
     begun, flat = runs.batch_of(sample, [0]), {}
-    shares = timing.shares(pair, method, begun, inputs, setting.rounds)
+    shares = timing.shares(
+        pair, method, begun=begun, inputs=inputs, rounds=setting.rounds
+    )
     for gamma, parts in shares.items():
         medians = {key: float(np.median(value)) for key, value in parts.items()}
         flat |= {f"step_{key}_us_g{gamma}": value for key, value in medians.items()}

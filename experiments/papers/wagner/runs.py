@@ -1,9 +1,8 @@
 """Texts decoded as Wagner et al. (2024) decode them: drafts kept, calls, ROUGE-1, time.
 
-Section 4.1: temperature 1, gamma from 5 on, 2 more after a draft that is kept whole, 1
-less after another. Here programs have fixed shapes: a schedule's calls check `most` + 1
-tokens, however many were drafted.
-Axes: N texts.
+Section 4.1: temperature 1; gamma starts at 5, grows by 2 after a draft that is kept
+whole and falls by 1 after any other. Programs here have fixed shapes: a schedule's
+calls check `most` + 1 tokens, however many were drafted. Axes: N texts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from jax import Array
 
 from experiments import tasks
 from experiments.papers.leviathan import quality
-from experiments.papers.wagner.methods import Method, filtered
+from experiments.papers.wagner.methods import Method, filter_pair
 from experiments.tasks import Task
 from specjax import generate, policies
 from specjax.checkpoints import Pretrained
@@ -34,9 +33,13 @@ SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
 
 
 class Sample(NamedTuple):
-    """The prompts of a row, chosen by `seed` as a share of a task's, each continued
-    `repeats` times with coins of its own; references: what a person wrote for each.
-    decode: how their ids are spelled; None is the bundled T5 family's."""
+    """The prompts of a row, chosen by `seed` as a share of a task's prompts.
+
+    Attributes:
+        repeats: how often each prompt is continued, with its own coins.
+        references: the human text for each prompt.
+        decode: decodes ids; None is the bundled T5 family's decoder.
+    """
 
     prompts: Prompts
     references: list[str]
@@ -51,8 +54,9 @@ class Sample(NamedTuple):
         return self.repeats * len(self.prompts.tokens)
 
 
-def sampled(
+def sample_prompts(
     source: Task,
+    *,
     share: float,
     repeats: int,
     seed: int,
@@ -60,8 +64,14 @@ def sampled(
     suffix: str = "",
     decode: Callable[[list[int]], str] | None = None,
 ) -> Sample:
-    """A share of a task's prompts, rounded up, in their own order; a suffix ends what
-    an encoder reads. Raises ValueError for what cannot be."""
+    """Returns a share of a task's prompts, rounded up, in their own order.
+
+    Args:
+        suffix: put after each text that an encoder reads.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
     if not 0 < share <= 1 or min(repeats, new_tokens) < 1:
         raise ValueError(
             "need a share in (0, 1] and at least 1 of repeats and new_tokens; got"
@@ -90,7 +100,12 @@ def t5_pieces() -> sentencepiece.SentencePieceProcessor:
 
 
 class Run(NamedTuple):
-    """counts: [N] each, see `specjax.generate.Counts`. texts: N outputs, uncut."""
+    """Decoded texts.
+
+    Attributes:
+        counts: [N] each, see `specjax.generate.Counts`.
+        texts: N outputs, uncut.
+    """
 
     counts: Counts
     texts: list[np.ndarray]
@@ -99,12 +114,13 @@ class Run(NamedTuple):
 def decoder(
     pair: tuple[Pretrained, DraftSource],
     method: Method,
+    *,
     gamma: int,
     slots: int,
     most: int = 20,
 ) -> Callable[[Prompt, Request], Output]:
-    """A compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
-    target, draft = filtered(pair, method.top_k)
+    """Returns a compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
+    target, draft = filter_pair(pair, method.top_k)
     policy = policies.heuristic() if gamma == SCHEDULE else None
     drafter = method.drafter(draft, gamma or most)
     decoder = Decoder(target.model, drafter, method.verifier, policy)
@@ -114,21 +130,33 @@ def decoder(
 
 
 def slots_of(sample: Sample, most: int) -> int:
-    """One buffer for every gamma."""
+    """Returns the length of one buffer for every gamma."""
     return width(sample.prompts) + sample.new_tokens + most + 1
 
 
 def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
-    """The texts of these places, at temperature 1."""
+    """Returns prompts and requests of the texts at these positions, at temperature
+    1.
+    """
     key, sampling = root_key(sample.seed), make_sampling(len(index), 1.0)
-    return batched(sample.prompts, index, key, sample.new_tokens, sampling)
+    return make_batch(
+        sample.prompts, index, key=key, tokens=sample.new_tokens, sampling=sampling
+    )
 
 
-def batched(
-    prompts: Prompts, index: Sequence[int], key: Array, tokens: int, sampling: Sampling
+def make_batch(
+    prompts: Prompts,
+    index: Sequence[int],
+    *,
+    key: Array,
+    tokens: int,
+    sampling: Sampling,
 ) -> tuple[Prompt, Request]:
-    """Texts of these places, from the first prompt on again where they end; text i has
-    its own key, whatever its mates."""
+    """Returns prompts and requests of the texts at these positions; the prompts repeat
+    where there are fewer.
+
+    Text i has its own key, whatever texts share its batch.
+    """
     prompt = take(prompts, index)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.asarray(index))
     return prompt, make_request(keys, prompt, tokens, sampling, prompts.ends)
@@ -137,13 +165,14 @@ def batched(
 def decode(
     pair: tuple[Pretrained, DraftSource],
     method: Method,
+    *,
     gamma: int,
     sample: Sample,
     batch: int,
 ) -> Run:
-    """Every text of a sample, in batches."""
+    """Decodes every text of a sample, in batches."""
     most = max(gamma, 20)
-    run = decoder(pair, method, gamma, slots_of(sample, most))
+    run = decoder(pair, method, gamma=gamma, slots=slots_of(sample, most))
     counts, texts = [], []
     for first in range(0, sample.count, batch):
         prompt, request = batch_of(sample, range(first, first + batch))
@@ -155,10 +184,13 @@ def decode(
     return Run(cut, texts[: sample.count])
 
 
-def kept(run: Run, repeats: int = 1) -> dict:
-    """Shares of drafted, and of tested, tokens that were kept, with an error over
-    prompts: repeats of one are not independent. A draft's tokens beyond the end of its
-    text count as drafted and are never kept."""
+def kept_shares(run: Run, repeats: int = 1) -> dict:
+    """Returns the shares of drafted, and of tested, tokens that were kept, with an
+    error over prompts.
+
+    The repeats of a prompt are not independent. A draft's tokens beyond the end of its
+    text count as drafted and are never kept.
+    """
     calls, drafted, tested, accepted = (int(total.sum()) for total in run.counts)
     tokens = sum(map(len, run.texts))
     parts = run.counts.accepted, run.counts.drafted
@@ -175,12 +207,12 @@ def kept(run: Run, repeats: int = 1) -> dict:
 
 
 def by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
-    """What each of N texts has -> what each prompt has, repeats summed."""
+    """Sums values of N texts over the repeats of each prompt."""
     return np.reshape(each, (repeats, -1)).sum(0)
 
 
 def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
-    """Standard error of sum(part) / sum(whole) over what is given; None of one."""
+    """Returns the standard error of sum(part) / sum(whole); None for a single value."""
     part, whole = np.asarray(part, float), np.asarray(whole, float)
     if part.size < 2:
         return None
@@ -189,8 +221,11 @@ def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
 
 
 def rouge1(run: Run, sample: Sample) -> dict:
-    """Mean ROUGE-1 F1, at most 1, against the references, and its standard error; empty
-    where nobody wrote any. Repeats of a prompt are averaged first."""
+    """Returns mean ROUGE-1 F1, at most 1, against the references, and its standard
+    error; empty without references.
+
+    Repeats of a prompt are averaged first.
+    """
     if not sample.references:
         return {}
     decode, ends = sample.decode or t5_pieces().decode, sample.prompts.ends
@@ -206,23 +241,30 @@ def rouge1(run: Run, sample: Sample) -> dict:
 def walltimes(
     pair: tuple[Pretrained, DraftSource],
     methods: Sequence[Method],
+    *,
     gamma: int,
     sample: Sample,
     count: int,
 ) -> dict[str, dict]:
-    """By method: seconds of each of the first `count` texts at batch 1, [N], with their
-    prompts, and the calls and tokens of each. All methods decode a text in turn, so
-    that a disturbance is met by all."""
+    """Returns, by method, the seconds of each of the first `count` texts at batch 1,
+    [N], with their prompts, and the calls and tokens of each.
+
+    The methods decode each text in turn, so that a disturbance affects all of them.
+    """
     slots = slots_of(sample, max(gamma, 20))
     batches = [batch_of(sample, [i]) for i in range(min(count, sample.count))]
-    ways = {m.name: (decoder(pair, m, gamma, slots), batches) for m in methods}
+    ways = {
+        m.name: (decoder(pair, m, gamma=gamma, slots=slots), batches) for m in methods
+    }
     return in_turns(ways, f"gamma {gamma or 'adaptive'}: texts")
 
 
 def in_turns(
     ways: Mapping[str, tuple[Callable[[Prompt, Request], Output], Sequence]], label: str
 ) -> dict[str, dict[str, np.ndarray]]:
-    """As `walltimes`, of decoders by name, each with its prompts and requests."""
+    """Measures decoders by name, each with its prompts and requests; returns as
+    `walltimes`.
+    """
     outputs, programs = {}, {}
     for name, (decode, batches) in ways.items():
         for i, batch in enumerate(batches):

@@ -1,11 +1,12 @@
-"""Verification timed alone, as Wagner et al. (2024) profile it, and what it is part of.
+"""Verification timed alone, as Wagner et al. (2024) profile it, and as a part of a
+step.
 
-Section 4.1: the time in the verification function and all that it calls, softmax
-included, so here it begins with raw logits of both models and ends with tokens; the
-uniforms are drawn inside. It runs compiled, in a loop on the device; each turn first
-writes a logit of every row, by the token before, so that no turn can be left out and
-nothing that reads logits is done once for all turns.
-Axes: B rows, G = gamma, V vocabulary, R rounds.
+Section 4.1 takes the time in the verification function and everything that it calls,
+softmax included. So here it begins with raw logits of both models and ends with tokens;
+the uniforms are drawn inside. It runs compiled, in a loop on the device. Each turn
+first writes a logit of every row, depending on the token before, so that no turn can be
+optimized away and no work on logits is done once for all turns. Axes: B rows, G =
+gamma, V vocabulary, R rounds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +34,14 @@ LOOPS = 32  # turns of a program that is timed
 
 
 class Inputs(NamedTuple):
-    """Of one verification: p [B, G + 1, V], q [B, G, V], raw logits; tokens [B, G],
-    drafted; start [B], the length at which the iteration begins."""
+    """The inputs of one verification.
+
+    Attributes:
+        p: [B, G + 1, V], raw logits.
+        q: [B, G, V], raw logits.
+        tokens: [B, G], drafted.
+        start: [B], the length at which the iteration begins.
+    """
 
     p: Array
     q: Array
@@ -43,8 +50,14 @@ class Inputs(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What XLA says of one verification: bytes of its temporaries, and with arguments
-    and results; `bytes accessed` and `flops` of its cost analysis."""
+    """XLA's figures of one verification.
+
+    Attributes:
+        temporary: bytes of its temporaries.
+        peak: bytes with arguments and results.
+        accessed: `bytes accessed` of its cost analysis.
+        operations: `flops` of its cost analysis.
+    """
 
     temporary: int
     peak: int
@@ -53,8 +66,11 @@ class Program(NamedTuple):
 
 
 def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> Inputs:
-    """Logits after gamma + 1 places of the longest row of `text`, from its first on and
-    again where they end; the drafts are drawn from the draft's. Batch 1."""
+    """Returns logits after gamma + 1 positions of the longest row of `text`; the
+    positions repeat where the row ends.
+
+    The drafts are drawn from the draft's logits. Batch 1.
+    """
     row = int(np.argmax(text.length - text.start))
     chosen = jax.tree.map(lambda leaf: leaf[row : row + 1], text)
     prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
@@ -70,14 +86,18 @@ def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> I
 
 def logits(law: Callable, params: Any, prompt: Prompt) -> Array:
     """Returns logits [B, T, V] after each token of a prompt, as a law at temperature 1
-    has them. law, params: as of `DraftSource`."""
+    has them.
+
+    Args:
+        law, params: as of `DraftSource`.
+    """
     sampling = make_sampling(prompt.tokens.shape[0], 1.0)
     drawn = jax.jit(law)(params, prompt, sampling)
     return jnp.asarray(drawn.logits, jnp.float32)
 
 
 def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
-    """(request key [B], Inputs) -> Verdict, from raw logits."""
+    """Returns (request key [B], Inputs) -> Verdict, from raw logits."""
     read = method.verifier.law or probs.standardize
     drafted = method.drafted or probs.standardize
 
@@ -92,23 +112,28 @@ def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
     return verify
 
 
-def turned(inputs: Inputs, turn: Array, verdict: Verdict) -> Inputs:
-    """The next turn's: one logit of every row is another, of an id far from the last
-    turn's that depends on the verdict, and so are the uniforms."""
+def next_turn(inputs: Inputs, turn: Array, verdict: Verdict) -> Inputs:
+    """Returns the inputs of the next turn.
+
+    One logit of every row changes, of an id that depends on the verdict and is far from
+    the last turn's, and so do the uniforms.
+    """
     vocab = inputs.p.shape[-1]
     at = (turn * 977 + verdict.tokens[0, 0]) % vocab
 
-    def written(z: Array) -> Array:
+    def write_column(z: Array) -> Array:
         value = -5.0 - (turn % 7).astype(z.dtype)
         column = jnp.full((*z.shape[:-1], 1), value)
         return jax.lax.dynamic_update_slice_in_dim(z, column, at, axis=-1)
 
-    p, q = written(inputs.p), written(inputs.q)
+    p, q = write_column(inputs.p), write_column(inputs.q)
     return inputs._replace(p=p, q=q, start=inputs.start + 1)
 
 
-def looped(verify: Callable, loops: int, turn: Callable = turned) -> Callable:
-    """(key, Inputs) -> the last verdict of `loops` turns, each of other inputs."""
+def loop(verify: Callable, loops: int, turn: Callable = next_turn) -> Callable:
+    """Returns (key, Inputs) -> the last verdict of `loops` turns, each with other
+    inputs.
+    """
 
     @jax.jit
     def run(key: Array, inputs: Inputs) -> Verdict:
@@ -126,15 +151,20 @@ def looped(verify: Callable, loops: int, turn: Callable = turned) -> Callable:
 def verification(
     methods: Sequence[Method],
     inputs: Mapping[int | None, Sequence[Inputs]],
+    *,
     rounds: int,
     loops: int = LOOPS,
     label: str = "verification",
 ) -> dict[tuple[str, int], np.ndarray]:
-    """Microseconds of one verification, [R], by (method, gamma), taken in turns; inputs
-    are by filter, one of every gamma."""
+    """Returns the microseconds of one verification, [R], by (method, gamma), measured
+    in turns.
+
+    Args:
+        inputs: by filter, one for every gamma.
+    """
     key, programs = jax.random.split(root_key(0), 1), {}
     for method in methods:
-        run = looped(build_verify(method), loops)
+        run = loop(build_verify(method), loops)
         for batch in inputs[method.top_k]:
             name = method.name, batch.tokens.shape[1]
             programs[name] = lambda run=run, batch=batch: run(key, batch)
@@ -143,14 +173,14 @@ def verification(
 
 
 def spread(samples: np.ndarray) -> dict:
-    """Median of the rounds, and between what half of them are."""
+    """Returns the median of the rounds, and the limits of their middle half."""
     low, middle, high = map(float, np.percentile(samples, [25, 50, 75]))
     deviation = float(samples.std(ddof=1)) if samples.size > 1 else 0.0
     return {"median": middle, "deviation": deviation, "low": low, "high": high}
 
 
-def described(name: str, samples: np.ndarray) -> dict:
-    """The same as a record has it."""
+def describe(name: str, samples: np.ndarray) -> dict:
+    """Returns `spread` as a record has it."""
     us = spread(samples)
     numbers = {f"us_{name}": us["median"], f"us_{name}_sd": us["deviation"]}
     return numbers | {f"us_{name}_quarters": [us["low"], us["high"]]}
@@ -163,18 +193,25 @@ def program(method: Method, inputs: Inputs) -> Program:
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     temporary = memory.temp_size_in_bytes
-    counted = cost.get("bytes accessed", 0.0), cost.get("flops", 0.0)
-    return Program(temporary, temporary + held, *counted)
+    return Program(
+        temporary=temporary,
+        peak=temporary + held,
+        accessed=cost.get("bytes accessed", 0.0),
+        operations=cost.get("flops", 0.0),
+    )
 
 
 def step_peak(
     pair: tuple[Pretrained, DraftSource],
     method: Method,
+    *,
     gamma: int,
     begun: tuple[Prompt, Request],
 ) -> int:
-    """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
-    both, state = began(pair, method, gamma, begun)
+    """Returns the bytes of a whole compiled `spec_step` at its peak; only a prefill is
+    run.
+    """
+    both, state = begin(pair, method, gamma=gamma, begun=begun)
     step = generate.jit_step(both.decoder(gamma))
     compiled = step.lower(both.params(gamma), begun[1], state).compile()
     memory = compiled.memory_analysis()
@@ -182,13 +219,14 @@ def step_peak(
     return held + memory.output_size_in_bytes - memory.alias_size_in_bytes
 
 
-def began(
+def begin(
     pair: tuple[Pretrained, DraftSource],
     method: Method,
+    *,
     gamma: int,
     begun: tuple[Prompt, Request],
 ) -> tuple[costs.Pair, State]:
-    """A pair in buffers for one text, and the state after its prompt."""
+    """Returns a pair in buffers for one text, and the state after its prompt."""
     width = begun[0].tokens.shape[1]  # of a prompt, which may be padded
     slots = max(width, int(begun[1].limit.max())) + gamma + 2
     both = costs.Pair(*pair, slots, method.kernels())
@@ -196,28 +234,34 @@ def began(
 
 
 def peak_in_use() -> int | None:
-    """The most bytes that the device says were in use so far; None where it does not
-    say, as on a CPU."""
+    """Returns the most bytes that were in use so far; None where the device does not
+    report it, as a CPU.
+    """
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def shares(
     pair: tuple[Pretrained, DraftSource],
     method: Method,
+    *,
     begun: tuple[Prompt, Request],
     inputs: Sequence[Inputs],
     rounds: int,
 ) -> dict[int, dict[str, np.ndarray]]:
-    """By gamma: microseconds [R] of a whole `spec_step` and of a verification from raw
-    logits, by the names `step` and `verify`. A step makes each law once, where it
-    drafts and where it scores: `verify` is what the paper times, and includes that
-    work."""
+    """Returns, by gamma, the microseconds [R] of a whole `spec_step` (`step`) and of a
+    verification from raw logits (`verify`).
+
+    A step computes each law once, where it drafts and where it scores; `verify` is what
+    the paper times, and includes that work.
+    """
     label = "verification in a step"
-    alone = verification([method], {method.top_k: inputs}, rounds, label=label)
+    alone = verification([method], {method.top_k: inputs}, rounds=rounds, label=label)
     programs = {}
     for gamma in (each.tokens.shape[1] for each in inputs):
-        _, state = began(pair, method, gamma, begun)
-        programs[gamma] = partial(steps(pair, method, gamma, LOOPS), begun[1], state)
+        _, state = begin(pair, method, gamma=gamma, begun=begun)
+        programs[gamma] = partial(
+            steps(pair, method, gamma=gamma, loops=LOOPS), begun[1], state
+        )
     seconds = timing.interleaved(programs, rounds, "steps")
     return {
         gamma: {"step": 1e6 * each / LOOPS, "verify": alone[method.name, gamma]}
@@ -226,10 +270,11 @@ def shares(
 
 
 def steps(
-    pair: tuple[Pretrained, DraftSource], method: Method, gamma: int, loops: int
+    pair: tuple[Pretrained, DraftSource], method: Method, *, gamma: int, loops: int
 ) -> Callable:
-    """(request, state) -> the tokens after `loops` iterations from the same length, of
-    other tokens and other keys each."""
+    """Returns (request, state) -> the tokens after `loops` iterations from the same
+    length, each with other tokens and keys.
+    """
     target, draft = pair
     drafter = method.drafter(draft, gamma)
     step = build_step(*Decoder(target.model, drafter, method.verifier))

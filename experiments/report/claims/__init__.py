@@ -1,1 +1,1 @@
-"""What papers claim of speculative decoding, each judged from the records here."""
+"""The claims of papers on speculative decoding, each judged from the records here."""

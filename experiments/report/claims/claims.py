@@ -1,12 +1,12 @@
-"""Every claim of claims.json, and how one is judged.
+"""The claims of claims.json, and the way in which each is judged.
 
 A claim makes comparisons of an estimate with a bound, or of two estimates, one for each
-subject that the records have. `gap` says how far it is on the claim's side, in any
-unit, and `error` is its standard error; a comparison is decided if the gap exceeds as
-many errors as 95 % confidence asks for over all comparisons of the claim together
-(Bonferroni). One in which a precondition of the claim fails is told and does not
-decide; where that works against the claim, and the claim comes out all the same, it
-counts, with an "although".
+subject that the records have. `gap` is the distance by which a comparison is on the
+claim's side, in any unit, and `error` its standard error. A comparison is decided if
+the gap exceeds as many errors as 95 % confidence requires for all comparisons of the
+claim together (Bonferroni). A comparison in which a precondition of the claim fails is
+shown and does not decide; if that failure works against the claim, and the comparison
+supports it all the same, it counts, with an "although".
 """
 
 import itertools
@@ -33,8 +33,13 @@ LACKS = "without its precondition"
 
 
 class Case(NamedTuple):
-    """One comparison. told: what was compared, with its numbers. lacks: the
-    precondition that fails; empty if none does. beside: told, and does not decide."""
+    """A comparison.
+
+    Attributes:
+        told: its words, with its numbers.
+        lacks: the precondition that fails; empty if none does.
+        beside: whether it is shown only, and does not decide.
+    """
 
     told: str
     gap: float
@@ -44,7 +49,9 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`short` is a line, `evidence` the numbers of every comparison."""
+    """The verdict on a claim: `short` is a line, `evidence` has the numbers of every
+    comparison.
+    """
 
     verdict: str
     short: str
@@ -52,7 +59,9 @@ class Outcome(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """`where` and `statement` are the paper's; `outcome` is ours."""
+    """A claim of a paper: `where` and `statement` are the paper's, `outcome` is
+    ours.
+    """
 
     key: str
     paper: str
@@ -63,36 +72,49 @@ class Claim(NamedTuple):
 
 
 @cache
-def stated() -> dict[str, dict[str, dict]]:
-    """By paper and key: the words of each claim, and what it compares."""
+def read_claims() -> dict[str, dict[str, dict]]:
+    """Returns the words and the comparisons of each claim, by paper and key."""
     return json.loads(STATED.read_text("utf-8"))
 
 
 def claims(records: Records) -> list[Claim]:
-    """Every claim of claims.json, judged."""
+    """Returns every claim of claims.json, judged."""
     return [
-        Claim(key, paper, it["name"], it["where"], it["statement"], judged(it, records))
-        for paper, several in stated().items()
+        Claim(
+            key,
+            paper,
+            it["name"],
+            it["where"],
+            it["statement"],
+            judge_claim(it, records),
+        )
+        for paper, several in read_claims().items()
         for key, it in several.items()
     ]
 
 
-def judged(claim: dict, records: Records) -> Outcome:
-    """The outcome of one claim, by what it says that is compared, or why nothing is."""
+def judge_claim(claim: dict, records: Records) -> Outcome:
+    """Returns the outcome of one claim, from its comparisons, or the reason why nothing
+    is compared.
+    """
     if why := claim.get("untestable"):
         ours = getattr(quantities, claim["ours"])(records) if "ours" in claim else ""
         return Outcome(NOT_TESTABLE, f"{why}; ours: {ours}" if ours else why)
-    cases = [case for it in claim["compare"] for case in compared(it, records)]
+    cases = [case for it in claim["compare"] for case in compare_subjects(it, records)]
     return judge(cases, claim["needs"], claim.get("share", 1.0))
 
 
-def compared(it: dict, records: Records) -> Iterator[Case]:
-    """A comparison for each subject, or for the worst of each group of them. of: the
-    subjects, see `subjects.of`. estimate, and `above`, `below`, `within` (a distance of
-    `from`) or `near` (relative to `from`): numbers, see `number_of`; by: by how much at
-    least. told: how both are written. lacks: a precondition; although: it works against
-    the claim."""
-    several = subjects.of(it["of"], records)
+def compare_subjects(it: dict, records: Records) -> Iterator[Case]:
+    """Yields a comparison for each subject, or for the worst subject of each group.
+
+    Args:
+        it: `of` are the subjects, see `subjects.find`; `estimate` and one of `above`,
+            `below`, `within` (a distance of `from`) and `near` (relative to `from`) are
+            numbers, see `number_of`; `by` is the least distance; `told` is how both are
+            written; `lacks` is a precondition; `although` says that its failure works
+            against the claim.
+    """
+    several = subjects.find(it["of"], records)
     if "worst" not in it:
         yield from (case_of(it, subject) for subject in several)
         return
@@ -101,6 +123,7 @@ def compared(it: dict, records: Records) -> Iterator[Case]:
 
 
 def case_of(it: dict, subject: dict) -> Case:
+    """Returns the comparison of one subject."""
     (side,) = {"above", "below", "within", "near"} & it.keys()
     bound = it["from"] if side in ("within", "near") else it[side]
     x, y = number_of(subject, it["estimate"]), number_of(subject, bound)
@@ -115,7 +138,9 @@ def case_of(it: dict, subject: dict) -> Case:
 
 
 def distance(side: str, most: float, x: Number, y: Number) -> tuple[float, float]:
-    """How far two numbers are on the claim's side, and the error of that."""
+    """Returns how far two numbers are on the claim's side, and the error of that
+    distance.
+    """
     error = math.hypot(x.error, y.error)
     if side == "above":
         return x.value - y.value, error
@@ -129,8 +154,12 @@ def distance(side: str, most: float, x: Number, y: Number) -> tuple[float, float
 
 
 def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
-    """The verdict of a claim that holds in `share` of its cases, all by default. needs:
-    what to run where there is no case that decides."""
+    """Returns the verdict on a claim that must hold in `share` of its cases, all by
+    default.
+
+    Args:
+        needs: what to run if there is no case that decides.
+    """
     decisive = [case for case in cases if not case.beside]
     if not decisive:
         return Outcome(NOT_RUN, needs)
@@ -141,13 +170,15 @@ def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
     counts[LACKS] = len(decisive) - len(inside)
     told = (f"{count} {word}" for word, count in counts.items() if count)
     short = f"of {len(decisive)}: {', '.join(told)}"
-    ruling = verdict(signs, share, len(decisive))
+    ruling = verdict(signs, share=share, count=len(decisive))
     return Outcome(ruling, short, tuple(evidence(case, errors) for case in cases))
 
 
-def verdict(signs: Sequence[int], share: float, count: int) -> str:
-    """Of the comparisons whose preconditions hold, out of `count`. If those are fewer
-    than half, they can contradict a claim and not bear it out."""
+def verdict(signs: Sequence[int], *, share: float, count: int) -> str:
+    """Returns the verdict on the comparisons whose preconditions hold, out of `count`.
+
+    If those are fewer than half, they can contradict a claim but not confirm it.
+    """
     least = share * len(signs)
     if len(signs) - signs.count(FAILS) < least:
         return CONTRADICTED
@@ -157,7 +188,9 @@ def verdict(signs: Sequence[int], share: float, count: int) -> str:
 
 
 def sign(case: Case, errors: float) -> int:
-    """HOLDS or FAILS beyond so many errors, or OPEN; what has no error is decided."""
+    """Returns HOLDS or FAILS beyond `errors` standard errors, or OPEN; a gap without
+    error is decided.
+    """
     if case.error == 0:
         return HOLDS if case.gap >= 0 else FAILS
     if abs(case.gap) <= errors * case.error:
@@ -166,7 +199,7 @@ def sign(case: Case, errors: float) -> int:
 
 
 def evidence(case: Case, errors: float) -> str:
-    """A line a comparison, those that do not hold marked."""
+    """Returns a line for a comparison; one that does not hold is marked."""
     if case.lacks:
         return f"{case.told} (precondition: {case.lacks})"
     marks = {HOLDS: "", FAILS: " (fails)", OPEN: " (within errors)"}

@@ -1,8 +1,8 @@
-"""The numbers that claims compare, and what claims take for granted.
+"""The numbers that claims compare, and the preconditions of claims.
 
 alpha is E(beta), c the time of one drafted token over one target token (Definition
-3.7), v that of gamma + 1 positions over one; EXP is Theorem 3.8, EMP what was measured.
-r are the tokens decoded in a call over K + 1 (Chen et al., 2023).
+3.7), v that of gamma + 1 positions over one; EXP is Theorem 3.8, EMP the measurement. r
+is the number of tokens decoded in a call over K + 1 (Chen et al., 2023).
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from experiments.records.markup import interval, number, uncertain
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
-from experiments.report.columns import measured
+from experiments.report.columns import numbers_by_row
 from specjax.theory import closed_forms, estimate
 
 CONFIDENCE = 0.95
@@ -27,7 +27,7 @@ MILLIONS |= {"t5_large": 4.7, "t5_base": 2.5, "t5_small": 1.0}
 
 
 class Number(NamedTuple):
-    """A number with its standard error, and how it is written."""
+    """A number with its standard error, and its text."""
 
     value: float
     error: float = 0.0
@@ -39,12 +39,12 @@ def exactly(x: float) -> Number:
 
 
 def critical(count: int) -> float:
-    """How many standard errors decide one of `count` comparisons, two-sided."""
+    """Returns how many standard errors decide one of `count` comparisons, two-sided."""
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * count))
 
 
 def error_of(ends: Sequence[float]) -> float:
-    """The standard error behind a 95 % interval, as of a normal law."""
+    """Returns the standard error behind a 95 % interval, for a normal law."""
     low, high = ends
     return (high - low) / (2 * critical(1))
 
@@ -53,7 +53,7 @@ def error_of(ends: Sequence[float]) -> float:
 
 
 def slope(alpha: float, gamma: int) -> float:
-    """What Equation 1 changes by with alpha."""
+    """Returns the derivative of Equation 1 with respect to alpha."""
     return sum(i * alpha ** (i - 1) for i in range(1, gamma + 1))
 
 
@@ -65,12 +65,15 @@ def equation_1(it: dict, fewer: int = 0) -> Number:
 
 
 def difference(it: dict) -> Number:
-    """alpha of one measurement less that of another: text by text where both drafts
-    were measured on the same texts, else as of independent numbers."""
+    """Returns alpha of one measurement less that of another.
+
+    It is computed text by text where both drafts were measured on the same texts, else
+    the two are taken as independent.
+    """
     more, less = it["more"], it["less"]
     both = [m.get("alpha_by_text") for m in (more, less)]
     shown = ", ".join(f"{m['alpha']:.3f} ± {m['alpha_se']:.3f}" for m in (more, less))
-    if None in both or written(more) != written(less):
+    if None in both or text_identity(more) != text_identity(less):
         error = math.hypot(more["alpha_se"], less["alpha_se"])
         gap, how = more["alpha"] - less["alpha"], "taken as independent"
         return Number(gap, error, f"{shown}; {how}")
@@ -79,8 +82,10 @@ def difference(it: dict) -> Number:
     return Number(paired.value, paired.se, f"{shown}; {how}")
 
 
-def written(it: dict) -> tuple:
-    """What says which texts alpha was measured on: who wrote them, and how."""
+def text_identity(it: dict) -> tuple:
+    """Returns what identifies the texts that alpha was measured on: their target and
+    its protocol.
+    """
     how = {name: x for name, x in it["protocol"].items() if name not in OF_THE_DRAFT}
     return it["target"], how, it["alpha_by_text"]["tokens"]
 
@@ -92,20 +97,20 @@ def largest_c(it: dict) -> Number:
 
 
 def limit(it: dict) -> Number:
-    """1 / (1 - alpha), which takes c = 0 and v = 1."""
+    """Returns 1 / (1 - alpha), the limit for c = 0 and v = 1."""
     x = 1 / (1 - it["alpha"])
     return Number(x, it["alpha_se"] * x**2, number(x))
 
 
 def per_token(name: str, it: dict) -> Number:
-    """A factor of operations or bytes, with the luck of the tokens."""
+    """Returns a factor of operations or bytes, with the error of the tokens."""
     tokens = closed_forms.expected_tokens(it["alpha"], it["gamma"])
     luck = slope(it["alpha"], it["gamma"]) * it["alpha_se"] / tokens
     return Number(it[name], it[name] * luck, number(it[name]))
 
 
 def room(it: dict) -> Number:
-    """How far the tokens of calls are from fewer than 1 and from more than K + 1."""
+    """Returns how far the tokens of calls stay within 1 and K + 1."""
     tokens = it["tokens_per_call"]
     both = zip(tokens, it["gamma"], strict=True)
     least = min(min(count - 1, gamma + 1 - count) for count, gamma in both)
@@ -113,7 +118,9 @@ def room(it: dict) -> Number:
 
 
 def by_r(it: dict) -> Number:
-    """Chen's speed by r, from r of a row of theirs, or of one at its best gamma."""
+    """Returns Chen's speed by r, from a row of theirs, or from one at its best
+    gamma.
+    """
     if "theoretical_speed" in it:
         c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
         speed, r = it["theoretical_speed"], it["r"]
@@ -127,8 +134,8 @@ def by_r(it: dict) -> Number:
     return Number(speed, 0.0, f"{number(speed)} by r = {number(r)}")
 
 
-def lost(it: dict, method: str = "sigmoid_1e4") -> Number:
-    """ROUGE-1 of the baseline less that of a method."""
+def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
+    """Returns ROUGE-1 of the baseline less that of a method."""
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
     errors = (it[f"rouge1_se_{name}"] for name in ("baseline", method))
     error = math.hypot(*errors)
@@ -136,7 +143,9 @@ def lost(it: dict, method: str = "sigmoid_1e4") -> Number:
 
 
 def time_error(it: dict, method: str) -> float:
-    """Of a median over rounds, for a normal law 1.2533 times that of a mean."""
+    """Returns the error of a median over rounds; for a normal law it is 1.2533 times
+    that of a mean.
+    """
     return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
 
 
@@ -156,13 +165,15 @@ NUMBERS = {
     "bytes": lambda it: per_token("bytes_factor", it),
     "room": room,
     "by r": by_r,
-    "loss": lost,
+    "loss": rouge_loss,
     "most memory": lambda it: exactly(max(it[f"peak_kib_{name}"] for name in MEASURED)),
 }
 
 
 def number_of(it: dict, name: str | float) -> Number:
-    """A constant, one of NUMBERS, or what a record has under this name."""
+    """Returns a constant, one of NUMBERS, or the number that a record has under this
+    name.
+    """
     if not isinstance(name, str):
         return exactly(name)
     if name in NUMBERS:
@@ -184,7 +195,9 @@ def number_of(it: dict, name: str | float) -> Number:
 
 
 def scoring_costs(it: dict) -> str:
-    """That v is not 1 where the speed is best, as Theorem 3.8 takes it to be."""
+    """Returns "" if v is 1 where the speed is best, as Theorem 3.8 assumes; else its
+    value.
+    """
     at = it["gamma"].index(it["best_gamma"])
     if it["v"][at] <= 1 + CLOSE:
         return ""
@@ -192,7 +205,9 @@ def scoring_costs(it: dict) -> str:
 
 
 def large_draft(it: dict) -> str:
-    """That the draft is not a hundredth of the target, where both sizes are known."""
+    """Returns "" if the draft is at most a hundredth of the target, or a size is
+    unknown; else the sizes.
+    """
     target, draft = (MILLIONS.get(it[side]) for side in ("target", "draft"))
     if target is None or draft is None or target / draft >= HUNDREDTH:
         return ""
@@ -200,7 +215,9 @@ def large_draft(it: dict) -> str:
 
 
 def corollary(it: dict) -> str:
-    """What Corollary 3.9 lacks in a row: alpha above c, or v = 1."""
+    """Returns "" if a row satisfies Corollary 3.9, alpha above c and v = 1; else what
+    fails.
+    """
     if it["alpha"] <= costs(it)[0]:
         return f"alpha {number(it['alpha'])} is not above c {number(costs(it)[0])}"
     return scoring_costs(it)
@@ -214,8 +231,9 @@ def costly_ngrams(it: dict) -> str:
 
 
 def dependent(it: dict) -> str:
-    """An exact count that Equation 1 misses as well shows that acceptances are not
-    independent, or that texts end."""
+    """Returns "" if Equation 1 also predicts an exact count; else acceptances are not
+    independent, or texts end.
+    """
     if "counted" not in it:
         return ""
     if it["counted"] is None:
@@ -232,8 +250,10 @@ def not_free(it: dict) -> str:
 
 
 def blind(it: dict) -> str:
-    """ROUGE-1 must see a loss to bound it: a control that keeps every draft shows."""
-    most = lost(it, "always")
+    """Returns "" if ROUGE-1 can detect a loss, which a control that keeps every draft
+    shows; else why not.
+    """
+    most = rouge_loss(it, "always")
     if abs(most.value) > critical(1) * most.error:
         return ""
     return f"keeping every draft loses {most.shown} as well"
@@ -246,7 +266,7 @@ def our_texts(records: Records) -> str:
     return "; ".join(
         f"{it['tokens']} tokens in {it['target_calls']} runs at gamma = {it['gamma']}"
         f" ({number(it['tokens'] / it['target_calls'])} a run)"
-        for _, it in sorted(measured(records, "figure1").items())
+        for _, it in sorted(numbers_by_row(records, "figure1").items())
     )
 
 

@@ -1,8 +1,9 @@
-"""Which rows of the records a claim compares something in.
+"""The rows of the records that a claim compares something in.
 
-A subject is what was measured in a row, or a part or a pair of that, with a `label`.
-`beside`: it is told, and is not what the claim is about, such as another batch.
-K is gamma, r the tokens decoded in a call over K + 1 (Chen et al., 2023).
+A subject holds the numbers of a row, or of a part or a pair of rows, with a `label`.
+`beside` marks a subject that is shown but that the claim is not about, such as another
+batch. K is gamma, r the number of tokens decoded in a call over K + 1 (Chen et al.,
+2023).
 """
 
 import itertools
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records.table import Records
-from experiments.report.columns import measured
-from experiments.report.walltime import XLA, named
+from experiments.report.columns import numbers_by_row
+from experiments.report.walltime import XLA, draft_label
 
 DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
 FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
@@ -21,19 +22,24 @@ TRIVIAL = ("unigram", "bigram")
 WORDS = ("function word", "other word"), ("other word", "name")
 
 
-def of(what: str | dict, records: Records) -> Iterable[dict]:
-    """By a function of this module, or every row of a folder that has a number."""
+def find(what: str | dict, records: Records) -> Iterable[dict]:
+    """Returns the subjects of a function of this module, or of every row of a folder
+    that has a number.
+    """
     if isinstance(what, str):
         return globals()[what](records)
-    rows = measured(records, what["folder"]).values()
+    rows = numbers_by_row(records, what["folder"]).values()
     rows = [it for it in rows if "has" not in what or what["has"] in it]
     labels = [it | {"label": what["label"].format_map(it)} for it in rows]
     return sorted(labels, key=lambda it: it["label"])
 
 
 def table1(records: Records) -> list[dict]:
-    """Each number of Table 1, once every row is there."""
-    lines, rows = catalogue.named("table1").lines, measured(records, "table1")
+    """Returns each number of Table 1, once every row is there."""
+    lines, rows = (
+        catalogue.find_table("table1").lines,
+        numbers_by_row(records, "table1"),
+    )
     if any(line.row not in rows for line in lines):
         return []
     return [
@@ -43,14 +49,17 @@ def table1(records: Records) -> list[dict]:
 
 
 def table2(records: Records) -> list[dict]:
-    """By batch, draft and temperature; batch 1 decides, as in the paper. A row by XLA's
-    products is one of these again."""
-    rows = measured(records, "table2").items()
+    """Returns the rows by batch, draft and temperature; batch 1 decides, as in the
+    paper.
+
+    A row with XLA's products repeats one of these and is left out.
+    """
+    rows = numbers_by_row(records, "table2").items()
     every = [it for row, it in rows if not row.endswith(XLA)]
-    every.sort(key=lambda it: (it["batch"], named(it), it["temperature"]))
+    every.sort(key=lambda it: (it["batch"], draft_label(it), it["temperature"]))
     label = "{}, T = {temperature:g}, batch {batch}".format
     return [
-        it | {"label": label(named(it), **it), "beside": it["batch"] != 1}
+        it | {"label": label(draft_label(it), **it), "beside": it["batch"] != 1}
         for it in every
     ]
 
@@ -60,7 +69,7 @@ def costs(it: dict) -> list[float]:
 
 
 def drafted(records: Records) -> list[dict]:
-    """Those rows of table2 that have a c."""
+    """Returns the rows of table2 that have a c."""
     return [it for it in table2(records) if costs(it)]
 
 
@@ -73,7 +82,9 @@ def gaining(records: Records) -> list[dict]:
 
 
 def beside(records: Records) -> list[dict]:
-    """Rows of table2 at a best gamma that drafts, to be told beside Chen's."""
+    """Returns the rows of table2 with a best gamma that drafts, to be shown beside
+    Chen's.
+    """
     return [it | {"beside": True} for it in drafted(records) if it["best_gamma"]]
 
 
@@ -89,7 +100,7 @@ def greedy(records: Records) -> list[dict]:
 
 
 def calls(records: Records) -> list[dict]:
-    """The tokens of a call, of every gamma of table2 and of table3."""
+    """Returns the tokens of a call, for every gamma of table2 and of table3."""
     timed = [it | {"tokens": it["tokens_per_call"]} for it in table2(records)]
     return [it | DECIDES for it in timed] + [
         it | DECIDES | {"tokens": [it["decoded_tokens"] / it["target_calls"]]}
@@ -105,12 +116,18 @@ def chens_calls(records: Records) -> list[dict]:
 
 
 def at_every_gamma(records: Records) -> Iterator[dict]:
-    """Equation 1 beside the tokens of a call; a `group` is one row. Of table3 whole
-    calls: Chen's r counts them beyond the end of a text."""
+    """Yields Equation 1 beside the tokens of a call; a `group` is one row.
+
+    Of table3 only whole calls count: Chen's r counts tokens beyond the end of a text.
+    """
     for it in table2(records):
         for at in range(len(it["gamma"])):
             counted = it["predicted_tokens_per_call"][at]
-            yield decoded(it, at) | DECIDES | {"counted": counted, "group": it["label"]}
+            yield (
+                tokens_at_gamma(it, at)
+                | DECIDES
+                | {"counted": counted, "group": it["label"]}
+            )
     for it in every_alpha(records):
         gamma, r = it["protocol"]["gamma"], it["estimates"]["chen_r"]
         tokens, error = ((gamma + 1) * r[key] for key in ("value", "se"))
@@ -118,16 +135,18 @@ def at_every_gamma(records: Records) -> Iterator[dict]:
         yield it | here | {"group": it["label"]}
 
 
-def decoded(it: dict, at: int) -> dict:
-    """A row of table2 with the tokens of a call at one gamma, and their luck."""
+def tokens_at_gamma(it: dict, at: int) -> dict:
+    """Returns a row of table2 with the tokens of a call at one gamma, and their
+    error.
+    """
     tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
     error = tokens * luck / it["steps"][at]
     return it | {"gamma": it["gamma"][at], "tokens": tokens, "tokens_se": error}
 
 
 def least_gamma(records: Records) -> list[dict]:
-    """The least gamma that drafts."""
-    return [decoded(it, it["c"].index(costs(it)[0])) for it in drafted(records)]
+    """Returns the rows at the least gamma that drafts."""
+    return [tokens_at_gamma(it, it["c"].index(costs(it)[0])) for it in drafted(records)]
 
 
 def largest_gamma(records: Records) -> Iterator[dict]:
@@ -138,7 +157,7 @@ def largest_gamma(records: Records) -> Iterator[dict]:
 
 
 def forecasts(records: Records) -> Iterator[dict]:
-    """Every gamma that other texts predict; a `group` is one row."""
+    """Yields every gamma that other texts predict; a `group` is one row."""
     names = {"predicted": "predicted", "speed": "speedup"}
     names |= {f"{ours}_ci": f"{name}_ci" for ours, name in names.items()}
     for it in table2(records):
@@ -151,20 +170,24 @@ def forecasts(records: Records) -> Iterator[dict]:
                 yield both | {ours: it[name][at] for ours, name in names.items()}
 
 
-def heats(records: Records) -> list[dict]:
-    """Drafts of table2 at both temperatures and batch 1."""
+def temperature_pairs(records: Records) -> list[dict]:
+    """Returns the drafts of table2 at both temperatures and batch 1."""
     rows = [it for it in table2(records) if not it["beside"]]
-    hot = {named(it): it for it in rows if it["temperature"] == 1}
+    hot = {draft_label(it): it for it in rows if it["temperature"] == 1}
     return [
         {"label": draft, "cold": it["best_speedup"], "cold_ci": it["best_speedup_ci"]}
         | {"hot": hot[draft]["best_speedup"], "hot_ci": hot[draft]["best_speedup_ci"]}
-        for draft, it in ((named(it), it) for it in rows if it["temperature"] == 0)
+        for draft, it in (
+            (draft_label(it), it) for it in rows if it["temperature"] == 0
+        )
         if draft in hot
     ]
 
 
 def places() -> list[tuple[str, str, int]]:
-    """Family, draft and temperature of every row of table3 that claims are about."""
+    """Returns family, draft and temperature of every row of table3 that claims are
+    about.
+    """
     return [
         (family, draft, heat)
         for family, count in FAMILIES.items()
@@ -174,8 +197,8 @@ def places() -> list[tuple[str, str, int]]:
 
 
 def alphas(records: Records) -> dict[tuple[str, str, int], dict]:
-    """What folder table3 measured, by family, draft and temperature."""
-    rows = measured(records, "table3")
+    """Returns the numbers of folder table3, by family, draft and temperature."""
+    rows = numbers_by_row(records, "table3")
     named = {at: "{}_{}_t{}".format(*at) for at in places()}
     return {at: rows[row] for at, row in named.items() if row in rows}
 
@@ -192,9 +215,12 @@ def trivial(records: Records) -> list[dict]:
     return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
 
 
-def ordered(records: Records, pairs: Iterable[tuple]) -> list[dict]:
-    """The two measurements of folder table3 of each pair, a label, a family and twice a
-    draft and a temperature, once all are there."""
+def compare_alphas(records: Records, pairs: Iterable[tuple]) -> list[dict]:
+    """Returns the two measurements of folder table3 of each pair, once all are there.
+
+    Args:
+        pairs: a label, a family and twice a draft and a temperature.
+    """
     at = alphas(records)
     if len(at) < len(places()):
         return []
@@ -205,28 +231,30 @@ def ordered(records: Records, pairs: Iterable[tuple]) -> list[dict]:
 
 
 def by_capacity(records: Records) -> list[dict]:
-    """Each draft beside the next larger one."""
+    """Returns each draft beside the next larger one."""
     pairs = (
         (f"{name}, T = {heat}: {more} above {less}", name, (more, heat), (less, heat))
         for name, count in FAMILIES.items()
         for heat in (0, 1)
         for less, more in itertools.pairwise(DRAFTS[:count])
     )
-    return ordered(records, pairs)
+    return compare_alphas(records, pairs)
 
 
 def by_heat(records: Records) -> list[dict]:
-    """Each draft at T = 0 beside T = 1."""
+    """Returns each draft at T = 0 beside T = 1."""
     pairs = (
         (f"{draft} ({name}): T = 0 above T = 1", name, (draft, 0), (draft, 1))
         for name, draft, _ in places()[::2]
     )
-    return ordered(records, pairs)
+    return compare_alphas(records, pairs)
 
 
 def chen(records: Records) -> list[dict]:
-    """What was measured by Chen's protocol: K drafted tokens a call, whole texts."""
-    every = measured(records, "chen_data", "chen_paper").values()
+    """Returns the rows measured with Chen's protocol: K drafted tokens a call, whole
+    texts.
+    """
+    every = numbers_by_row(records, "chen_data", "chen_paper").values()
     rows = [it for it in every if "theoretical_speed" in it]  # not a row of walltime
     rows.sort(key=lambda it: (it["task"], it["draft"], it["temperature"]))
     label = "{draft} ({}), T = {temperature:g}, K = {K}".format
@@ -239,13 +267,13 @@ def chen(records: Records) -> list[dict]:
 
 
 def certificate(records: Records) -> list[dict]:
-    rows = measured(records, "certificate")
+    rows = numbers_by_row(records, "certificate")
     return [rows["token"] | {"label": "cases"}] if "token" in rows else []
 
 
 def lengths(records: Records) -> Iterator[dict]:
-    """The best gamma of Theorem 3.8 beside the page's 1 / (1 - alpha)."""
-    for row, it in sorted(measured(records, "figure3").items()):
+    """Yields the best gamma of Theorem 3.8 beside the 1 / (1 - alpha) of the page."""
+    for row, it in sorted(numbers_by_row(records, "figure3").items()):
         for alpha in (0.7, 0.9):
             yield {
                 "label": f"alpha = {alpha}, c = {row.rpartition('_')[2]}",
@@ -255,7 +283,7 @@ def lengths(records: Records) -> Iterator[dict]:
 
 
 def words(records: Records) -> Iterator[dict]:
-    for row, it in sorted(measured(records, "kinds", "kinds_data").items()):
+    for row, it in sorted(numbers_by_row(records, "kinds", "kinds_data").items()):
         cells = {cell["label"]: cell["expected"] for cell in it["groups"]["kind"]}
         for easy, hard in WORDS:
             if not cells.keys() >= {easy, hard}:

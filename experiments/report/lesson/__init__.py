@@ -1,1 +1,3 @@
-"""A lesson in eight pages that compute: what each shows is the library's own."""
+"""A lesson in eight pages that compute; the library itself computes what each page
+shows.
+"""

@@ -1,8 +1,7 @@
-"""What the lesson's pages show, as plain numbers: constants, laws, rows and traces.
+"""The data of the lesson's pages, as plain numbers: constants, laws, rows and traces.
 
-p is the target's law, q the drafter's, alpha, gamma and c are those of Leviathan et al.
-(2023). Nothing is measured here: speeds are those of the records.
-Axes: V vocabulary.
+p is the target's law, q the drafter's; alpha, gamma and c are those of Leviathan et al.
+(2023). Nothing is measured here: speeds are those of the records. Axes: V vocabulary.
 """
 
 import json
@@ -36,7 +35,9 @@ GAMMA, C = 4, 0.05
 
 
 def hand() -> dict:
-    """p and q moved by hand: where they begin, and what the exercises ask."""
+    """Returns the page on which p and q are moved by hand: their initial values and the
+    exercises.
+    """
     p, q = laws("a usual pair")
     return {
         "tokens": TOKENS,
@@ -51,15 +52,17 @@ def hand() -> dict:
 
 
 def laws(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """p and q [V] of a pair."""
+    """Returns p and q [V] of a pair."""
     p, q = np.array(PAIRS[name], float) / 100
     return p, q
 
 
 def samples() -> dict:
-    """Tokens by the right rule and by wrong ones: each rule's exact law of a token."""
+    """Returns each rule's exact law of a token, for the right rule and for wrong
+    ones.
+    """
     p, q = laws("a usual pair")
-    emitted = rules.emitted(p, q)
+    emitted = rules.emitted_laws(p, q)
     apart = {name: closed_forms.divergence(p, law) for name, law in emitted.items()}
     least = min(list(apart)[1:], key=apart.get)
     found = certify.certify(token.verifier, fixture(p, q), 3, 3, CLAIMS["token"])
@@ -89,8 +92,8 @@ TRACED = ("figure1", "gamma_7"), ("figure1", "gamma_3"), ("figure5", "ende_gamma
 
 
 def steps(results: Records) -> dict:
-    """Recorded texts, an iteration at a time."""
-    traces = [trace(recorded(results, *it)) for it in TRACED]
+    """Returns recorded texts, iteration by iteration."""
+    traces = [trace(record_numbers(results, *it)) for it in TRACED]
     wasted = [
         sum(len(step["rejected"]) + len(step["untested"]) for step in it["steps"])
         for it in traces
@@ -98,8 +101,8 @@ def steps(results: Records) -> dict:
     return {"traces": traces, "wasted": wasted}
 
 
-def recorded(results: Records, folder: str, row: str) -> dict:
-    """What a record measured. Raises ValueError where there is none."""
+def record_numbers(results: Records, folder: str, row: str) -> dict:
+    """Returns the numbers of a record. Raises ValueError where there is none."""
     try:
         return results[folder][row]["measured"]
     except KeyError:
@@ -109,13 +112,13 @@ def recorded(results: Records, folder: str, row: str) -> dict:
 
 
 def trace(it: dict) -> dict:
-    """A record of Figure 1."""
+    """Returns a record of Figure 1."""
     names = "target", "draft", "prompt", "gamma", "tokens", "target_calls", "steps"
     return {name: it[name] for name in names}
 
 
 def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:
-    """Two models that say the same whatever came before."""
+    """Returns two models that have the same law after every prefix."""
     z_p, z_q = (np.log(law).astype(np.float32) for law in (p, q))
     return Fixture("the lesson's", p.size, lambda _: z_p, lambda _: z_q)
 
@@ -124,16 +127,19 @@ READ = 3  # texts a rule that can be gone through; the others are counted
 
 
 def decoder() -> dict:
-    """Runs of a real pair by every rule of chains, and what they kept in the mean."""
+    """Returns runs of a real pair by every rule of chains, and the mean number of kept
+    tokens.
+    """
     it = replay.replays()
     shown = {rule: runs[:READ] for rule, runs in it["runs"].items()}
-    counts = [{"rule": rule} | counted(runs) for rule, runs in it["runs"].items()]
+    counts = [{"rule": rule} | count_tokens(runs) for rule, runs in it["runs"].items()]
     return it | {"runs": shown, "counted": counts}
 
 
-def counted(runs: list[list[dict]]) -> dict:
-    """Calls and tokens of several runs together, and the standard error of their ratio
-    over texts."""
+def count_tokens(runs: list[list[dict]]) -> dict:
+    """Returns calls and tokens of several runs together, and the standard error of
+    their ratio over texts.
+    """
     calls = np.array([len(run) for run in runs])
     tokens = np.array(
         [sum(step["n"] + len(step["added"]) for step in run) for run in runs]
@@ -150,8 +156,10 @@ CROWDED = "small_t0_b32"  # the same pair with the most texts at a time
 
 
 def clock(results: Records) -> dict:
-    """Scoring one by one and at once, in the milliseconds of rows of walltime."""
-    pairs = [it for it in timed(results) if len(it["gamma"]) > 2]
+    """Returns the times of scoring token by token and at once, in milliseconds of rows
+    of walltime.
+    """
+    pairs = [it for it in timed_rows(results) if len(it["gamma"]) > 2]
     crowded = next(it for it in pairs if it["row"] == CROWDED)
     last = pairs[0]["gamma"].index(pairs[0]["best_gamma"])
     return {
@@ -164,8 +172,8 @@ def clock(results: Records) -> dict:
 
 
 def speed(results: Records) -> dict:
-    """alpha, gamma, c and v against speed, with every pair that was timed."""
-    pairs = timed(results)
+    """Returns alpha, gamma, c and v against speed, with every pair that was timed."""
+    pairs = timed_rows(results)
     each = [
         (speed, ci)
         for it in pairs
@@ -184,8 +192,10 @@ def speed(results: Records) -> dict:
     }
 
 
-def timed(results: Records) -> list[dict]:
-    """Rows of walltime, the one that pages open with first. Lists are by gamma."""
+def timed_rows(results: Records) -> list[dict]:
+    """Returns the rows of walltime, first the row that pages open with; lists are by
+    gamma.
+    """
     found = [
         pair(folder, row, record)
         for folder in TIMED
@@ -193,13 +203,14 @@ def timed(results: Records) -> list[dict]:
         if not row.endswith(XLA)
     ]
     for row in (OPENED, CROWDED):
-        recorded(results, "table2", row)
+        record_numbers(results, "table2", row)
     return sorted(found, key=place)
 
 
 def place(it: dict) -> tuple:
-    """The row that pages open with, then by folder and words, and by texts at a time:
-    2 before 16."""
+    """Returns a sort key: the row that pages open with, then by folder and words, and
+    by batch as a number.
+    """
     words = it["name"].rpartition(",")[0]
     return it["row"] != OPENED, TIMED.index(it["folder"]), words, it["batch"]
 
@@ -210,7 +221,7 @@ def pair(folder: str, row: str, record: dict) -> dict:
     drafts = [x or 0.0 for x in it["c"]]
     return {
         "row": row,
-        "name": named(row, it),
+        "name": row_words(row, it),
         "target": it["target"],
         "draft": it["draft"],
         "rule": it["rule"],
@@ -237,8 +248,8 @@ def pair(folder: str, row: str, record: dict) -> dict:
     }
 
 
-def named(row: str, it: dict) -> str:
-    """A row in words: what is written, who drafts, how and how many at a time."""
+def row_words(row: str, it: dict) -> str:
+    """Returns the words of a row: the text, the draft, the sampling and the batch."""
     task = TASKS.get(it.get("task", "code"), row.partition("_")[0])
     trained = it["target"] == "target"
     sides = "a trained Llama pair" if trained else f"{it['draft']} for {it['target']}"
@@ -251,7 +262,9 @@ CUTS = "top_k", "top_p", "min_p"  # of laws
 
 
 def firm(words: str) -> str:
-    """So that no line ends within "T = 0"."""
+    """Returns words with spaces that do not break, so that no line ends within "T =
+    0".
+    """
     return words.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
 
 
@@ -264,9 +277,9 @@ SOURCES = {
 
 
 def tasks(results: Records) -> dict:
-    """Speed by what is written, one text at a time, beside what was published."""
-    rows = [it for it in timed(results) if it["batch"] == 1]
-    shown = [*map(of_pair, rows), *of_bench(results)]
+    """Returns the speed by task, one text at a time, beside the published speed."""
+    rows = [it for it in timed_rows(results) if it["batch"] == 1]
+    shown = [*map(pair_point, rows), *bench_points(results)]
     cold = [it for it in shown if it["source"] == SOURCES[BENCH] and it["heat"] == 0]
     if not cold:
         raise ValueError("no record of spec_bench: run gin_configs/spec_bench/*.gin")
@@ -292,7 +305,7 @@ SAME = "source", "target", "draft", "rule", "cut"  # where T alone differs
 
 
 def by_heat(rows: list[dict]) -> list[tuple[dict, dict]]:
-    """Rows at T = 0, and the same at T = 1: of the same text, pair and rule."""
+    """Returns rows at T = 0 with those at T = 1 of the same text, pair and rule."""
     found = {(it["source"], it["row"]): it for it in rows}
     return [
         (it, other)
@@ -306,14 +319,16 @@ PLACES = "ende_{}_t0", "ende_{}_t1", "docs_{}_t0", "docs_{}_t1"  # the paper's t
 
 
 def smallest_leads(rows: list[dict], place: str) -> bool:
-    """Whether t5_small is the fastest of three drafts, where all three were timed."""
+    """Returns whether t5_small is the fastest of three drafts, where all three were
+    timed.
+    """
     own = SOURCES["table2"]
     speeds = {it["row"]: it["speed"] for it in rows if it["source"] == own}
     three = [speeds.get(place.format(size)) for size in ("small", "base", "large")]
     return None not in three and three[0] == max(three)
 
 
-def of_pair(it: dict) -> dict:
+def pair_point(it: dict) -> dict:
     papers = catalogue.published(it["folder"], it["row"]) or {}
     same = {key: it[key] for key in SAME if key in it}
     return same | {
@@ -330,9 +345,11 @@ def of_pair(it: dict) -> dict:
     }
 
 
-def of_bench(results: Records) -> Iterator[dict]:
-    """Of this folder's own lines: another of the same table has rows of these names."""
-    lines = [line for line in catalogue.named(BENCH).lines if line.folder == BENCH]
+def bench_points(results: Records) -> Iterator[dict]:
+    """Yields the rows of this folder's own lines, because another folder of the same
+    table has rows of these names.
+    """
+    lines = [line for line in catalogue.find_table(BENCH).lines if line.folder == BENCH]
     titles = {line.row: firm(line.what.rpartition(":")[0]) for line in lines}
     for row, record in sorted(results.get(BENCH, {}).items()):
         it = record["measured"]
@@ -361,7 +378,10 @@ KINDS = {  # of guarantees, in words
 
 
 def methods() -> dict:
-    """Methods by month, with what each guarantees; rules and drafters: files of this
-    library that do what the method does, policies and topologies among them."""
+    """Returns the methods by month, with the guarantee of each.
+
+    Rules and drafters are files of this library that do what the method does, policies
+    and topologies among them.
+    """
     file = Path(__file__).with_name("methods.json")
     return {"methods": json.loads(file.read_text("utf-8")), "kinds": KINDS}

@@ -1,6 +1,6 @@
-"""The lesson's files: a page a simulation, and beside each what it shows as JSON.
+"""The lesson's files: a page for each simulation, and beside it its data as JSON.
 
-A page asks nothing of a network: its script, its style and its data stand in it.
+A page loads nothing from a network: its script, its style and its data are part of it.
 """
 
 import json
@@ -15,7 +15,13 @@ from experiments.report.lesson import export
 
 
 class Page(NamedTuple):
-    """name: of its file. data: records -> what its script and its words show."""
+    """A page of the lesson.
+
+    Attributes:
+        name: of its file.
+        told: its summary.
+        data: a function from records to the data of its script and its words.
+    """
 
     name: str
     title: str
@@ -76,8 +82,11 @@ PAGES = (
 
 
 def texts(results: Records, docs: str | None = None) -> dict[str, str]:
-    """Every file of the lesson by its name. docs: where the documentation is, if any,
-    from there."""
+    """Returns every file of the lesson by its name.
+
+    Args:
+        docs: the path to the documentation, if there is any.
+    """
     shown = {"title": "Eight simulations", "pages": PAGES, "docs": docs}
     files = {"index.html": render("lesson/index", **shown)}
     for number, page in enumerate(PAGES, 1):
@@ -89,7 +98,7 @@ def texts(results: Records, docs: str | None = None) -> dict[str, str]:
 
 
 def write(folder: Path, results: Records) -> None:
-    """Into the folder `lesson` of a results folder."""
+    """Writes the lesson into the folder `lesson` of a results folder."""
     there, built = folder / "lesson", (site.DOCS / "index.html").is_file()
     there.mkdir(exist_ok=True)
     docs = site.to_docs(folder) if built else None

@@ -1,8 +1,8 @@
-"""One prompt decoded by every rule of chains, with the laws that each step decided by.
+"""A prompt decoded by every rule of chains, with the laws that decided each step.
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The rows are
-those that the real compiled step reads: its verifier is given, and watched.
-Axes: B rows, of which there is one; G = gamma, V vocabulary.
+those that the real compiled step reads: its verifier is replaced by one that also
+records them. Axes: B rows, of which there is one; G = gamma, V vocabulary.
 """
 
 from collections.abc import Iterator
@@ -32,23 +32,27 @@ OWN = "match", "gumbel"  # rules that draw the target's own token, whatever was 
 
 
 def replays(pair: tuple[str, str] = ("code_target", "code_small")) -> dict:
-    """Every rule's runs, one a seed, at temperature 1; and what they have in common."""
+    """Returns the runs of every rule, one for each seed, at temperature 1, and their
+    common values.
+    """
     target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
-    runs = {rule: list(decoded(rule, target, draft)) for rule in RULES}
+    runs = {rule: list(decode_texts(rule, target, draft)) for rule in RULES}
     common = {"target": pair[0], "draft": pair[1], "vocab": target.vocab}
     common |= {"prompt": PROMPT, "gamma": GAMMA}
-    return common | {"seeds": [*SEEDS], "rules": told(), "runs": runs}
+    return common | {"seeds": [*SEEDS], "rules": guarantees(), "runs": runs}
 
 
-def told() -> dict[str, str]:
+def guarantees() -> dict[str, str]:
     return {name: verifiers.find(name).guarantee for name in RULES}
 
 
-def decoded(rule: str, target: Pretrained, draft: DraftSource) -> Iterator[list[dict]]:
-    """The steps of each seed's text."""
+def decode_texts(
+    rule: str, target: Pretrained, draft: DraftSource
+) -> Iterator[list[dict]]:
+    """Yields the steps of each seed's text."""
     verifier, seen = verifiers.find(rule), []
     drafter = draft.drafter(GAMMA, rollout.for_rule(verifier))
-    decoder = Decoder(target.model, drafter, watched(verifier, seen))
+    decoder = Decoder(target.model, drafter, watch(verifier, seen))
     prompt, ends = figure1.begin(target, PROMPT)
     begun = int(prompt.length[0])
     stream = generate.build_stream(decoder, begun + TOKENS + GAMMA + 1)
@@ -61,15 +65,18 @@ def decoded(rule: str, target: Pretrained, draft: DraftSource) -> Iterator[list[
             text = np.array(state.tokens)[0, : int(state.length[0])]
             info = jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
             here = step(text[length:], info, seen.pop(), tokenizer)
-            steps.append(told_of(rule, here))
+            steps.append(drop_meaningless(rule, here))
             length = len(text)
         yield steps
 
 
-def watched(verifier: Verifier, seen: list) -> Verifier:
-    """The same, which tells of each verdict, in `seen`, what p and q say of the drafted
-    tokens; and of the target's first SHOWN, where a token was added, and of that one:
-    their ids, p, q and the residual it was drawn from."""
+def watch(verifier: Verifier, seen: list) -> Verifier:
+    """Returns the same verifier, which also records each verdict in `seen`.
+
+    Recorded are p and q of the drafted tokens; and for the position where a token was
+    added, the ids of the target's first SHOWN and of the added token, their p, q and
+    the residual that it was drawn from.
+    """
 
     def verify(target: Law, draft: Draft, noise, keep_residual=False) -> Verdict:
         verdict = verifier.verify(target, draft, noise, True)
@@ -89,9 +96,12 @@ def watched(verifier: Verifier, seen: list) -> Verifier:
 
 
 def step(new: np.ndarray, info: Info, seen: tuple, tokenizer: Tokenizer) -> dict:
-    """One call: a slot each of the tokens drafted, with p(x), q(x) and the chance that
-    the rule gave it; where a token was added, the target's likeliest and that one with
-    p, q and the residual, the added one last."""
+    """Returns one call: a slot for each drafted token, and the target's most likely
+    tokens where a token was added.
+
+    A slot has p(x), q(x) and the probability that the rule gave the token. The most
+    likely tokens, and last the added one, have p, q and the residual.
+    """
     made = trace.make_step(new, info)
     slots, likely = (zip(*map(np.asarray, it), strict=True) for it in seen)
     chances = np.asarray(info.accept_prob)
@@ -100,16 +110,19 @@ def step(new: np.ndarray, info: Info, seen: tuple, tokenizer: Tokenizer) -> dict
         "n": len(made.accepted),
         "added": added,
         "slots": [
-            [tokenizer.piece(int(x)), *rounded(p, q, chance)]
+            [tokenizer.piece(int(x)), *round_numbers(p, q, chance)]
             for (x, p, q), chance in zip(slots, chances, strict=True)
         ],
-        "likely": [[tokenizer.piece(int(x)), *rounded(*it)] for x, *it in likely],
+        "likely": [[tokenizer.piece(int(x)), *round_numbers(*it)] for x, *it in likely],
     }
 
 
-def told_of(rule: str, step: dict) -> dict:
-    """What means something of a rule: where the target's coins drew the draft, p(x) is
-    no chance of it; a rule that draws the target's own token first has no residual."""
+def drop_meaningless(rule: str, step: dict) -> dict:
+    """Removes the numbers that have no meaning for a rule.
+
+    Where the target's coins drew the draft, p(x) is not its probability; a rule that
+    draws the target's own token first has no residual.
+    """
     slots, likely = step["slots"], step["likely"]
     if verifiers.find(rule).coupled:
         slots = [[*slot[:3], None] for slot in slots]
@@ -118,5 +131,5 @@ def told_of(rule: str, step: dict) -> dict:
     return step | {"slots": slots, "likely": likely}
 
 
-def rounded(*several: float) -> list[float]:
+def round_numbers(*several: float) -> list[float]:
     return [float(f"{x:.4g}") for x in several]

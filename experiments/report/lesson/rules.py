@@ -1,21 +1,24 @@
-"""The law of one emitted token, exactly: of Algorithm 1, and of rules that are not it.
+"""The law of one emitted token, exactly: of Algorithm 1, and of rules that differ from
+it.
 
 p is the target's law, q the drafter's, x a token drawn from q that is kept with
-probability min(1, p(x) / q(x)) where nothing else is said. Axes: V vocabulary.
+probability min(1, p(x) / q(x)) unless a rule says otherwise. Axes: V vocabulary.
 """
 
 import numpy as np
 
 
-def emitted(p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
-    """Law [V] by rule, for two laws [V] that are not equal; the first is p itself."""
+def emitted_laws(p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the law [V] by rule, for two laws [V] that are not equal; the first is p
+    itself.
+    """
     kept, left = np.minimum(p, q), np.maximum(p - q, 0)  # Appendix A.1
     lost, apart, liked = 1 - kept.sum(), np.abs(p - q), np.where(p >= q, q, 0)
     return {
         "Algorithm 1": kept + lost * left / left.sum(),
         "after a rejection, draw from p": kept + lost * p,
         "after a rejection, draw from |p - q|": kept + lost * apart / apart.sum(),
-        "draw the residual by the uniform that rejected": kept + reused(p, q),
+        "draw the residual by the uniform that rejected": kept + reuse_uniform(p, q),
         "keep a draft if p >= q, else reject it": (
             liked + (1 - liked.sum()) * left / left.sum()
         ),
@@ -23,9 +26,12 @@ def emitted(p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def reused(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """What is added, [V], where the uniform u that rejected x, p(x) / q(x) <= u < 1,
-    is the one that inverts the residual's cumulative law."""
+def reuse_uniform(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Returns the law [V] of the added token where the uniform that rejected x also
+    draws from the residual.
+
+    The uniform u, p(x) / q(x) <= u < 1, inverts the residual's cumulative law.
+    """
     left = np.maximum(p - q, 0)
     ends = np.cumsum(left) / left.sum()
     begins = np.concatenate([[0.0], ends[:-1]])

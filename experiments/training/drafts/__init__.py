@@ -1,1 +1,3 @@
-"""The bundled drafts: what their targets write, and the losses they learn by."""
+"""The bundled drafts: the texts that their targets write, and the losses of
+training.
+"""

@@ -1,12 +1,12 @@
-"""What a target is asked, batch by batch, and what it answers, with its law at every
-token: written and kept in one pass.
+"""The questions to a target, batch by batch, and its answers with its law at every
+token, written and stored in one pass.
 
-Scoring a text after it was written reads its long prompt twice. Here the prompt is read
-once; of it only the end is kept, which is what a draft with a short window reads.
-A kill loses the batch at hand; the same call goes on with it. Any first part of the
-batches is a fair mixture of the kinds, so that writing may stop when time does.
-Axes: B answers written together, T prompt tokens, N new ones, P prompt tokens kept, K
-likeliest ids, V vocabulary, E features.
+Scoring a text after it was written would read its long prompt twice. Here the prompt is
+read once; only its end is stored, because a draft with a short window reads no more. A
+kill loses the current batch; the same call continues with it. Any first part of the
+batches is a fair mixture of the kinds, so that writing may stop when time does. Axes: B
+answers written together, T prompt tokens, N new ones, P prompt tokens kept, K most
+likely ids, V vocabulary, E features.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +32,13 @@ WIDTH = 32  # prompts are padded to multiples of it: few shapes are compiled
 
 
 class Plan(NamedTuple):
-    """Static. new: tokens of an answer at most. kept: tokens of a prompt that are kept.
-    batch: answers written together."""
+    """The static sizes of answers.
+
+    Attributes:
+        new: the most tokens of an answer.
+        kept: tokens of a prompt that are stored.
+        batch: answers written together.
+    """
 
     new: int
     kept: int
@@ -42,7 +47,10 @@ class Plan(NamedTuple):
 
 def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
     """Returns `answer(key, prompts, temperature) -> Written`, for a list of at most
-    `plan.batch` prompts. Answers end with what ends the target's texts."""
+    `plan.batch` prompts.
+
+    Answers end with the target's end ids.
+    """
     model, (new, kept, batch) = target.model, plan
     ends = jnp.asarray(target.ends, jnp.int32)
 
@@ -55,10 +63,10 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
             features, jnp.maximum(places, 0)[..., None], axis=1
         )  # [B, P, E]
 
-        def of_row(row: Array) -> tuple[Array, Array]:
+        def row_law(row: Array) -> tuple[Array, Array]:
             return written.likeliest(model.readout(params, row))
 
-        before = jax.lax.map(of_row, last)
+        before = jax.lax.map(row_law, last)
 
         def step(carried, at):
             features, cache, ended = carried
@@ -88,14 +96,16 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
         heat = np.resize(np.float32(heat), batch)
         out = compiled(target.params, key, tokens, lengths, heat)
         before, (drawn, live, *after) = jax.device_get(out)
-        joined = _joined(plan, tokens, lengths, (before, drawn, live, after))
+        joined = _join(plan, tokens, lengths, (before, drawn, live, after))
         return jax.tree.map(lambda leaf: leaf[: len(prompts)], joined)
 
     return answer
 
 
-def _joined(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Written:
-    """Each row from the first prompt token that is kept on, zeros after its end."""
+def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Written:
+    """Returns each row from the first stored prompt token on, with zeros after its
+    end.
+    """
     before, drawn, live, after = made
     rows, begun = np.arange(len(tokens))[:, None], np.minimum(length, plan.kept)
     ends = begun + live.sum(1)
@@ -112,14 +122,20 @@ def _joined(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> 
     # The law after the prompt's last token is that of the answer's first.
     each = zip(before, after, strict=True)
     ids, log_p = (moved(prompt[:, :-1], answer, ends - 1) for prompt, answer in each)
-    bounds = ends.astype(np.int32), begun.astype(np.int32)
-    return Written(written.alone(texts, *bounds), ids, log_p)
+    texts = written.without_inputs(texts, ends.astype(np.int32), begun.astype(np.int32))
+    return Written(texts, ids, log_p)
 
 
 class Asking(NamedTuple):
-    """shares: of each kind, how many batches in a row of them. batches: of all. plan:
-    of an answer. question: tokens of a question that the target asks itself at most.
-    longest: tokens of a prompt; longer ones are left out."""
+    """The questions of a run.
+
+    Attributes:
+        shares: of each kind, the number of batches in a cycle.
+        batches: of all kinds.
+        plan: of an answer.
+        question: the most tokens of a question that the target asks itself.
+        longest: the most tokens of a prompt; longer ones are left out.
+    """
 
     shares: Mapping[str, int]
     batches: int
@@ -131,13 +147,19 @@ class Asking(NamedTuple):
 def write(
     target: Pretrained,
     asked: Mapping[str, list[str]],
+    *,
     asking: Asking,
     folder: Path,
     part: tuple[int, int] = (0, 1),
 ) -> list[Written]:
-    """All batches, those that are in the folder read from it. Every other answer is
-    greedy, the others are sampled at T = 1. part: (k, n), of n processes that each
-    write every n-th batch, the k-th from 0 on."""
+    """Writes all batches, and reads those that are in the folder already.
+
+    Every other answer is greedy, the others are sampled at T = 1.
+
+    Args:
+        part: (k, n), of n processes that each write every n-th batch, the k-th from 0
+            on.
+    """
     answer, prompts = build(target, asking.plan), _prompts(target, asked, asking)
     about = {"target": loop.digest(target.params), "asking": _plain(asking)}
     whole = []
@@ -145,13 +167,13 @@ def write(
         if number % part[1] != part[0]:
             continue
 
-        def made(number=number) -> dict[str, np.ndarray]:
+        def make(number=number) -> dict[str, np.ndarray]:
             key = jax.random.fold_in(root_key(SEED), number)
             heat = np.arange(asking.plan.batch) % 2
             texts, ids, log_p = answer(key, prompts(number), heat)
             return texts._asdict() | {"ids": ids, "log_p": log_p, "heat": heat}
 
-        read = storage.keep(folder / f"{number:04}.npz", made, about)
+        read = storage.keep(folder / f"{number:04}.npz", make, about=about)
         texts = Texts(*(read[name] for name in Texts._fields))
         whole.append(Written(texts, read["ids"], read["log_p"]))
     return whole
@@ -165,7 +187,7 @@ def _plain(asking: Asking) -> dict:
 def _prompts(
     target: Pretrained, asked: Mapping[str, list[str]], asking: Asking
 ) -> Callable[[int], list[list[int]]]:
-    """Number of a batch -> its prompts, of kinds in turn."""
+    """Returns a function from the number of a batch to its prompts; kinds alternate."""
     turns = [name for name, share in asking.shares.items() for _ in range(share)]
     np.random.default_rng(SEED).shuffle(turns)
     itself = _itself(target, asking)
@@ -184,8 +206,10 @@ def _prompts(
 def _conversed(
     target: Pretrained, texts: list[str], asking: Asking, number: int
 ) -> list[list[int]]:
-    """A batch of the texts, from the first on again after the last. Four at a time are
-    sorted by their lengths, for little padding."""
+    """Returns a batch of the texts, which repeat after the last one.
+
+    Four batches at a time are sorted by length, for little padding.
+    """
     size, (four, part) = asking.plan.batch, divmod(number, 4)
     start = 5 * size * four
     kept = [texts[i % len(texts)] for i in range(start, start + 5 * size)]
@@ -199,7 +223,9 @@ def _read(target: Pretrained, text: str) -> list[int]:
 
 
 def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int]]]:
-    """Questions that the target writes where its template has the user speak."""
+    """Returns questions that the target writes where its template expects the user's
+    message.
+    """
     size = asking.plan.batch
     before = _common(_read(target, "A"), _read(target, "1 b"))
     ask = build(target, Plan(asking.question, len(before), size))

@@ -1,7 +1,8 @@
-"""By which loss a draft agrees most with its target: alpha after a while of each.
+"""A comparison of losses by the agreement of draft and target: alpha after some
+training with each.
 
-Every loss goes on from the one draft that KL made (`zoo_code`), with some seeds for the
-order of what it reads. The drafts are kept in the runs, and trained once.
+Every loss continues from the one draft that KL made (`zoo_code`), with several seeds
+for the order of the data. The drafts are stored in the runs, and trained once.
 """
 
 from functools import partial
@@ -25,10 +26,13 @@ TOKENIZER = zoo.FOLDER / zoo.TOKENIZERS["code"]
 
 
 def build(target: Pretrained, loss: str, seeds: int, runs: str) -> Measurement:
-    """The measurement of one loss, of `losses.LOSSES` or "none".
+    """Returns the measurement of one loss, of `losses.LOSSES` or "none".
 
-    runs: the folder of `experiments.training.zoo_code`. Raises ValueError for another
-    loss.
+    Args:
+        runs: the folder of `experiments.training.zoo_code`.
+
+    Raises:
+        ValueError: the loss is unknown.
     """
     if loss not in (*losses.LOSSES, BEFORE):
         known = ", ".join((*losses.LOSSES, BEFORE))
@@ -39,12 +43,13 @@ def build(target: Pretrained, loss: str, seeds: int, runs: str) -> Measurement:
 
 
 def measure(target: Pretrained, loss: str, seeds: int, runs: Path) -> dict:
-    """alpha on held-out texts of the target's, at T = 0 and T = 1: of each seed, the
-    mean, and its standard error where there are several."""
+    """Returns alpha on held-out texts of the target, at T = 0 and T = 1: of each seed,
+    the mean, and its standard error where there are several.
+    """
     recipe = pipeline.read("code")
     text = code.load(runs / "text.npz", tokenizer.keep(TOKENIZER, bytes))
     stored, sides = checkpoints.load(files_of(target)[0]), (text.train, text.held_out)
-    lessons = language.lessons(runs / "drafts", stored, sides, recipe)
+    lessons = language.lessons(runs / "drafts", stored, sides=sides, recipe=recipe)
     data = {"lessons": written.data(lessons)}
     before, after, *_ = pipeline.stages(recipe, "drafts")
     first = pipeline.run(runs, [before], data)
@@ -55,8 +60,8 @@ def measure(target: Pretrained, loss: str, seeds: int, runs: Path) -> dict:
             own = after.recipe._replace(seed=seed)
             folder = f"drafts/{loss}_{seed}"
             stage = after._replace(folder=folder, loss=loss, recipe=own)
-            params = pipeline.run(runs, [stage], data, first)
-        rates.append(written.accepted(after.config, params, lessons.held_out))
+            params = pipeline.run(runs, [stage], data, first=first)
+        rates.append(written.acceptance(after.config, params, lessons.held_out))
     row: dict[str, Any] = {"loss": loss, "parameters": gpt.num_params(after.config)}
     for name in ALPHAS:
         each = [rate[name] for rate in rates]

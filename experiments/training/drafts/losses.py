@@ -1,7 +1,7 @@
-"""How far a draft's law q is from its target's p: the losses of distillation, by name.
+"""The losses of distillation by name: distances of a draft's law q from its target's p.
 
-Of p the K likeliest ids are kept, and what all others weigh together; q is compared as
-such. A divergence of these K + 1 classes is at most that of the whole laws.
+Of p the K most likely ids are stored, and the total weight of all others; q is compared
+in the same form. A divergence of these K + 1 classes is at most that of the whole laws.
 Axes: K kept ids, C = K + 1 classes, V vocabulary; any number of axes before them.
 """
 
@@ -16,14 +16,18 @@ ADAPTED = 3.0  # how fast the hybrid turns from KL to TVD as alpha grows
 
 
 def classes(log_p: Array, ids: Array) -> Array:
-    """log_p [..., V] at `ids` [..., K], then of all others together: [..., C]."""
+    """Returns log_p [..., V] at `ids` [..., K], then the log of the total of all
+    others: [..., C].
+    """
     kept = jnp.take_along_axis(log_p, ids, axis=-1)
     others = 1 - jnp.exp(kept).sum(-1, keepdims=True)
     return jnp.concatenate([kept, jnp.log(jnp.maximum(others, LEAST))], axis=-1)
 
 
 def alpha(log_p: Array, log_q: Array) -> Array:
-    """The chance of being accepted, sum min(p, q) (Leviathan et al. 2023, Thm 3.5)."""
+    """Returns the acceptance probability, sum min(p, q) (Leviathan et al. 2023, Thm
+    3.5).
+    """
     return jnp.exp(jnp.minimum(log_p, log_q)).sum(-1)
 
 
@@ -32,23 +36,25 @@ def forward_kl(log_p: Array, log_q: Array) -> Array:
 
 
 def jensen_shannon(log_p: Array, log_q: Array) -> Array:
-    """The mean of KL(p || m) and KL(q || m), m halfway between them."""
+    """Returns the mean of KL(p || m) and KL(q || m), m halfway between p and q."""
     middle = jnp.logaddexp(log_p, log_q) - jnp.log(2.0)
     return (forward_kl(log_p, middle) + forward_kl(log_q, middle)) / 2
 
 
 def tvd(log_p: Array, log_q: Array) -> Array:
-    """Total variation, 1 - alpha: what is rejected."""
+    """Returns the total variation, 1 - alpha: the probability of a rejection."""
     return 1 - alpha(log_p, log_q)
 
 
 def log_alpha(log_p: Array, log_q: Array) -> Array:
-    """-log alpha, whose gradient does not vanish where the draft is bad."""
+    """Returns -log alpha, whose gradient does not vanish where the draft is bad."""
     return -jnp.log(jnp.maximum(alpha(log_p, log_q), LEAST))
 
 
 def hybrid(log_p: Array, log_q: Array) -> Array:
-    """KL where little is accepted, TVD where much is, token by token."""
+    """Returns KL where few tokens are accepted and TVD where many are, token by
+    token.
+    """
     share = jax.lax.stop_gradient(jnp.exp(-ADAPTED * alpha(log_p, log_q)))
     return share * forward_kl(log_p, log_q) + (1 - share) * tvd(log_p, log_q)
 

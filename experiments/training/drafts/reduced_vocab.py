@@ -1,8 +1,8 @@
-"""Drafts with a reduced vocabulary (`specjax.models.reduced_vocab`), and how they learn
-from what a target wrote that was fetched.
+"""Drafts with a reduced vocabulary (`specjax.models.reduced_vocab`), and their training
+on texts that a pretrained target wrote.
 
-Axes: B texts, L tokens, K ids that the draft says, V those of the target, N likeliest
-ids that are kept of the target's law, C = N + 1 classes.
+Axes: B texts, L tokens, K ids of the draft, V those of the target, N most likely ids
+that are kept of the target's law, C = N + 1 classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from jax import Array
 
 from experiments.training import forward, loop, pipeline
 from experiments.training.drafts import losses, written
-from experiments.training.drafts.written import Compared, Written
+from experiments.training.drafts.written import Comparison, Written
 from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
@@ -26,19 +26,28 @@ from specjax.models.reduced_vocab import Reduction, table_of, with_table
 
 
 class Lesson(NamedTuple):
-    """One batch. whole: `Written`, but for ids [B, L - 1, N] of the draft's, K where
-    it has none. embedding [V, E]: the target's, which is read and not learnt."""
+    """A batch.
+
+    Attributes:
+        whole: `Written`, but with ids [B, L - 1, N] of the draft, K where it has none.
+        embedding: [V, E], the target's, which is read and not trained.
+    """
 
     whole: Written
     embedding: Array
 
 
 def frequent(
-    parts: Sequence[Written], count: int, vocab: int, more: np.ndarray | None = None
+    parts: Sequence[Written], count: int, *, vocab: int, more: np.ndarray | None = None
 ) -> np.ndarray:
-    """The ids [count] that the target would say most often, by the sum of its laws
-    after what it answered, in ascending order. more [V]: how often they are in other
-    texts, which weigh as much."""
+    """Returns the ids [count] that the target would emit most often, in ascending
+    order.
+
+    They have the largest sums of its laws after its answers' tokens.
+
+    Args:
+        more: [V], how often ids occur in other texts, which have the same total weight.
+    """
     mass = np.zeros(vocab)
     for texts, ids, log_p in parts:
         at = np.arange(ids.shape[1])
@@ -51,16 +60,27 @@ def frequent(
 
 
 def among(part: Written, ids: np.ndarray, vocab: int) -> Written:
-    """The same with the draft's names of what the target finds likeliest."""
+    """Returns the same batch with the most likely ids of the target replaced by the
+    draft's own ids.
+    """
     place = np.full(vocab, ids.size, np.uint16)
     place[ids] = np.arange(ids.size)
     return part._replace(ids=place[part.ids])
 
 
-def pruned(config: Config, layers: Sequence[int], params: Any, ids: np.ndarray) -> Any:
-    """The weights that a draft begins with: some layers of its target's decoder, of
-    whose feed-forward the units are kept that weigh most, its last norm and positions,
-    and the rows of its table. config: the draft's. params: the target's."""
+def prune(
+    config: Config, layers: Sequence[int], *, params: Any, ids: np.ndarray
+) -> Any:
+    """Returns the initial weights of a draft.
+
+    They are some layers of the target's decoder, with those units of the feed-forward
+    that have the largest weights, its last norm and positions, and the rows of its
+    table.
+
+    Args:
+        config: the draft's.
+        params: the target's.
+    """
     target = params.get("decoder", params)
     own = {name: target[name] for name in ("norm", "positions") if name in target}
     own["embedding"] = jnp.asarray(target["embedding"])[ids]
@@ -78,22 +98,26 @@ def pruned(config: Config, layers: Sequence[int], params: Any, ids: np.ndarray) 
     return jax.tree.map(jnp.array, own)  # a copy: training gives its buffers away
 
 
-def compare(config: Config, params: Any, lesson: Lesson) -> Compared:
-    """Of the draft's classes; q is 0 of an id that it lacks."""
+def compare(config: Config, params: Any, lesson: Lesson) -> Comparison:
+    """Returns the comparison over the draft's classes; q is 0 for an id that it
+    lacks.
+    """
     texts, wide = lesson.whole.texts, lesson.embedding.shape[0]
     reads = with_table(params, lesson.embedding)
-    asked = reads, texts.tokens[:, :-1], texts.inputs
-    features = forward.of_decoder(config._replace(vocab=wide), *asked)
+    features = forward.decoder_features(
+        config._replace(vocab=wide), reads, texts.tokens[:, :-1], texts.inputs
+    )
     z = families.build(config).readout(params, features)
     log_q, ids = jax.nn.log_softmax(z), lesson.whole.ids
     kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
     others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), losses.LEAST)
     log_q = jnp.concatenate([kept, jnp.log(others)], axis=-1)
-    return Compared(log_q, jnp.argmax(z, -1) == ids[..., 0], lesson.whole)
+    return Comparison(log_q, jnp.argmax(z, -1) == ids[..., 0], lesson.whole)
 
 
 def train(
     target: Pretrained,
+    *,
     held_out: Sequence[Written],
     parts: Mapping[str, Sequence[Written]],
     runs: Path,
@@ -101,23 +125,31 @@ def train(
     recipe: dict,
     more: np.ndarray | None = None,
 ) -> None:
-    """Writes the draft to `path`, and its recipe beside it. held_out: batches of what
-    the target wrote. parts: others, by what the recipe's stages call them; the ids are
-    the most frequent ones of the first part, with those of `more` as `frequent` has it,
-    and the last holds all."""
-    stages = [it._replace(config=fitted(it, target)) for it in pipeline.stages(recipe)]
+    """Writes the draft to `path`, and its recipe beside it.
+
+    Args:
+        held_out: batches of the target's texts.
+        parts: other batches, by the names of the recipe's stages. The ids are the most
+            frequent ones of the first part, together with those of `more` as for
+            `frequent`; the last part holds all batches.
+    """
+    stages = [
+        it._replace(config=stage_config(it, target)) for it in pipeline.stages(recipe)
+    ]
     config, whole = stages[-1].config, target.model.vocab
-    ids = frequent(next(iter(parts.values())), config.vocab, whole, more)
+    ids = frequent(next(iter(parts.values())), config.vocab, vocab=whole, more=more)
     embedding = table_of(target.params)
 
-    def named(batches: Sequence[Written]) -> list[Written]:
+    def with_draft_ids(batches: Sequence[Written]) -> list[Written]:
         return [among(it, ids, whole) for it in batches]
 
     def lesson(part: Written, index: np.ndarray) -> Lesson:
         return Lesson(part.rows(index), embedding)
 
     def each(step: slice) -> list[Lesson]:
-        return [lesson(it, np.arange(len(it.ids))[step]) for it in named(held_out)]
+        return [
+            lesson(it, np.arange(len(it.ids))[step]) for it in with_draft_ids(held_out)
+        ]
 
     fixed = {"held_out": each(slice(None))}
 
@@ -129,13 +161,13 @@ def train(
         loss = partial(written.distillation, stage.loss, compare=compare)
         return Data(batch, fixed, loss, about(target, learnt, ids))
 
-    joined = {name: written.join(named(part)) for name, part in parts.items()}
+    joined = {name: written.join(with_draft_ids(part)) for name, part in parts.items()}
     texts = {name: partial(data, part) for name, part in joined.items()}
-    begun = pruned(config, recipe["first_layers"], target.params, ids)
-    params = pipeline.run(runs, stages, texts, begun)
+    begun = prune(config, recipe["first_layers"], params=target.params, ids=ids)
+    params = pipeline.run(runs, stages, texts, first=begun)
     # The even rows are greedy.
     apart = {f"t{t}": each(slice(t, None, 2)) for t in (0, 1)}
-    alphas = written.rates(config, params, apart, compare)
+    alphas = written.rates(config, params, held_out=apart, compare=compare)
     reduced_vocab.save(path, Reduction(config, params, ids))
     *_, every = parts.values()
     spans = (it.texts.length - it.texts.begun for it in (*held_out, *every))
@@ -145,8 +177,10 @@ def train(
     pipeline.save(made, runs, recipe, tokens=tokens, held_out=alphas)
 
 
-def fitted(stage: Stage, target: Pretrained) -> Config:
-    """The sizes of a stage's draft, with what a Llama has of its target."""
+def stage_config(stage: Stage, target: Pretrained) -> Config:
+    """Returns the sizes of a stage's draft, with the values that a Llama shares with
+    its target.
+    """
     config = stage.config
     if not isinstance(config, llama.Config):
         return config
@@ -155,7 +189,7 @@ def fitted(stage: Stage, target: Pretrained) -> Config:
 
 
 def about(target: Pretrained, learnt: Written, ids: np.ndarray) -> dict[str, Any]:
-    """JSON, what tells runs apart besides their recipe."""
+    """Returns the JSON that identifies a run, besides its recipe."""
     digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
     return {
         name: loop.digest(jax.tree.map(np.asarray, x)) for name, x in digests.items()

@@ -1,8 +1,7 @@
-"""What a target writes, and what it thought at every token of it: read once, then kept.
+"""The texts of a target, with its law at every token: computed once, then stored.
 
-A draft learns from these alone; its target is not asked again.
-Axes: N texts, B of them, L tokens, I ids or [S, E] states that an encoder gives, K kept
-ids.
+A draft learns from these alone; its target is not run again. Axes: N texts, B of them,
+L tokens, I ids or [S, E] states of an encoder, K kept ids.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +28,16 @@ KEPT = 64
 
 
 class Texts(NamedTuple):
-    """tokens [N, L], the first `length` [N] of each a text, of which the first `begun`
-    [N] were there before the target wrote. inputs: what an encoder reads of each,
-    [N, I], the first `read` [N] of them, I = 0 without one; of speech the states
-    themselves, [N, S, E]."""
+    """The texts of a target.
+
+    Attributes:
+        tokens: [N, L].
+        length: [N], of each text.
+        begun: [N], tokens that were there before the target wrote.
+        inputs: the encoder's input of each, [N, I], I = 0 without one; for speech the
+            states themselves, [N, S, E].
+        read: [N], the length of each input.
+    """
 
     tokens: np.ndarray
     length: np.ndarray
@@ -42,19 +47,26 @@ class Texts(NamedTuple):
 
 
 class Written(NamedTuple):
-    """ids [N, L - 1, K] uint16, the target's likeliest after each token, best first;
-    log_p [N, L - 1, K + 1] float16, as `losses.classes`."""
+    """Texts with the target's law.
+
+    Attributes:
+        ids: [N, L - 1, K] uint16, the target's most likely ids after each token, best
+            first.
+        log_p: [N, L - 1, K + 1] float16, as `losses.classes`.
+    """
 
     texts: Texts
     ids: np.ndarray
     log_p: np.ndarray
 
     def rows(self, index: np.ndarray) -> "Written":
-        return chosen(self, index)
+        return rows_of(self, index)
 
 
-def chosen(whole: Any, index: np.ndarray) -> Any:
-    """Rows of `Texts` or `Written`, as a loss reads them: int32 and float32."""
+def rows_of(whole: Any, index: np.ndarray) -> Any:
+    """Returns rows of `Texts` or `Written`, in the dtypes that a loss reads: int32 and
+    float32.
+    """
 
     def wide(leaf: np.ndarray) -> np.ndarray:
         return leaf[index].astype(np.int32 if leaf.dtype.kind in "iu" else np.float32)
@@ -63,22 +75,27 @@ def chosen(whole: Any, index: np.ndarray) -> Any:
 
 
 class Lessons(NamedTuple):
-    """What a draft learns from. train: by task, with how often each is learnt from, and
-    how many of its texts are a batch, None for the recipe's. held_out: by what the
-    curve calls them. target: the `loop.digest` of who wrote them."""
+    """The data that a draft learns from.
+
+    Attributes:
+        train: by task, its share of the batches, and the number of its texts in a
+            batch, None for the recipe's.
+        held_out: by the names of the curve.
+        target: the `loop.digest` of the model that wrote them.
+    """
 
     train: Mapping[str, tuple[Written, float, int | None]]
     held_out: Mapping[str, Written]
     target: str
 
 
-def alone(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
+def without_inputs(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
     none = np.zeros((len(tokens), 0), np.uint16)
     return Texts(tokens, length, begun, none, np.zeros(len(tokens), np.int32))
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Several as one; their shapes are the same but for N."""
+    """Returns several objects as one; their shapes differ in N only."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
@@ -87,8 +104,13 @@ def lessons(
     wrote: Callable[[str, bool, float], Written],
     more: Sequence[Written] = (),
 ) -> Lessons:
-    """Greedy and sampled texts, to learn from and held out. target: its digest. wrote:
-    (name, whether held out, temperature) -> texts. more: to learn from, besides."""
+    """Returns greedy and sampled texts, for training and held out.
+
+    Args:
+        target: its digest.
+        wrote: a function (name, whether held out, temperature) -> texts.
+        more: additional texts for training.
+    """
     train = [wrote("greedy", False, 0.0), wrote("sampled", False, 1.0), *more]
     held_out = {"t0": wrote("held_out_greedy", True, 0.0)}
     held_out["t1"] = wrote("held_out_sampled", True, 1.0)
@@ -98,14 +120,17 @@ def lessons(
 def write(
     target: Pretrained,
     begin: Callable[[np.ndarray], tuple[Array, Prompt, tuple | None]],
+    *,
     size: tuple[int, int, int],
     temperature: float | np.ndarray,
     label: str = "texts",
 ) -> Texts:
-    """The target's texts, all of one width.
+    """Returns the target's texts, all of one width.
 
-    begin: the indices of a batch -> its key, its prompts, and what an encoder reads as
-    `Texts` keep it, if there is one. size: texts, of a batch, and the most new tokens.
+    Args:
+        begin: a function from the indices of a batch to its key, its prompts, and the
+            encoder's inputs as `Texts` holds them, if there is an encoder.
+        size: the number of texts, of those in a batch, and the most new tokens.
     """
     parts, run, (count, batch, new) = [], None, size
     for at in progress.track(range(0, count, batch), label, kept=True):
@@ -118,7 +143,7 @@ def write(
         out = run(Params(target.params), prompt, request)
         tokens = np.asarray(out.tokens[:, :width], np.uint16)
         length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
-        texts = alone(tokens, length, begun)
+        texts = without_inputs(tokens, length, begun)
         if sources is not None:
             texts = texts._replace(inputs=sources[0], read=sources[1])
         parts.append(texts)
@@ -128,14 +153,20 @@ def write(
 def keep(
     path: Path,
     target: Pretrained,
+    *,
     texts: Callable[[], Texts],
     about: dict[str, Any],
     batch: int = 16,
 ) -> Written:
-    """Texts with the target's law after each token; once, then from `path`.
+    """Returns texts with the target's law after each token; computed once, then read
+    from `path`.
 
-    about: JSON, the target and the settings that the texts depend on. batch: texts that
-    are scored together. Raises ValueError for a file of others.
+    Args:
+        about: JSON, the target and the settings that the texts depend on.
+        batch: texts that are scored together.
+
+    Raises:
+        ValueError: the file holds other texts.
     """
 
     def made() -> dict[str, np.ndarray]:
@@ -145,7 +176,7 @@ def keep(
             whole = whole._replace(inputs=whole.inputs.astype(np.float16))
         return whole._asdict() | {"ids": ids, "log_p": log_p}
 
-    read = storage.keep(path, made, {**about, "kept": KEPT})
+    read = storage.keep(path, made, about={**about, "kept": KEPT})
     whole = Texts(*(read[name] for name in Texts._fields))
     return Written(whole, read["ids"], read["log_p"])
 
@@ -158,49 +189,58 @@ def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tu
     count, parts = len(texts.tokens), []
     for at in progress.track(range(0, count, batch), label, kept=True):
         index = np.minimum(np.arange(at, at + batch), count - 1)
-        part = law(target.params, chosen(texts, index))
+        part = law(target.params, rows_of(texts, index))
         parts.append(tuple(np.asarray(leaf)[: count - at] for leaf in part))
     return parts
 
 
 def likeliest(logits: Array) -> tuple[Array, Array]:
-    """`Written.ids` and `log_p` of a target's logits [..., V]."""
+    """Returns `Written.ids` and `log_p` of a target's logits [..., V]."""
     log_p = jax.nn.log_softmax(logits)
     ids = jax.lax.top_k(log_p, KEPT)[1]
     return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
 
 
 def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
-    """[B, L - 1, V]: after each token but the last. A decoder sees nothing but text."""
+    """Returns the logits [B, L - 1, V] after each token but the last; a decoder reads
+    text only.
+    """
     read = None
     if isinstance(config, t5.Config):
         read = t5.Inputs(texts.inputs, texts.read)
     elif isinstance(config, whisper.Config):
         read = texts.inputs
-    return forward.logits(config, params, texts.tokens[:, :-1], read)
+    return forward.logits(config, params, texts.tokens[:, :-1], read=read)
 
 
-class Compared(NamedTuple):
-    """A draft after each token but the last of a text. log_q [B, L - 1, K + 1]: as the
-    target's `log_p`, -inf of what it cannot say. best [B, L - 1]: whether its argmax is
-    the target's. rows: what it was compared with."""
+class Comparison(NamedTuple):
+    """The law of a draft after each token but the last of a text.
+
+    Attributes:
+        log_q: [B, L - 1, K + 1], in the form of the target's `log_p`, -inf for ids that
+            the draft lacks.
+        best: [B, L - 1], whether its argmax is the target's.
+        rows: the texts of the comparison.
+    """
 
     log_q: Array
     best: Array
     rows: Written
 
 
-def compare(config: forward.Config, params: Any, rows: Written) -> Compared:
+def compare(config: forward.Config, params: Any, rows: Written) -> Comparison:
     z = logits(config, params, rows.texts)
     log_q = losses.classes(jax.nn.log_softmax(z), rows.ids)
-    return Compared(log_q, jnp.argmax(z, -1) == rows.ids[..., 0], rows)
+    return Comparison(log_q, jnp.argmax(z, -1) == rows.ids[..., 0], rows)
 
 
 def distillation(
-    name: str, config: forward.Config, compare: Callable[..., Compared] = compare
+    name: str, config: forward.Config, compare: Callable[..., Comparison] = compare
 ) -> Callable:
-    """A loss of `losses.LOSSES`, mean a token: (params, rows) -> scalar. What the draft
-    cannot say adds nothing to learn from."""
+    """Returns a loss of `losses.LOSSES`, mean a token: (params, rows) -> scalar.
+
+    Ids that the draft lacks add nothing to it.
+    """
     divergence = losses.LOSSES[name]
 
     def loss(params: Any, rows: Any) -> Array:
@@ -213,12 +253,16 @@ def distillation(
 
 
 def live(texts: Texts) -> Array:
-    """[B, L - 1] bool: the places after which a token of the text follows."""
+    """Returns the positions after which a token of the text follows, [B, L - 1]
+    bool.
+    """
     return jnp.arange(1, texts.tokens.shape[1]) < texts.length[:, None]
 
 
 def data(lessons: Lessons) -> Callable[[Stage], Data]:
-    """What a stage of a draft learns from: a task by its share, then texts of it."""
+    """Returns the training data of a stage of a draft: a task by its share, then texts
+    of it.
+    """
     tasks = list(lessons.train.values())
     share = np.array([part[1] for part in tasks])
     held_out = {name: batches(part) for name, part in lessons.held_out.items()}
@@ -243,22 +287,26 @@ def batches(part: Written, size: int = 32) -> list[Written]:
     return [part.rows(every[at : at + size]) for at in range(0, len(every), size)]
 
 
-def accepted(
+def acceptance(
     config: forward.Config, params: Any, held_out: Mapping[str, Written]
 ) -> dict[str, float]:
-    """`rates` of what the target wrote, by temperature."""
+    """Returns `rates` of the target's texts, by temperature."""
     parts = {name: batches(part) for name, part in held_out.items()}
-    return rates(config, params, parts, compare)
+    return rates(config, params, held_out=parts, compare=compare)
 
 
 def rates(
     config: forward.Config,
     params: Any,
+    *,
     held_out: Mapping[str, Sequence[Any]],
-    compare: Callable[..., Compared],
+    compare: Callable[..., Comparison],
 ) -> dict[str, float]:
-    """alpha of batches, by temperature: of "t0" the share of argmaxes that are the
-    target's; of "t1" the mean of sum min(p, q)."""
+    """Returns alpha of batches, by temperature.
+
+    For "t0" it is the share of argmaxes that equal the target's; for "t1" the mean of
+    sum min(p, q).
+    """
 
     @jax.jit
     def of(params: Any, rows: Any) -> tuple[Array, Array, Array]:

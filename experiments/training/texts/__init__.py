@@ -1,1 +1,1 @@
-"""Text that models are trained on, read from what is installed."""
+"""The text that models are trained on, read from installed packages."""

@@ -1,7 +1,7 @@
-"""Python code as streams of ids: the standard library, and packages beside it.
+"""Python code as streams of ids: the standard library, and installed packages.
 
-Functions of permissively licensed packages, without what repeats a text that is held
-out (`documents`).
+They are functions of permissively licensed packages, without those that repeat a
+held-out text (`documents`).
 """
 
 import platform
@@ -19,7 +19,7 @@ LIBRARY_TIMES = 2  # a window of the standard library is as likely as two of pac
 
 
 class Text(NamedTuple):
-    """Streams: what is read, and two that are held out."""
+    """The streams: one for training, and two that are held out."""
 
     train: Stream
     held_out: Stream
@@ -27,7 +27,9 @@ class Text(NamedTuple):
 
 
 def load(path: Path, pieces: SentencePieceProcessor) -> Text:
-    """The text as ids, read once: a run does not change with what is installed."""
+    """Returns the text as ids, read once: a run does not change with the installed
+    packages.
+    """
 
     def read() -> dict[str, np.ndarray]:
         texts, about = documents()
@@ -39,27 +41,32 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
             flat[f"{name}_starts"] = starts
         return flat
 
-    flat = storage.keep(path, read, tokenizer.about(pieces), np.savez_compressed)
+    flat = storage.keep(
+        path, read, about=tokenizer.about(pieces), save=np.savez_compressed
+    )
     library, others, *held_out = (
         Stream(flat[f"{name}_tokens"].astype(np.int32), flat[f"{name}_starts"])
         for name in ("library", "others", "held_out", "packages")
     )
-    return Text(mixed(library, others), *held_out)
+    return Text(mix(library, others), *held_out)
 
 
-def mixed(library: Stream, others: Stream) -> Stream:
-    """One stream; windows of the first are `LIBRARY_TIMES` as likely a document."""
+def mix(library: Stream, others: Stream) -> Stream:
+    """Returns one stream, in which windows of the first are `LIBRARY_TIMES` as likely a
+    document.
+    """
     tokens = np.concatenate([library.tokens, others.tokens])
     after = others.starts + library.tokens.size
     return Stream(tokens, np.concatenate([*[library.starts] * LIBRARY_TIMES, after]))
 
 
 def documents() -> tuple[dict[str, list[str]], dict]:
-    """What is read and what is held out, and what it is.
+    """Returns the texts for training and the held-out ones, and their description.
 
-    Sides of the library are of other files, and may hold the same function. No function
-    of a package that is held out repeats the library, and none that is read repeats the
-    library or what is held out, as `packages.repeats` tells.
+    The training and held-out sides of the library come from different files, and may
+    contain the same function. No held-out function of a package repeats the library,
+    and no training function repeats the library or a held-out text, as
+    `packages.repeats` decides.
     """
     library = {side: corpus.stdlib(side) for side in ("train", "valid", "test")}
     apart = [text for side in library.values() for text in side]

@@ -1,9 +1,9 @@
 """Training text that every machine has: the functions of Python's standard library.
 
-A document is one function (or method, dedented) with its documentation string, the
-head of a class, or the documentation string of a module. Files go to a split by the
-hash of their relative path, so that a file never changes sides. Distributions differ
-in what they ship: `digest` says which text was really read.
+A document is one function (or method, dedented) with its documentation string, the head
+of a class, or the documentation string of a module. The hash of a file's relative path
+decides its split, so that a file never changes sides. Distributions ship different
+files: `digest` identifies the text that was read.
 """
 
 import ast
@@ -20,13 +20,13 @@ FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def split_of(relative_path: str) -> str:
-    """The side a file is on: 90 % train, 5 % valid, 5 % test."""
+    """Returns the side of a file: 90 % train, 5 % valid, 5 % test."""
     bucket = hashlib.sha256(relative_path.encode()).digest()[0] % 20
     return {0: "valid", 1: "test"}.get(bucket, "train")
 
 
 def digest(documents: list[str]) -> str:
-    """The sha256 of them all."""
+    """Returns the sha256 of all documents."""
     return hashlib.sha256("\0".join(documents).encode()).hexdigest()
 
 
@@ -77,5 +77,5 @@ def visit(node: ast.AST, lines: list[str], documents: list[str]) -> None:
 
 
 def first(node: ast.AST) -> int:
-    """The line where it begins, decorators and all."""
+    """Returns the first line of a node, including decorators."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])

@@ -1,9 +1,9 @@
-"""Errors put into good text by seeded rules: what a model learns to correct.
+"""Errors put into good text by seeded rules, which a model learns to correct.
 
-Typing, case, order of words, and agreement, at a tenth of the words. The text as it
-was is the answer, nearly all of which is a copy of the input: the case of Shallow
-Aggressive Decoding (Sun et al. 2021), in which the input is the draft (Leviathan et al.
-2023, section 5).
+The errors are in typing, case, word order, and agreement, in a tenth of the words. The
+original text is the answer, nearly all of which is a copy of the input: the case of
+Shallow Aggressive Decoding (Sun et al. 2021), in which the input is the draft
+(Leviathan et al. 2023, section 5).
 """
 
 from collections.abc import Callable
@@ -27,8 +27,11 @@ Rule = Callable[[np.random.Generator, list[str], int], None]
 
 
 def spoil(text: str, seed: int, rate: float = RATE) -> str:
-    """The text with about `rate` of its words in error, or somewhat less: an error may
-    undo another, and few tries at a short text may all have nothing to do."""
+    """Returns the text with errors in about `rate` of its words, or somewhat fewer.
+
+    An error may undo another, and in a short text the few tries may all find nothing to
+    change.
+    """
     rng, words = np.random.default_rng(seed), text.split(" ")
     wanted = max(1, rng.binomial(len(words), rate))
     for _ in range(wanted * 4):  # a rule may have nothing to do at a word
@@ -42,7 +45,9 @@ def spoil(text: str, seed: int, rate: float = RATE) -> str:
 
 
 def mistype(rng: np.random.Generator, words: list[str], at: int) -> None:
-    """Two letters swapped, one left out, one twice, or the key beside it."""
+    """Swaps two letters, drops one, doubles one, or replaces one by a neighbouring
+    key.
+    """
     word = words[at]
     if len(word) < 4 or not word.isalpha():
         return
@@ -58,7 +63,7 @@ def mistype(rng: np.random.Generator, words: list[str], at: int) -> None:
 
 
 def miscase(rng: np.random.Generator, words: list[str], at: int) -> None:
-    """A first letter in the other case, or a whole word in capitals."""
+    """Changes the case of a first letter, or capitalises a whole word."""
     word = words[at]
     if not word.isalpha() or len(word) < 2:
         return
@@ -67,13 +72,15 @@ def miscase(rng: np.random.Generator, words: list[str], at: int) -> None:
 
 
 def misplace(rng: np.random.Generator, words: list[str], at: int) -> None:
-    """A word after the one that follows it."""
+    """Moves a word after the one that follows it."""
     if at + 1 < len(words) and words[at].isalpha() and words[at + 1].isalpha():
         words[at : at + 2] = words[at + 1], words[at]
 
 
 def disagree(rng: np.random.Generator, words: list[str], at: int) -> None:
-    """The first word from `at` on that has a number, in the other one."""
+    """Changes the number, singular or plural, of the first word from `at` on that has
+    one.
+    """
     for place in range(at, len(words)):
         if words[place] in AGREE:
             words[place] = AGREE[words[place]]

@@ -1,11 +1,11 @@
 """Documentation strings, which every machine has: summaries, and passages of prose.
 
-The body of a documentation string, without its first line, is an article; that line
-is its summary: of Python's standard library and the packages that the experiments stand
-on. Passages, long enough to decode for a while, are of the library and of `packages`:
-as many sentences in a row, of one file, as it takes, of paragraphs that are prose, not
-signatures, tables or sections; each sentence is read once. A file's side, train, valid
-or test, is `corpus.split_of` its path.
+The body of a documentation string, without its first line, is an article, and the first
+line is its summary. They come from Python's standard library and the packages that the
+experiments use. Passages, long enough to decode for a while, come from the library and
+from `packages`: consecutive sentences of one file, as many as needed, from paragraphs
+that are prose and not signatures, tables or sections; each sentence is read once. A
+file's side, train, valid or test, is `corpus.split_of` its path.
 """
 
 import ast
@@ -27,8 +27,9 @@ SECTION = re.compile(
 
 
 def pairs(split: str) -> list[tuple[str, str]]:
-    """(body, first line) of one side, each body once, in the order of the files: of the
-    standard library, then of each package that is installed."""
+    """Returns (body, first line) of one side, each body once, in the order of the
+    files: of the standard library, then of each installed package.
+    """
     files, summaries = [*corpus.library(split)], {}
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -45,7 +46,9 @@ def pairs(split: str) -> list[tuple[str, str]]:
 
 
 def strings(path: Path) -> Iterator[str]:
-    """Every documentation string of a file; a file that does not parse has none."""
+    """Yields every documentation string of a file; a file that does not parse has
+    none.
+    """
     try:
         tree = ast.parse(path.read_text("utf-8", errors="ignore"))
     except (SyntaxError, ValueError):
@@ -55,7 +58,9 @@ def strings(path: Path) -> Iterator[str]:
 
 
 def worth(body: str, summary: str) -> bool:
-    """Sentences of some length on both sides, not signatures or tables."""
+    """Returns whether both texts are sentences of some length, not signatures or
+    tables.
+    """
     return (
         len(body.split()) >= 15
         and 3 <= len(summary.split()) <= 30
@@ -66,10 +71,10 @@ def worth(body: str, summary: str) -> bool:
 
 
 def read(side: str, apart: Collection[str] = ()) -> list[list[str]]:
-    """Sentences by file of one side: train, valid or test; none that is in `apart`."""
+    """Returns the sentences of one side by file; none that is in `apart`."""
     files, seen, by_file = [*corpus.library(side)], set(apart), []
     for name in packages.NAMES:
-        files += packages.files(packages.licensed(name)[0], side)
+        files += packages.files(packages.find_licensed(name)[0], side)
     for path in files:
         every = (sentence for text in strings(path) for sentence in sentences(text))
         fresh = [text for text in dict.fromkeys(every) if text not in seen]
@@ -79,13 +84,17 @@ def read(side: str, apart: Collection[str] = ()) -> list[list[str]]:
 
 
 def sentences(text: str) -> list[str]:
-    """Those of a documentation string's paragraphs of prose, each as one line."""
+    """Returns the sentences of a documentation string's paragraphs of prose, each as
+    one line.
+    """
     paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
     return [s for p in paragraphs if is_prose(p) for s in END.split(p) if " " in s]
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whole sentences, nearly all of letters, under no heading."""
+    """Returns whether a paragraph is whole sentences, nearly all letters, and no
+    heading.
+    """
     if len(paragraph.split()) < 6 or SECTION.search(paragraph):
         return False
     plain = sum(sign.isalpha() or sign in PLAIN for sign in paragraph)
@@ -94,9 +103,11 @@ def is_prose(paragraph: str) -> bool:
 
 
 def passages(
-    by_file: list[list[str]], length: Callable[[str], int], least: int, most: int
+    by_file: list[list[str]], length: Callable[[str], int], *, least: int, most: int
 ) -> list[str]:
-    """Sentences in a row of one file, of `least` to `most` by `length` in all."""
+    """Returns consecutive sentences of one file, with `least` to `most` in total by
+    `length`.
+    """
     whole = []
     for file in by_file:
         part, size = [], 0

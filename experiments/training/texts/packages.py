@@ -1,8 +1,8 @@
-"""Training text of permissively licensed packages: the functions of those installed.
+"""Training text of permissively licensed packages: the functions of the installed ones.
 
-Documents as in `corpus`, of packages that specjax and its experiments stand
-on. A package whose licence is not permissive is refused, whoever adds it to the list.
-Versions differ between machines: `Package` says which were read.
+Documents are those of `corpus`, of packages that specjax and its experiments use. A
+package whose licence is not permissive is refused, even if it is in the list. Versions
+differ between machines: `Package` records which were read.
 """
 
 import re
@@ -31,7 +31,7 @@ SKIPPED = corpus.SKIPPED | {"testing", "_vendor", "_vendored", "vendor"}
 
 
 class Package(NamedTuple):
-    """One that was read: `documents` of all sides."""
+    """A package that was read; `documents` counts those of all sides."""
 
     name: str
     version: str
@@ -40,12 +40,16 @@ class Package(NamedTuple):
 
 
 def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
-    """Documents of one side that repeat none of those `apart`, and of what they are.
-    Raises ValueError for a package whose licence is not permissive."""
+    """Returns the documents of one side that repeat none of those in `apart`, and their
+    packages.
+
+    Raises:
+        ValueError: a package's licence is not permissive.
+    """
     known, seen, about = lines_of(apart), set(apart), []
     documents: list[str] = []
     for name in NAMES:
-        distribution, licence = licensed(name)
+        distribution, licence = find_licensed(name)
         before = len(documents)
         for path in files(distribution, split):
             for text in corpus.documents_of(path.read_text("utf-8", errors="ignore")):
@@ -57,14 +61,14 @@ def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
     return documents, about
 
 
-def licensed(name: str) -> tuple[metadata.Distribution, str]:
-    """What is installed under a name, with its licence. Raises as `read`."""
+def find_licensed(name: str) -> tuple[metadata.Distribution, str]:
+    """Returns the distribution of a name, with its licence. Raises as `read`."""
     distribution = metadata.distribution(name)
     return distribution, permissive(name, distribution.metadata)
 
 
 def permissive(name: str, described) -> str:
-    """What a distribution's metadata calls its licence, if that is permissive."""
+    """Returns the licence in a distribution's metadata, if it is permissive."""
     classifiers = described.get_all("Classifier") or []
     named = [c.split(" :: ")[-1] for c in classifiers if c.startswith("License ::")]
     first = (described.get("License") or "").strip().split("\n")[0]
@@ -75,7 +79,9 @@ def permissive(name: str, described) -> str:
 
 
 def files(distribution: metadata.Distribution, split: str) -> list[Path]:
-    """The modules of one side, in order; a file's side is the hash of its path."""
+    """Returns the modules of one side, in order; a file's side is the hash of its
+    path.
+    """
     python = (path for path in distribution.files or [] if path.suffix == ".py")
     kept = (path.as_posix() for path in python if not SKIPPED.intersection(path.parts))
     sides = [path for path in sorted(kept) if corpus.split_of(path) == split]
@@ -84,12 +90,12 @@ def files(distribution: metadata.Distribution, split: str) -> list[Path]:
 
 
 def lines_of(texts: list[str]) -> set[str]:
-    """The lines that tell a text from others: those of some length."""
+    """Returns the longer lines of texts, which distinguish them from others."""
     lines = (line.strip() for text in texts for line in text.split("\n"))
     return {line for line in lines if len(line) >= 24}
 
 
 def repeats(text: str, known: set[str]) -> bool:
-    """Whether half of a text's longer lines are those of texts held out."""
+    """Returns whether half of a text's longer lines are lines of held-out texts."""
     lines = [line for line in map(str.strip, text.split("\n")) if len(line) >= 24]
     return bool(lines) and sum(line in known for line in lines) > len(lines) / 2

@@ -1,10 +1,12 @@
 """Pairs of ids for the tasks of the bundled T5 family, read from a folder and packages.
 
-English to German, of sentences of Tatoeba (CC BY 2.0 FR): a folder has `train.en.xz`,
-`train.de.xz`, line by line, and `train.src.xz`, the source of each line. `joined`:
-unrelated ones in a row until there are enough, of which those of
-`valid.tatoeba_valid.en.xz` and `.de.xz` are held out. `correct`: documentation with
-errors put into it (`texts.correction`). `docs`: its summaries.
+- `sentences`: English to German, sentences of Tatoeba (CC BY 2.0 FR). A folder has
+  `train.en.xz`, `train.de.xz`, line by line, and `train.src.xz`, the source of each
+  line.
+- `joined`: unrelated sentences in a row until there are enough; those of
+  `valid.tatoeba_valid.en.xz` and `.de.xz` are held out.
+- `correct`: documentation with errors put into it (`texts.correction`).
+- `docs`: its summaries.
 """
 
 import lzma
@@ -35,14 +37,16 @@ def read_lines(path: Path) -> list[str]:
 
 
 def sentences(folder: Path) -> Sentences:
-    """The pairs that may be passed on, in the order of the files."""
+    """Returns the pairs that may be redistributed, in the order of the files."""
     read = [read_lines(folder / f"train.{name}.xz") for name in ("en", "de", "src")]
     lines = zip(*read, strict=True)
     return [(en, de) for en, de, source in lines if source.startswith(LICENSED)]
 
 
 def validation(folder: Path) -> Sentences:
-    """Sentences of any length, no English side of which is in the training files."""
+    """Returns sentences of any length whose English side is not in the training
+    files.
+    """
     names = (f"valid.tatoeba_valid.{language}.xz" for language in ("en", "de"))
     return list(zip(*(read_lines(folder / n) for n in names), strict=True))
 
@@ -50,7 +54,7 @@ def validation(folder: Path) -> Sentences:
 def load(path: Path, pieces, folder: Path) -> Texts:
     def made() -> storage.Arrays:
         texts = read(path.stem, pieces, folder)
-        known = ((name, packages.licensed(name)) for name in packages.NAMES)
+        known = ((name, packages.find_licensed(name)) for name in packages.NAMES)
         about = {
             "python": platform.python_version(),
             "pairs": {name: [len(x), pairs.digest(x)] for name, x in texts.items()},
@@ -60,14 +64,16 @@ def load(path: Path, pieces, folder: Path) -> Texts:
             ],
         }
         storage.write_json(path.with_suffix(".json"), about)
-        return packed(texts)
+        return pack(texts)
 
     about = tokenizer.about(pieces)
-    return unpacked(storage.keep(path, made, about, np.savez_compressed))
+    return unpack(storage.keep(path, made, about=about, save=np.savez_compressed))
 
 
-def packed(texts: Texts) -> dict[str, np.ndarray]:
-    """Each task's ids end to end, and how long each part is: source, target, ..."""
+def pack(texts: Texts) -> dict[str, np.ndarray]:
+    """Returns each task's ids end to end, and the length of each part: source, target,
+    ...
+    """
     flat = {}
     for name, listed in texts.items():
         parts = [part for pair in listed for part in pair]
@@ -76,7 +82,7 @@ def packed(texts: Texts) -> dict[str, np.ndarray]:
     return flat
 
 
-def unpacked(flat) -> Texts:
+def unpack(flat) -> Texts:
     texts = {}
     for name in NAMES:
         ids, ends = flat[f"{name}_ids"], np.cumsum(flat[f"{name}_lengths"].astype(int))
@@ -86,12 +92,12 @@ def unpacked(flat) -> Texts:
 
 
 def read(side: str, pieces, folder: Path) -> Texts:
-    """The pairs of every task of a side; the shortest sentences come first."""
+    """Returns the pairs of every task of a side; the shortest sentences come first."""
     every, docs = sentences(folder), documentation.pairs(side)
     listed = every[HELD_OUT:] if side == "train" else every[:HELD_OUT]
     to_join = listed if side == "train" else validation(folder)
     return {
-        "joined": joined(pieces, to_join),
+        "joined": join_sentences(pieces, to_join),
         "correct": corrections(pieces, passages(pieces, side)),
         "sentences": encode(pieces, listed, TRANSLATE, READ["sentences"]),
         "docs": encode(pieces, docs, SUMMARIZE, READ["docs"]),
@@ -101,7 +107,9 @@ def read(side: str, pieces, folder: Path) -> Texts:
 def encode(
     pieces, texts: Sentences, prefix: str, longest: int | None = None
 ) -> list[Pair]:
-    """Both sides as ids, each ended by the end id; inputs are cut to `longest`."""
+    """Returns both sides as ids, each ended by the end id; inputs are cut to
+    `longest`.
+    """
     sources = pieces.encode([prefix + source for source, _ in texts])
     targets = pieces.encode([target for _, target in texts])
     both = zip(sources, targets, strict=True)
@@ -109,8 +117,10 @@ def encode(
     return [([*source[cut], t5.END], [*target, t5.END]) for source, target in both]
 
 
-def joined(pieces, sentences: Sentences) -> list[Pair]:
-    """Sentences in several random orders, as many at a time as make a long target."""
+def join_sentences(pieces, sentences: Sentences) -> list[Pair]:
+    """Returns sentences in several random orders, joined until a target is long
+    enough.
+    """
     sources, targets = (pieces.encode(list(x)) for x in zip(*sentences, strict=True))
     prefix, long = pieces.encode(TRANSLATE.strip()), []
     for seed in range(ORDERS):
@@ -124,7 +134,7 @@ def joined(pieces, sentences: Sentences) -> list[Pair]:
 
 
 def passages(pieces, side: str) -> list[str]:
-    """Prose of one side. What is read for training has no sentence that is held out."""
+    """Returns prose of one side; prose for training has no held-out sentence."""
     others = ("valid", "test") if side == "train" else ()
     files = (file for other in others for file in documentation.read(other))
     apart = [sentence for file in files for sentence in file]
@@ -133,11 +143,11 @@ def passages(pieces, side: str) -> list[str]:
         return len(pieces.encode(text))
 
     read = documentation.read(side, apart)
-    return documentation.passages(read, length, LEAST, MOST - 1)
+    return documentation.passages(read, length, least=LEAST, most=MOST - 1)
 
 
 def corrections(pieces, texts: list[str]) -> list[Pair]:
-    """Each passage with several spoilings, of which no two are by the same seed."""
+    """Returns each passage with several sets of errors, all with different seeds."""
     spoilt = [
         (correction.spoil(text, again * len(texts) + i), text)
         for again in range(SPOILED)

@@ -1,1 +1,3 @@
-"""Voices for a small Whisper to learn from: synthesised here, or recorded elsewhere."""
+"""The voices that a small Whisper learns from: synthesised here, or recorded
+elsewhere.
+"""

@@ -1,4 +1,4 @@
-"""Windows of speech with their texts, as a Whisper learns them.
+"""Windows of speech with their texts, the training data of a Whisper.
 
 Axes: B rows, F frames, M bands, S states of the encoder, L tokens.
 """
@@ -19,7 +19,11 @@ Spoken = tuple[list[str], Speech]
 
 
 class Window(NamedTuple):
-    """How much is heard at once. length: most tokens of its text, with prompt."""
+    """The size of a window.
+
+    Attributes:
+        length: the most tokens of its text, with prompt.
+    """
 
     seconds: float
     length: int
@@ -38,8 +42,15 @@ MARKS = 6  # tokens of a text that are no letters, and one to spare
 
 
 class Rows(NamedTuple):
-    """frames [B, F, M]; tokens [B, L], the first `length` [B] of each, of which the
-    first `begun` [B] are the prompt; spoken [B, S], the letter at each state."""
+    """A batch of windows.
+
+    Attributes:
+        frames: [B, F, M].
+        tokens: [B, L].
+        length: [B], of each text.
+        begun: [B], tokens of the prompt.
+        spoken: [B, S], the letter at each state.
+    """
 
     frames: np.ndarray
     tokens: np.ndarray
@@ -48,16 +59,18 @@ class Rows(NamedTuple):
     spoken: np.ndarray
 
 
-def synthesised(rng: np.random.Generator, window: Window) -> Spoken:
-    """Sentences in one voice until the window is full, or fewer."""
+def synthesise(rng: np.random.Generator, window: Window) -> Spoken:
+    """Returns sentences in one voice until the window is full, or fewer."""
     voice, words = synthesis.speaker(rng), []
     for _ in range(rng.integers(1, round(window.seconds))):
         words += sentences.sentence(rng)
-    return fitted(words, synthesis.say(words, voice, rng), window)
+    return fit_words(words, synthesis.say(words, voice, rng), window)
 
 
-def fitted(words: list[str], speech: Speech, window: Window) -> Spoken:
-    """The words that end within the window, and no more letters than a text has."""
+def fit_words(words: list[str], speech: Speech, window: Window) -> Spoken:
+    """Returns the words that end within the window, with no more letters than a text
+    may have.
+    """
     letters = np.cumsum([len(word) + 1 for word in words])
     ends = np.array([end for _, end in speech.spans])
     fits = (ends < window.seconds - 0.04) & (letters <= window.length - MARKS)
@@ -69,9 +82,11 @@ def fitted(words: list[str], speech: Speech, window: Window) -> Spoken:
 
 
 def keep(
-    path: Path, seed: int, count: int, window: Window = WHOLE, spoken=synthesised
+    path: Path, *, seed: int, count: int, window: Window = WHOLE, spoken=synthesise
 ) -> Rows:
-    """Rows that a seed makes, once, then from `path`; frames in float16."""
+    """Returns the rows of a seed, made once, then read from `path`; frames are
+    float16.
+    """
 
     def made() -> dict[str, np.ndarray]:
         places = progress.track(range(count), f"{path.stem}: rows", kept=True)
@@ -79,19 +94,24 @@ def keep(
         whole = Rows(*map(np.concatenate, zip(*parts, strict=True)))
         return whole._replace(frames=whole.frames.astype(np.float16))._asdict()
 
-    read = storage.keep(path, made, {"seed": seed, "count": count})
+    read = storage.keep(path, made, about={"seed": seed, "count": count})
     return Rows(*(read[name] for name in Rows._fields))
 
 
-def chosen(whole: Rows, index: np.ndarray) -> Rows:
+def rows_of(whole: Rows, index: np.ndarray) -> Rows:
     part = Rows(*(leaf[index] for leaf in whole))
     return part._replace(frames=part.frames.astype(np.float32))
 
 
 def rows(
-    seed: tuple, count: int, window: Window, spoken=synthesised, times: float = 0.3
+    seed: tuple, count: int, window: Window, spoken=synthesise, times: float = 0.3
 ) -> Rows:
-    """count: B. times: the share of the rows that are written with timestamps."""
+    """Returns a batch of windows.
+
+    Args:
+        count: B.
+        times: the share of the rows that are written with timestamps.
+    """
     rng, parts = np.random.default_rng(seed), []
     for _ in range(count):
         words, speech = spoken(rng, window)
@@ -108,7 +128,7 @@ def rows(
 
 
 def _labels(words: list[str], speech: Speech, states: int) -> np.ndarray:
-    """Which letter is at each state, words being spelled evenly over their time."""
+    """Returns the letter at each state; words are spelled evenly over their time."""
     labels = np.full(states, sentences.IDS[" "], np.int32)
     for word, (start, end) in zip(words, speech.spans, strict=True):
         at = np.arange(round(start * 50), min(round(end * 50), states))

@@ -2,10 +2,10 @@
 
     python -m experiments.training.voices.read_aloud --texts FILE --out FOLDER
 
-Debian's package `flite` has the program and its voices. A FILE has a sentence a line;
-each recording is some of them, in one voice, as long as Whisper's window or shorter,
-with what it says in a `transcripts.tsv`, as `experiments.training.zoo_whisper --said`
-reads it.
+Debian's package `flite` has the program and its voices. A FILE has a sentence a line.
+Each recording is some of them, in one voice, as long as Whisper's window or shorter;
+its text is in a `transcripts.tsv`, which `experiments.training.zoo_whisper --said`
+reads.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def texts(sentences: list[str], count: int) -> list[str]:
-    """Sentences in order, as many in each text as it has room for."""
+    """Returns sentences in order, as many in each text as fit."""
     made = [""]
     for sentence in sentences:
         if len(made[-1]) + len(sentence) > LETTERS:

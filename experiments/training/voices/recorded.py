@@ -1,11 +1,11 @@
-"""Recordings in folders: windows of anybody's speech, and strings of digits that people
-spoke one at a time, joined; and windows of our own voices beside them.
+"""Recordings in folders: windows of any speech, and joined strings of digits that
+people spoke one at a time; and windows of our own voices.
 
-A folder has `transcripts.tsv`: a line a recording with its file, speaker, seconds,
-transcript and split, after a line of their names. The Free Spoken Digit Dataset is one
-such (https://github.com/Jakobovski/free-spoken-digit-dataset, CC BY-SA 4.0): weights
-that learnt from it are reported, and not bundled.
-Axes: N samples, 16,000 a second.
+A folder has `transcripts.tsv`: a line for each recording with its file, speaker,
+seconds, transcript and split, after a line of their names. The Free Spoken Digit
+Dataset is one such (https://github.com/Jakobovski/free-spoken-digit-dataset, CC BY-SA
+4.0): weights trained on it are reported, and not bundled. Axes: N samples, 16,000 a
+second.
 """
 
 import csv
@@ -33,7 +33,7 @@ SEED, LETTERS = 11, 400  # of a window that is synthesised, at most
 def strings(
     folder: Path, split: str
 ) -> Callable[[np.random.Generator, Window], Spoken]:
-    """Draws strings of digits of one speaker each."""
+    """Returns a function that draws strings of digits of one speaker each."""
     table = folder / TABLE
     if not table.is_file():
         raise ValueError(f"{folder} has no {TABLE}: name the folder of the recordings")
@@ -59,7 +59,7 @@ def strings(
             parts += [sound, np.zeros(round(rng.uniform(0.0, 0.12) * RATE))]
         samples = np.concatenate(parts)
         samples = np.float32(samples + rng.normal(0, ROOM, len(samples)))
-        return examples.fitted(
+        return examples.fit_words(
             [word for word, _ in digits], Speech(samples, spans), window
         )
 
@@ -67,8 +67,13 @@ def strings(
 
 
 class Sound(NamedTuple):
-    """One window. name: tells it from others. read: () -> samples [N]. said: what is
-    said in it, "" where nobody wrote that down."""
+    """A window of sound.
+
+    Attributes:
+        name: its identity.
+        read: () -> samples [N].
+        said: its transcript, "" where there is none.
+    """
 
     name: str
     read: Callable[[], np.ndarray]
@@ -76,9 +81,14 @@ class Sound(NamedTuple):
 
 
 def windows(folder: Path, most: int) -> Iterator[Sound]:
-    """The recordings of a folder, cut into windows of at most so many samples. Of those
-    in its `transcripts.tsv`, if it has one, the split "train", or all without such a
-    split. Raises ValueError for a folder without any, or a file that is no sound."""
+    """Yields the recordings of a folder, cut into windows of at most `most` samples.
+
+    Of those in its `transcripts.tsv`, if it has one, the split "train" is used, or all
+    without such a split.
+
+    Raises:
+        ValueError: the folder has no recordings, or a file is no sound.
+    """
     files = sorted(x for x in folder.rglob("*") if x.suffix.lower() in SUFFIXES)
     if (folder / TABLE).is_file():
         table = _lines(folder)
@@ -93,10 +103,13 @@ def windows(folder: Path, most: int) -> Iterator[Sound]:
             yield Sound(f"{folder.name}/{file.name} {at}", lambda piece=piece: piece)
 
 
-def transcribed(folder: Path, most: int) -> Iterator[Sound]:
-    """The recordings of a table's split "train" with their transcripts; neighbours of
-    one speaker share a window where both fit. Raises ValueError for a folder without a
-    table."""
+def transcribed_windows(folder: Path, most: int) -> Iterator[Sound]:
+    """Yields the recordings of a table's split "train" with their transcripts;
+    neighbours of one speaker share a window where both fit.
+
+    Raises:
+        ValueError: the folder has no table.
+    """
     if not (folder / TABLE).is_file():
         raise ValueError(f"{folder} has no {TABLE}: name it by --recordings")
     lines = [line for line in _lines(folder) if line["split"] == "train"]
@@ -120,7 +133,11 @@ def transcribed(folder: Path, most: int) -> Iterator[Sound]:
 
 
 def write_table(folder: Path, lines: Sequence[tuple[str, ...]]) -> None:
-    """lines: as `HEAD` names their fields."""
+    """Writes the table of a folder.
+
+    Args:
+        lines: the fields of `HEAD`.
+    """
     table = "".join("\t".join(line) + "\n" for line in (HEAD, *lines))
     (folder / TABLE).write_text(table, "utf-8")
 
@@ -130,13 +147,13 @@ def _lines(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def synthesised(count: int, seconds: float) -> Iterator[Sound]:
-    """Windows of our own voices."""
+def synthesised_windows(count: int, seconds: float) -> Iterator[Sound]:
+    """Yields windows of our own voices."""
     window = examples.Window(seconds, LETTERS)
 
     def say(number: int) -> np.ndarray:
         rng = np.random.default_rng((SEED, number))
-        return examples.synthesised(rng, window)[1].samples
+        return examples.synthesise(rng, window)[1].samples
 
     for number in range(count):
         yield Sound(f"synthesised {number}", partial(say, number))

@@ -1,7 +1,7 @@
-"""What the voices say, and how it is written: letters, in Whisper's conventions.
+"""The sentences that the voices speak, written in letters, in Whisper's conventions.
 
 A text begins with `<|startoftranscript|>`, then has the times of its beginning and its
-end around it, or `<|notimestamps|>` before it. Timestamps are of 0.02 s.
+end around it, or `<|notimestamps|>` before it. Timestamps are multiples of 0.02 s.
 """
 
 import json
@@ -42,12 +42,16 @@ def sentence(rng: np.random.Generator) -> list[str]:
 
 
 def letters(words: Sequence[str]) -> list[int]:
-    """A space before each word, as Whisper has it."""
+    """Returns the letters of words, with a space before each word, as Whisper writes
+    it.
+    """
     return [IDS[letter] for word in words for letter in f" {word}"]
 
 
 def text(words: Sequence[str], times: tuple[float, float] | None) -> list[int]:
-    """The whole row, from start to end, with the times of what is said or without."""
+    """Returns the whole row, from start to end, with or without the times of the
+    speech.
+    """
     if times is None:
         return [START, MUTE, *letters(words), END]
     first, last = (FIRST_TIME + round(time / 0.02) for time in times)
@@ -55,7 +59,7 @@ def text(words: Sequence[str], times: tuple[float, float] | None) -> list[int]:
 
 
 def tokenizer() -> str:
-    """The tokenizer.json of these letters: every character is a token."""
+    """Returns the tokenizer.json of these letters: every character is a token."""
     special = {"special": True, "single_word": False, "normalized": False}
     special |= {"lstrip": False, "rstrip": False}
     added = [{"id": IDS[p], "content": p, **special} for p in PIECES[END:]]

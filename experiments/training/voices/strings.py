@@ -1,12 +1,12 @@
 """Held-out recordings for rows of speech, as files with a table.
 
     python -m experiments.training.voices.strings --out runs/data/words
-    python -m experiments.training.voices.strings --recordings FOLDER \\
+    python -m experiments.training.voices.strings --recordings FOLDER \
         --out runs/data/digits
 
-The first are synthesised sentences; the second strings of digits of the user's own, of
-the split that nothing learnt from. A folder has `transcripts.tsv` as rows read it
-(`experiments.papers.wagner.speech.utterances`).
+The first command writes synthesised sentences, the second strings of the user's own
+digits, of the split that was not used for training. A folder has `transcripts.tsv` as
+rows read it (`experiments.papers.wagner.speech.utterances`).
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
 def write(out: Path, count: int, recordings: Path | None = None) -> None:
     if out.exists():
         raise ValueError(f"{out} exists: name a new folder by --out")
-    draw = examples.synthesised
+    draw = examples.synthesise
     if recordings is not None:
         draw = recorded.strings(recordings, "test")
     out.mkdir(parents=True)

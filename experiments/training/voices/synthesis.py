@@ -1,11 +1,11 @@
-"""A formant synthesiser: a source and a filter, for speech that is nobody's.
+"""A formant synthesiser: a source and a filter, for speech in nobody's voice.
 
 Pulses of the vocal folds and noise pass through resonances (Fant 1960; Klatt 1980,
 https://doi.org/10.1121/1.383940), which are applied to the spectrum of each frame.
-`phonemes.json` has how the words of a small lexicon sound: phonemes by their names in
-ARPAbet, and the formants of each; vowels by Peterson & Barney (1952), means of men;
-consonants after Klatt (1980); a stop is closed, then a burst.
-Axes: N samples, T frames of 5 ms, F frequencies.
+`phonemes.json` has the sounds of the words of a small lexicon: phonemes by their names
+in ARPAbet, and the formants of each; vowels by Peterson & Barney (1952), means of men;
+consonants after Klatt (1980); a stop is closed, then a burst. Axes: N samples, T frames
+of 5 ms, F frequencies.
 """
 
 import json
@@ -22,8 +22,14 @@ BLENDED, FADED = 9, 3  # frames over which formants and loudness change
 
 
 class Sound(NamedTuple):
-    """A stretch of speech. seconds: at rate 1. formants: in Hz, of a man. voice, hiss:
-    how loud the vocal folds and the turbulence are. centre, width: of its noise, Hz."""
+    """A stretch of speech.
+
+    Attributes:
+        seconds: at rate 1.
+        formants: in Hz, of a man.
+        voice, hiss: the loudness of the vocal folds and of the turbulence.
+        centre, width: of its noise, Hz.
+    """
 
     seconds: float
     formants: tuple[float, float, float]
@@ -41,8 +47,15 @@ QUIET = Sound(0.05, (500.0, 1500.0, 2500.0), 0.0)
 
 
 class Speaker(NamedTuple):
-    """pitch: in Hz. tract: formants relative to a man's. slow: lengths relative to the
-    table's. breath: noise in vowels. noise: of the room, of the speech's power."""
+    """A voice.
+
+    Attributes:
+        pitch: in Hz.
+        tract: formants relative to a man's.
+        slow: lengths relative to the table's.
+        breath: noise in vowels.
+        noise: of the room, relative to the speech's power.
+    """
 
     pitch: float = 120.0
     tract: float = 1.0
@@ -52,14 +65,21 @@ class Speaker(NamedTuple):
 
 
 class Speech(NamedTuple):
-    """samples [N] float32, 16,000 a second; spans: when each word begins and ends."""
+    """Synthesised speech.
+
+    Attributes:
+        samples: [N] float32, 16,000 a second.
+        spans: when each word begins and ends.
+    """
 
     samples: np.ndarray
     spans: list[tuple[float, float]]
 
 
 def speaker(rng: np.random.Generator) -> Speaker:
-    """Anybody: a child's or a man's voice, calm or in haste, in a noisy room or not."""
+    """Returns a random voice: a child's or a man's, calm or hasty, in a quiet or noisy
+    room.
+    """
     tract = rng.uniform(0.9, 1.25)
     pitch = 110 * tract**2.5 * np.exp(rng.normal(0, 0.12))
     slow, breath = rng.uniform(0.6, 0.95), rng.uniform(0.0, 0.03)
@@ -84,7 +104,7 @@ def say(words: Sequence[str], voice: Speaker, rng: np.random.Generator) -> Speec
     track = np.repeat(np.array(numbers), lengths, axis=0)
     track[:, :3] = _smooth(track[:, :3], BLENDED)
     track[:, 3:] = _smooth(track[:, 3:], FADED)
-    samples = _filtered(track, voice, rng)
+    samples = _filter(track, voice, rng)
     level = np.sqrt(np.mean(samples**2))
     samples += rng.normal(size=len(samples)) * level * np.sqrt(voice.noise)
     ends = np.concatenate([[0], np.cumsum(lengths)]) * HOP / RATE
@@ -93,15 +113,15 @@ def say(words: Sequence[str], voice: Speaker, rng: np.random.Generator) -> Speec
 
 
 def _smooth(track: np.ndarray, frames: int) -> np.ndarray:
-    """Moving means along the first axis, the ends held."""
+    """Returns moving means along the first axis, with constant ends."""
     side = frames // 2
     padded = np.pad(track, ((side, side), (0, 0)), mode="edge")
     sums = np.cumsum(np.pad(padded, ((1, 0), (0, 0))), axis=0)
     return (sums[frames:] - sums[:-frames]) / frames
 
 
-def _filtered(track: np.ndarray, voice: Speaker, rng: np.random.Generator):
-    """The source through the vocal tract: [T, 7] -> [T * HOP]."""
+def _filter(track: np.ndarray, voice: Speaker, rng: np.random.Generator):
+    """Filters the source through the vocal tract: [T, 7] -> [T * HOP]."""
     count = len(track)
     frequency = np.fft.rfftfreq(FFT, 1 / RATE)[None]  # [1, F]
     # Pulses, one a period; the pitch falls towards the end and wavers.
@@ -128,7 +148,7 @@ def _filtered(track: np.ndarray, voice: Speaker, rng: np.random.Generator):
 
 
 def _spectra(source: np.ndarray, count: int) -> np.ndarray:
-    """Of frames centred on multiples of HOP: [N] -> [T, F]."""
+    """Returns the spectra of frames centred on multiples of HOP: [N] -> [T, F]."""
     padded = np.pad(source, FFT // 2)
     frames = np.lib.stride_tricks.sliding_window_view(padded, FFT)[::HOP][:count]
     return np.fft.rfft(frames * np.hanning(FFT + 1)[:-1])

@@ -13,12 +13,12 @@ def seconds(**changed):
 
 
 def test_a_change_is_told_with_its_sign():
-    rows, warnings = command.compared(seconds(), seconds())
+    rows, warnings = command.compare(seconds(), seconds())
     assert {row[-1] for row in rows} == {"+0.0 %"} and warnings == []
     assert [row[1] for row in rows[:3]] == ["0.1000", "1.2", "2"]
-    _, warnings = command.compared(seconds(), seconds(drafted=1.25))
+    _, warnings = command.compare(seconds(), seconds(drafted=1.25))
     assert warnings[0] == "warning: speed changed by -20.0 %"
-    _, warnings = command.compared(seconds(), seconds(target_6=0.135))
+    _, warnings = command.compare(seconds(), seconds(target_6=0.135))
     assert warnings == ["warning: v(5) changed by +12.5 %"]
 
 

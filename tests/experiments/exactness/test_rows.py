@@ -101,10 +101,10 @@ def test_drafts_drawn_from_the_q_that_is_tested_are_exact():
     """The broken twin of what differs by its drafts alone, and the other way round."""
     exact = {"kerashub": engines.FOUR, "transformers_unfiltered": engines.CUT}
     for key, plain in exact.items():
-        rule = conformance.certified(RULES[key]._replace(fixture=plain))
+        rule = conformance.certify_rule(RULES[key]._replace(fixture=plain))
         assert rule["class"] == engines.EXACT
     argmax = engines.CUT._replace(drawn=engines.law(engines.CUT_Q, 0.0))
-    rule = conformance.certified(RULES["transformers"]._replace(fixture=argmax))
+    rule = conformance.certify_rule(RULES["transformers"]._replace(fixture=argmax))
     assert rule["class"] == engines.DIFFERS and rule["tv"] > 0.1
 
 
@@ -117,13 +117,13 @@ def test_a_transcription_that_misreports_is_refused():
 
     wrong = RULES["kerashub"]._replace(verifier=Verifier(inner.noise, verify))
     with pytest.raises(ValueError, match="kerashub: the enumeration is void"):
-        conformance.certified(wrong)
+        conformance.certify_rule(wrong)
 
 
 def test_the_table_names_source_and_version_of_every_rule(by_key):
-    table = catalogue.named("conformance")
+    table = catalogue.find_table("conformance")
     measured = {"rules": {"measured": {"rules": list(by_key.values())}}}
-    ((_, _, lines),) = details.of("conformance", {"conformance": measured})
+    ((_, _, lines),) = details.tables_of("conformance", {"conformance": measured})
     assert len(lines) == len(RULES) and all(map(all, lines))
     assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}
     last = {key: details.forbidden(rule) for key, rule in by_key.items()}
@@ -153,7 +153,7 @@ def test_a_row_is_plain_numbers():
 
 
 def test_the_note_says_how_often_a_score_is_as_large():
-    table = catalogue.named("audit")
+    table = catalogue.find_table("audit")
     for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
         assert f"{scipy.stats.norm.isf(share / 2 / len(audit.NAMES)):.1f}" == z
         assert f"above {z} one time in {1 / share:,.0f}" in table.note

@@ -51,7 +51,7 @@ def both(layout: str) -> tuple[dict, dict]:
     pair, plan = PAIRS[layout], Plan(8, 2048, 3, mesh.parse(layout), inputs=256)
     with mesh.using(layout):
         step = compiled.lower(*pair, plan).compile()
-    return forms.device(*map(forms.sizes, pair), plan), compiled.taken(step)
+    return forms.device(*map(forms.sizes, pair), plan), compiled.device_bytes(step)
 
 
 @pytest.mark.slow
@@ -95,11 +95,11 @@ def sizes():
 
 def test_one_row_more_than_fits_does_not(sizes):
     plan = Plan(1, 4096, 7, Layout(2, 4), inputs=64)
-    most = forms.largest_batch(*sizes, plan, CHIPS["v5e"].memory)
+    most = forms.largest_batch(*sizes, plan=plan, memory=CHIPS["v5e"].memory)
     for rows, fits in ((most, True), (most + 2, False)):
         need = forms.device(*sizes, plan._replace(batch=rows))["total"]
         assert (need <= CHIPS["v5e"].memory) == fits
-    assert forms.largest_batch(*sizes, plan, 1e9) == 0
+    assert forms.largest_batch(*sizes, plan=plan, memory=1e9) == 0
 
 
 @pytest.mark.parametrize(
@@ -128,16 +128,23 @@ def test_a_call_takes_its_bytes_or_its_products_and_what_it_sends():
     read = 2 * sizes.read / 8 + forms.cache(sizes, plan, 8)
     sums = 2 * 2 + 1
     moved = 2 * 7 / 8 * sums * 2 * (4 // 2) * 3 * 64
-    assert forms.call(sizes, plan, 3, 8, SLOW_CHIP) == read / 1e9 + moved / 1e8
+    assert (
+        forms.call(sizes, plan, tokens=3, split=8, chip=SLOW_CHIP)
+        == read / 1e9 + moved / 1e8
+    )
     weak = SLOW_CHIP._replace(flops=1.0)
     products = 3 * (4 // 2) * (2 * sizes.read + 2 * 4 * 32 * 64) / 8
-    assert forms.call(sizes, plan, 3, 8, weak) == pytest.approx(products + moved / 1e8)
-    assert forms.sent(sizes, plan, 3, 1) == (0, 0)
+    assert forms.call(sizes, plan, tokens=3, split=8, chip=weak) == pytest.approx(
+        products + moved / 1e8
+    )
+    assert forms.sent_bytes(sizes, plan, tokens=3, split=1) == (0, 0)
 
 
 def test_the_measured_card_is_no_faster_than_predicted(sizes):
     """T5-XXL alone on one H100, see `gin_configs/chip`: 4.35 ms a token."""
-    told = forms.step(*sizes, Plan(1, 128, 7, inputs=64), CHIPS["h100"], 0.75)
+    told = forms.step(
+        *sizes, plan=Plan(1, 128, 7, inputs=64), chip=CHIPS["h100"], alpha=0.75
+    )
     assert 0.7 < told["alone_ms"] / 4.35 < 0.8
     assert told["speed"] == pytest.approx(told["alone_ms"] / told["spec_ms"])
 

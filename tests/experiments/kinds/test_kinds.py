@@ -116,7 +116,7 @@ def test_a_row_adds_up(monkeypatch):
     monkeypatch.setattr(tested_drafts, "run", lambda *arguments: ran(1.0))
     protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     reading = "english", SimpleNamespace(decode=decode)
-    row = measure.measure(pair(), PROMPTS, protocol, reading)
+    row = measure.measure(pair(), PROMPTS, protocol, reading=reading)
     text, every = ran(1.0)
     tokens = every.tested()
     assert row["tokens"] == len(tokens.block) < row["generated"] == len(every.block)
@@ -131,11 +131,11 @@ def test_a_row_adds_up(monkeypatch):
     for at, cell in enumerate(blocks, start=1):
         assert cell["count"] == np.sum(tokens.block == at)
     # A text is read with its prompt, and none of the prompt is told.
-    told = list(measure.of_texts(text, PROMPTS.ends, reading))
+    told = list(measure.token_places(text, PROMPTS.ends, reading))
     assert len(told) == row["generated"]
     whole, start = text.tokens[0, : text.length[0]].tolist(), text.start[0]
     english = measure.LANGUAGES["english"]
-    alone = segments.places(decode, whole, english, PROMPTS.ends)
+    alone = segments.places(decode, whole, english, last=PROMPTS.ends)
     assert told[: len(alone) - start] == alone[start:]
 
 
@@ -150,7 +150,7 @@ def test_the_docs_say_what_the_records_say():
 
 
 def test_numbers_fall_into_bins():
-    labels, order = measure.binned([0, 7, 8, None, 300], (0, 1, 8, 64))
+    labels, order = measure.bin_labels([0, 7, 8, None, 300], (0, 1, 8, 64))
     assert order == ["0", "1 to 7", "8 to 63", "64 on"]
     assert labels == ["0", "1 to 7", "8 to 63", None, "64 on"]
 
@@ -167,7 +167,12 @@ REFUSED = [
 @pytest.mark.parametrize(("language", "protocol", "message"), REFUSED)
 def test_what_cannot_be_told_is_refused(language, protocol, message):
     with pytest.raises(ValueError, match=message):
-        measure.build(*pair(), protocol, language, lambda *_: pairs.Task(PROMPTS, ()))
+        measure.build(
+            *pair(),
+            protocol=protocol,
+            language=language,
+            read=lambda *_: pairs.Task(PROMPTS, ()),
+        )
 
 
 SHORT = {prose.FUNCTION: "f", prose.NAME: "N", prose.NOUN: "N", prose.NUMBER: "1"}
@@ -218,7 +223,7 @@ def test_a_token_is_what_its_first_character_belongs_to():
     tokenizer = zoo.tokenizer()
     text = 'def f(x):\n    """Read \u65e5"""\n    return a_b'
     ids = [*tokenizer.encode(text), zoo.END, zoo.PAD]
-    places = segments.places(tokenizer.decode, ids, python.python, (zoo.END,))
+    places = segments.places(tokenizer.decode, ids, python.python, last=(zoo.END,))
     silent, ended = Place("no text", 0, 0, None), Place("end of text", 0, 0, None)
     assert (places[0], places[-2], places[-1]) == (silent, ended, silent)
     byname = dict(zip(map(tokenizer.piece, ids), places, strict=True))

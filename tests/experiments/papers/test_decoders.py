@@ -137,25 +137,31 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
     pytest.importorskip("jinja2")
     model = pretrained.load(str(folder / "chat"))
     file, decode = str(folder / "humaneval.jsonl"), model.tokenizer[1]
-    how = "Write {entry_point}.", "```\n{prompt}", "test"
-    task = chats.asked(file, model, *how, count=2)
+    task = chats.asked(
+        file,
+        model,
+        ask="Write {entry_point}.",
+        begun="```\n{prompt}",
+        reference="test",
+        count=2,
+    )
     begun = "user: Write add.\nbot:```\ndef add(a, b):"
     assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
     assert task.references == [PROBLEM["test"]] * 2
-    assert not chats.asked(file, model, "{prompt}").references
+    assert not chats.asked(file, model, ask="{prompt}").references
     with pytest.raises(ValueError, match="no prompt of 3 tokens or fewer"):
-        chats.asked(file, model, "{prompt}", longest=3)
+        chats.asked(file, model, ask="{prompt}", longest=3)
     with pytest.raises(ValueError, match="no field 'article'"):
-        chats.asked(file, model, "{article}")
+        chats.asked(file, model, ask="{article}")
 
 
 def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
     encode, decode = model.tokenizer[:2]
     article = "Ann: " + " ".join(map(str, range(300)))
-    ids = texts.fitted(article, model.tokenizer, 64)
+    ids = texts.fit_length(article, model.tokenizer, 64)
     assert 56 <= len(ids) <= 64
     assert decode(ids).startswith("Ann: 0 1 2") and decode(ids).endswith("Summary:")
-    short = texts.fitted("Hi.", model.tokenizer, 64)
+    short = texts.fit_length("Hi.", model.tokenizer, 64)
     assert short == encode("Hi." + texts.SUMMARY)
 
 
@@ -163,7 +169,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
 def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
     """Everything is kept: r = 1, and 3 tokens a call."""
     setting = CHEN._replace(task=str(folder / "xsum.jsonl"))
-    it = chen.row(model, model, setting, texts.summaries).run()
+    it = chen.row(model, model, setting=setting, read=texts.summaries).run()
     json.dumps(it, allow_nan=False)
     assert it["r"] == it["accepted_of_drafted"] == 1 and it["tokens_per_call"] == 3
     assert it["texts"] == 6 and it["prompts"] == 3
@@ -175,7 +181,7 @@ def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
     assert low <= it["speed"] <= high
     ratio = it["token_ms_alone"] / it["token_ms_speculative"]
     assert it["speed"] == pytest.approx(ratio)
-    lines = [x for x in catalogue.named("chen").lines if x.row == "xsum_gpt2"]
+    lines = [x for x in catalogue.find_table("chen").lines if x.row == "xsum_gpt2"]
     assert {line.quantity for line in lines} <= it.keys()
     # Texts are what follows the prompt: references that the target wrote are worth 1.
     task = texts.summaries(setting.task, model)
@@ -195,7 +201,9 @@ def test_a_row_after_wagner_counts_what_its_texts_kept(
     setting = WAGNER._replace(task=str(folder / "xsum.jsonl"))
     kind = measure, lambda scales: [methods.exact()]
     monkeypatch.setitem(decoders.KINDS, "text", kind)
-    it = decoders.row(model, model, setting, texts.summaries, "text").run()
+    it = decoders.row(
+        model, model, setting=setting, read=texts.summaries, kind="text"
+    ).run()
     assert it["acceptance_tested_exact"] == 1 and it["texts"] == 6
     # ROUGE is of texts as the target spells them.
     source, decode = texts.summaries(setting.task, model), model.tokenizer[1]
@@ -221,8 +229,8 @@ def test_what_cannot_be_measured_is_refused(folder, model):
     for changed, message in OF_CHEN:
         setting = change(CHEN, **{"task": file, **changed})
         with pytest.raises(ValueError, match=message):
-            chen.row(model, model, setting, texts.summaries)
+            chen.row(model, model, setting=setting, read=texts.summaries)
     for changed, kind, message in OF_WAGNER:
         setting = WAGNER._replace(**{"task": file, **changed})
         with pytest.raises(ValueError, match=message):
-            decoders.row(model, model, setting, texts.summaries, kind)
+            decoders.row(model, model, setting=setting, read=texts.summaries, kind=kind)

@@ -15,7 +15,7 @@ from experiments.questions import (
     transform,
 )
 from experiments.questions.frontier import LENIENCE, SIGMOID
-from experiments.questions.verdict import by_text, judge, resampled
+from experiments.questions.verdict import bootstrap, by_text, judge
 from specjax import probs
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
@@ -30,12 +30,18 @@ SIZES = dict(tokens=96, gamma=3, new_tokens=12, batch=4)
 
 
 def test_a_verdict_goes_either_way_and_not_within_two_errors():
-    assert judge("it gains", 0.05, 0.01, 0.01).startswith("survives: it gains 5.00% ±")
-    assert judge("it gains", 0.004, 0.001, 0.01).startswith("killed")
-    assert judge("it gains", 0.02, 0.01, 0.01).startswith("undecided")
-    assert judge("it gains", 0.0, None, 0.0) == "killed: it gains 0.00% = 0%"
-    assert judge("it costs", 0.05, 0.01, 0.1, most=True).startswith("survives")
-    assert judge("it costs", 0.2, 0.01, 0.1, most=True).startswith("killed")
+    assert judge("it gains", 0.05, error=0.01, bound=0.01).startswith(
+        "survives: it gains 5.00% ±"
+    )
+    assert judge("it gains", 0.004, error=0.001, bound=0.01).startswith("killed")
+    assert judge("it gains", 0.02, error=0.01, bound=0.01).startswith("undecided")
+    assert (
+        judge("it gains", 0.0, error=None, bound=0.0) == "killed: it gains 0.00% = 0%"
+    )
+    assert judge("it costs", 0.05, error=0.01, bound=0.1, most=True).startswith(
+        "survives"
+    )
+    assert judge("it costs", 0.2, error=0.01, bound=0.1, most=True).startswith("killed")
     told = {f"{x}_gain": 0.1 for x in ("head", "product", "oracle")}
     told |= {f"{x}_gain_se": 0.01 for x in ("head", "product", "oracle")}
     words = [x.partition(":")[0] for x in stopping.verdicts(told)]
@@ -50,7 +56,7 @@ def test_errors_are_over_texts():
     owner = np.repeat(np.arange(200), 5)
     each = np.stack([rng.normal(size=200)[owner], np.ones(1000)], -1)
     totals = by_text(each, owner)
-    value, error = resampled(lambda sums: sums[0] / sums[1], totals)
+    value, error = bootstrap(lambda sums: sums[0] / sums[1], totals)
     assert value == pytest.approx(each[:, 0].mean())
     assert error == pytest.approx(200**-0.5, rel=0.2)  # and not 1000 ** -0.5
 
@@ -59,17 +65,16 @@ def test_a_head_learns_chances_and_rules_stop_after_what_they_saw():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 2))
     chance = 1 / (1 + np.exp(-(x @ [1.0, -2.0] + 0.5)))
-    head = stopping.fitted(x, chance)
-    np.testing.assert_allclose(stopping.predicted(head, x), chance, atol=0.02)
+    head = stopping.fit(x, chance)
+    np.testing.assert_allclose(stopping.predict(head, x), chance, atol=0.02)
     score = np.array([[0.9, 0.2, 0.9], [0.1, 0.9, 0.9], [0.9, 0.9, 0.9]])
-    assert stopping.stopped(score, 0.5).tolist() == [2, 1, 3]
+    assert stopping.stop_lengths(score, 0.5).tolist() == [2, 1, 3]
 
 
 def test_rules_are_ordered_by_what_they_know():
     protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     kept = {}
-    how = pair(), PROMPTS, protocol, kept
-    told = stopping.measure(*how, c=0.1, slope=0.05)
+    told = stopping.measure(pair(), PROMPTS, protocol, kept, c=0.1, slope=0.05)
     assert told["closed_gamma"] == 0 and told["closed_oracle"] == 1
     assert told["closed_renewal_chances"] < 1 and told["oracle_gain"] > 0
     assert told["verdict"] == stopping.verdicts(told) and len(kept) == 1
@@ -103,7 +108,7 @@ def test_a_fault_is_seen_and_an_exact_run_is_not(fault):
 
 def test_what_is_unknown_is_refused_by_name():
     with pytest.raises(ValueError, match="no question 'x': choose one of stopping"):
-        asked.build("x", *pair(), None)
+        asked.build("x", *pair(), protocol=None)
     with pytest.raises(ValueError, match="no fault 'x': choose one of none"):
         monitor.measure(pair(), PROMPTS, None, {}, fault="x")
 
@@ -194,7 +199,7 @@ def test_every_rule_of_the_taxi_keeps_its_planner_law(taxi):
     np.testing.assert_allclose(leads.sum(-1), 1)
     kept = {}
     for name, (k, verifier, drawn) in execution.RULES.items():
-        kept[name], law = execution.outcome(p, q, k, verifier, drawn)
+        kept[name], law = execution.outcome(p, q, k, verifier=verifier, drawn=drawn)
         np.testing.assert_allclose(law, p, atol=2e-6, err_msg=name)
     ours, drawn, likeliest = [*kept.values()][:3]
     np.testing.assert_allclose(ours, np.minimum(p, q).sum(1), atol=2e-6)
@@ -207,8 +212,8 @@ def test_calls_of_a_chain_are_eq_1_where_every_place_is_alike(taxi):
     """And where p is q all that was guessed is kept."""
     leads, p, _ = taxi
     each = np.tile([[0.5, 0.5], [0.9, 0.1]], (1, 1))
-    same = np.repeat(each[:1], 2, 0), np.repeat(each[1:], 2, 0)
+    p_same, q_same = np.repeat(each[:1], 2, 0), np.repeat(each[1:], 2, 0)
     small = np.full((2, 2, 2), 0.5)
-    many = execution.per_call(*same, small, 3)
+    many = execution.per_call(p_same, q_same, small, gamma=3)
     assert many == pytest.approx(float(closed_forms.expected_tokens(0.6, 3)))
-    assert execution.per_call(p, p, leads, 2) == pytest.approx(3)
+    assert execution.per_call(p, p, leads, gamma=2) == pytest.approx(3)

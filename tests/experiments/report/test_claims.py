@@ -32,7 +32,9 @@ UNTESTABLE = {"figure_1", "acceleration", "chen_models", "wagner_bandwidth"}
 UNTESTABLE |= {"wagner_speech", "lesson_results"}
 # They say other things than the theorems by which `everything` is made.
 AGAINST_THEORY = {"lesson_limit", "lesson_length", "lesson_tokens"}
-STATED = {key: it for claims in claims.stated().values() for key, it in claims.items()}
+STATED = {
+    key: it for claims in claims.read_claims().values() for key, it in claims.items()
+}
 KEYS = [*STATED]
 
 
@@ -144,7 +146,7 @@ def everything():
     several = [acceptance(*place) for place in subjects.places()]
     pairs = [("small", 1), ("small", 8), ("bigram", 1)]
     several += [walltime(draft, heat, b) for heat in (0, 1) for draft, b in pairs]
-    rows = {("table1", line.row): {} for line in catalogue.named("table1").lines}
+    rows = {("table1", line.row): {} for line in catalogue.find_table("table1").lines}
     rows["figure1", "gamma_7"] = {"gamma": 7, "tokens": 48, "target_calls": 16}
     counts = {"draft": "small", "gamma": 3, "batch": 1, "operations_factor": 1.5}
     counts |= {"bytes_factor": 0.5, "bytes_factor_expected": 0.4}
@@ -162,7 +164,7 @@ def everything():
     records = {}
     for each in several:
         records.setdefault(each["table"], {})[each["row"]] = each
-    for line in catalogue.named("table1").lines:
+    for line in catalogue.find_table("table1").lines:
         records["table1"][line.row]["measured"][line.quantity] = line.published
     for line in (line for table in catalogue.tables() for line in table.lines):
         if line.row in records.get(line.folder, {}) and "@" not in line.quantity:

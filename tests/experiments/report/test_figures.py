@@ -52,7 +52,7 @@ ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0}
 @pytest.fixture(scope="module")
 def committed():
     folder, kinds = catalogue.ROOT / "results", [*figure_curves.KINDS]
-    return tables.collect(folder, computed=laws.computed(kinds))
+    return tables.collect(folder, computed=laws.compute(kinds))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
 
     def points(name, *rows):
         of = figure_curves.KINDS[name], curves[name]
-        return [p for row in rows for p in figure_curves.measured(*of, row)]
+        return [p for row in rows for p in figure_curves.measured_points(*of, row)]
 
     ours = points("figure2", times(), times(alpha=0.3))
     told = [(p.curve, p.alpha, p.value, p.error, p.ends) for p in ours]
@@ -122,11 +122,11 @@ def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
     assert (three.curve, three.value, three.ends) == ("gamma_3", 1.4, (1.3, 1.5))
     assert (seven.curve, seven.value, seven.ends) == ("gamma_7", 0.9, (0.8, 1.0))
     # At c = 0 the speed of Table 1 is the tokens of a call; gamma of Table 4.
-    papers = figure_curves.published("figure2", ["gamma_3", "gamma_10"])
+    papers = figure_curves.published_points("figure2", ["gamma_3", "gamma_10"])
     assert [p[:3] for p in papers] == [("gamma_3", 0.7, 2.53), ("gamma_10", 0.9, 6.86)]
-    papers = figure_curves.published("figure3", ["c_0.02", "c_0.1"])
+    papers = figure_curves.published_points("figure3", ["c_0.02", "c_0.1"])
     assert len(papers) == 12 and papers[2][:3] == ("c_0.1", 0.82, 7)
-    papers = figure_curves.published("figure4", ["gamma_3", "gamma_7"])
+    papers = figure_curves.published_points("figure4", ["gamma_3", "gamma_7"])
     assert ("gamma_7", 0.75, 3.4) in [p[:3] for p in papers] and len(papers) == 8
 
 
@@ -135,7 +135,7 @@ def test_no_point_and_no_word_is_cut_and_no_legend_lies_on_a_panel(name, results
     far = {"tokens_per_call": [1.0, 1.0, 40.0, 0.5], "best_gamma": 60}
     far |= {"speedup_ci": [[1, 1], [1, 1], [0.2, 40.0], [0.1, 1]]}
     results["table2"]["small_t0_b1"] = {"measured": times(**far)}
-    curves, rows = (figures.measured(results, it) for it in (name, "table2"))
+    curves, rows = (figures.numbers_by_row(results, it) for it in (name, "table2"))
     figure = figure_curves.drawing(name, curves, rows)
     figure.draw_without_rendering()
     (legend,) = figure.legends

@@ -113,7 +113,7 @@ def test_without_records_it_says_what_to_run():
 def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
     """Each as drawn in JavaScript, within four deviations, and the right one is p."""
     p, q = export.laws("a usual pair")
-    emitted, many = rules.emitted(p, q), 100_000
+    emitted, many = rules.emitted_laws(p, q), 100_000
     np.testing.assert_allclose(emitted["Algorithm 1"], p, atol=1e-15)
     u = np.random.default_rng(0).random((3, many)).tolist()
     given = f"const p = {p.tolist()}, q = {q.tolist()}, u = {json.dumps(u)};"

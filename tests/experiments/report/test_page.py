@@ -228,7 +228,7 @@ def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
     spoiled["provenance"]["note"] = "written by hand"
     spoiled["measured"]["target"] = "<b>&`x`"
     assert "; 1 of them with a note" in front(tmp_path, records).text
-    table, results = catalogue.named("table2"), tables.collect(tmp_path)
+    table, results = catalogue.find_table("table2"), tables.collect(tmp_path)
     text = table_page.page_of(table, results, tmp_path)
     assert "ok, with a note: written by hand" in text
     assert "&lt;b&gt;&amp;<code>x</code>" in text and "<b>" not in text
@@ -247,7 +247,9 @@ def test_provenance_names_each_value_once(pages):
 @pytest.fixture
 def as_they_were_set(monkeypatch):
     """What rows set otherwise today takes seconds, and is asked in `test_tables`."""
-    monkeypatch.setattr("experiments.records.records.changed", lambda record: [])
+    monkeypatch.setattr(
+        "experiments.records.records.changed_settings", lambda record: []
+    )
 
 
 @pytest.mark.usefixtures("as_they_were_set")
@@ -268,8 +270,8 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     monkeypatch.setattr(site, "DOCS", docs)
     way = site.to_docs(folder)
     (folder / "lesson/index.html").write_text(f'<a href="{way}/glossary.html">')
-    closed = laws.computed(laws.CLOSED_FORMS)
-    monkeypatch.setattr(laws, "computed", lambda: closed)
+    closed = laws.compute(laws.CLOSED_FORMS)
+    monkeypatch.setattr(laws, "compute", lambda: closed)
     site.main([str(folder), str(made)])
     assert not broken(made) and (made / "results/table2.tex").is_file()
     assert not (made / "docs/.doctrees").exists()
@@ -288,7 +290,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     alone = tables.collect(folder)
     assert told != table_page.tally(claims.claims(alone))
     shutil.rmtree(folder / "lesson")
-    site.write(folder, made, alone, tmp_path / "none")
+    site.write(folder, made, results=alone, docs=tmp_path / "none")
     assert "results/lesson" not in (made / "index.html").read_text("utf-8")
     assert not (made / "docs").exists()
 

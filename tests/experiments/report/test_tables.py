@@ -12,7 +12,7 @@ from specjax.measure import jsonl, provenance
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
 RESULTS = run.ROOT / "results"
-TABLE4 = catalogue.named("table4").lines
+TABLE4 = catalogue.find_table("table4").lines
 PREDICTED = [line for line in TABLE4 if line.quantity == "best_predicted"]
 
 
@@ -31,12 +31,14 @@ def rows_of(folder):
 def test_committed_pages_are_what_the_records_say(monkeypatch):
     """But for certificates, which take a minute, and for what a row sets otherwise
     today, which takes seconds."""
-    monkeypatch.setattr("experiments.records.records.changed", lambda record: [])
-    records = tables.collect(RESULTS, computed=laws.computed(CLOSED_FORM))
+    monkeypatch.setattr(
+        "experiments.records.records.changed_settings", lambda record: []
+    )
+    records = tables.collect(RESULTS, computed=laws.compute(CLOSED_FORM))
     made = tables.texts(records)
     for name in {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}:
         text = (RESULTS / f"{name}.md").read_text("utf-8")
-        another = r"(, with a note:|;) its row sets another [^|;]* today"
+        another = r"(, with a note:|;) its row file now sets another [^|;]*"
         text = re.sub(another, "", text)
         assert made[f"{name}.md"] == text, f"render {name}.md again"
 
@@ -46,7 +48,7 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     today; the column is the record's whatever was published."""
     records = tables.collect(measured)
     row = records["table1"]["alpha_0.6_gamma_2"]
-    origin, table = row["provenance"], catalogue.named("table1")
+    origin, table = row["provenance"], catalogue.find_table("table1")
 
     def states():
         return [line[STATE] for line in tables.rows(table, records)]
@@ -54,13 +56,13 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     assert states() == ["ok"] * 12
     config = origin["config"]
     origin["config"] = config.replace("ALPHA = 0.6", "ALPHA = 0.7")
-    told = "ok, with a note: its row sets another ALPHA today"
+    told = "ok, with a note: its row file now sets another ALPHA"
     assert config != origin["config"] and states() == [told] * 2 + ["ok"] * 10
     origin["typed"] = ["ALPHA = 0.7"]  # as it was asked for
     assert states() == ["ok"] * 12
     assert provenance.GOLDENS == origin["goldens"]
     origin |= {"goldens": 0, "note": "by hand", "inputs": {"README.md": "0"}}
-    told = f"by hand; from before goldens {provenance.GOLDENS}; README.md changed since"
+    told = f"by hand; older than goldens {provenance.GOLDENS}; README.md changed since"
     assert states()[:2] == [f"ok, with a note: {told}"] * 2
     assert "2 ok, with a note, 10 ok" in tables.index(records)
     row["measured"]["speed"] += 100
@@ -105,7 +107,7 @@ def test_markup_escapes_and_numbers_keep_four_digits():
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     """Which is counted and not printed."""
     run.measure(rows_of("table1")[:2], tmp_path)
-    table, mine = catalogue.named("table1"), tables.collect(tmp_path)
+    table, mine = catalogue.find_table("table1"), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
     records = tables.collect(tmp_path, earlier=measured)
     for line, row in zip(table.lines, tables.rows(table, records), strict=True):
@@ -116,16 +118,16 @@ def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     assert text.count("alpha = ") == 4
     noted = "2 lines recorded earlier, with a note"
     assert text.endswith(f"6 lines recorded earlier, {noted}\n")
-    text = reproduce.short(catalogue.named("figure3"), records)
+    text = reproduce.short(catalogue.find_table("figure3"), records)
     assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
 
 
 def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     there = [f"{f}/{row}" for f in reproduce.FOLDERS for row in records.rows(f)]
-    kept = [row for row in there if reproduce.chosen(row)]
+    kept = [row for row in there if reproduce.is_chosen(row)]
     assert {*reproduce.CHOSEN} < {*kept} < {*there}  # of the quick set
     monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
-    monkeypatch.setattr(laws, "computed", lambda wanted: {})
+    monkeypatch.setattr(laws, "compute", lambda wanted: {})
     reproduce.reproduce(tmp_path)
     text = capsys.readouterr().out
     assert re.search(r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", text, re.M)
@@ -168,7 +170,9 @@ def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     records = tables.collect(RESULTS)
     assert len(records["table3"]) == 28 and len(records["table2"]) >= 23
-    several = (catalogue.named(name).lines for name in ("table2", "table3", "table4"))
+    several = (
+        catalogue.find_table(name).lines for name in ("table2", "table3", "table4")
+    )
     for line in (line for lines in several for line in lines):
         if record := records.get(line.folder, {}).get(line.row):
             it, products = record["measured"], record["provenance"].get("products")

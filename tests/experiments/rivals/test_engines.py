@@ -24,7 +24,7 @@ from specjax.models import t5
 
 pytestmark = pytest.mark.slow
 
-GOALS = [x for x in catalogue.named("bench").lines if x.row.startswith("small_")]
+GOALS = [x for x in catalogue.find_table("bench").lines if x.row.startswith("small_")]
 
 SETTING = comparisons.EngineSetting(
     "tiny", 4, inputs=6, new_tokens=12, texts=3, rounds=2, pause=0, threads=1
@@ -89,8 +89,10 @@ def test_misplaced_ids_set_how_often_the_draft_is_right(where, own):
         side = PAIR.draft._replace(misplaced=share)
         params = weights.build(side, 0, 1)
         draft = own.model._replace(model=t5.build(side.config), params=params)
-        run = ours.decoder(own.model, where.inputs, 12, 3, draft, 4)
-        alphas.append(comparisons.accepted(run(), own.texts.size)["alpha"])
+        run = ours.decoder(
+            own.model, where.inputs, new_tokens=12, batch=3, draft=draft, gamma=4
+        )
+        alphas.append(comparisons.acceptance(run(), own.texts.size)["alpha"])
     assert alphas[0] > 0.7 > 0.5 > alphas[1]
 
 
@@ -119,7 +121,7 @@ def test_texts_may_differ_where_two_tokens_tie():
         law = np.full((*texts.shape, 6), -9.0)
         np.put_along_axis(law, texts[..., None], -1.0, axis=2)
         law[..., 0] = -1.0 - margin
-        return agreement.check_texts("x", written, texts, law)
+        return agreement.check_texts("x", written, ours=texts, law=law)
 
     assert check(texts, 1.0) == 2 and check(others, 1e-4) == 1
     with pytest.raises(ValueError, match=r"text 1 of x has token 0 at 1 where .* 5"):
@@ -130,9 +132,11 @@ def test_texts_may_differ_where_two_tokens_tie():
 
 def test_one_changed_number_is_noticed(where, own, broken, monkeypatch):
     changed = ours.load(broken, VOCAB)
-    texts = ours.texts(ours.decoder(changed, where.inputs, 12, 3)(), 12)
+    texts = ours.texts(
+        ours.decoder(changed, where.inputs, new_tokens=12, batch=3)(), 12
+    )
     with pytest.raises(ValueError, match="do not decode the same model greedily"):
-        comparisons.compare(where, own, "changed", texts)
+        comparisons.compare(where, own, engine="changed", texts=texts)
     assert agreement.check_law("x", own.law + 1e-5, own.law) < 2e-5
     law = ours.likelihood(changed, where.inputs, own.texts)
     for wrong in (law, own.law * np.nan):
@@ -148,7 +152,7 @@ def test_one_changed_number_of_another_stops_the_row(
     request.getfixturevalue("ctranslate2")
     load = module.load
     monkeypatch.setattr(module, "load", lambda path, *rest: load(broken, *rest))
-    monkeypatch.setattr(comparisons, "timed", None)  # nothing may be timed
+    monkeypatch.setattr(comparisons, "time_ratios", None)  # nothing may be timed
     with pytest.raises(ValueError, match="more than rounding"):
         comparisons.plain(where, 1)
 
@@ -156,10 +160,10 @@ def test_one_changed_number_of_another_stops_the_row(
 def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     ran = []
     programs = {name: lambda name=name: ran.append(name) for name in "ab"}
-    seconds = ratios.measure(programs, 3, 0.0, "test")
+    seconds = ratios.measure(programs, rounds=3, pause=0.0, label="test")
     assert "".join(ran) == "ab" * 4 and set(seconds) == set("ab")
     by_hand = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 6.0, 9.0])}
-    ratio = ratios.over(by_hand, "a", "b", "over_b")
+    ratio = ratios.over(by_hand, fast="a", slow="b", name="over_b")
     assert ratio["over_b_ci"][0] <= ratio["over_b"] == 3 <= ratio["over_b_ci"][1]
     assert ratios.milliseconds(by_hand, 4)["ms_a"] == 500
 

@@ -47,12 +47,14 @@ def test_a_child_answers_and_says_what_it_cannot_do(engine):
     with pytest.raises(children.Refused, match=r"^no negative numbers$"):
         power.ask("plain", -1)
     asked = {"an_engine": (power, "plain")}
-    taken = children.take(asked, [(1,), (2,)], [(0,)], rounds=3, pause=0.0, label="")
+    taken = children.collect(asked, [(1,), (2,)], [(0,)], rounds=3, pause=0.0, label="")
     assert taken.values == {"an_engine": [2, 4]} and not taken.refusals
     assert taken.seconds["an_engine"].shape == (3, 2)
-    taken = children.take(asked, [(1,)], [(-1,)], rounds=1, pause=0.0, label="")
+    taken = children.collect(asked, [(1,)], [(-1,)], rounds=1, pause=0.0, label="")
     assert taken.refusals == {"an_engine": "no negative numbers"}
-    taken = children.take(asked, [(1,), (-1,)], [(1,)], rounds=2, pause=0.0, label="")
+    taken = children.collect(
+        asked, [(1,), (-1,)], [(1,)], rounds=2, pause=0.0, label=""
+    )
     assert taken == ({}, {}, {"an_engine": "no negative numbers"})
     power.process.kill()
     with pytest.raises(children.Refused, match="its process ended with code"):
@@ -105,12 +107,12 @@ def test_engines_that_are_none_are_refused():
     for engines in ("specjax,vllm", "openvino"):
         setting = language.LanguageSetting(engines=engines)
         with pytest.raises(ValueError, match="engines must be some of specjax, "):
-            language.open_all(setting, None, [2], None)
+            language.open_all(setting, None, ends=[2], stack=None)
 
 
 def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
-    assert exports.called("x", "float32", "plain") == "x"
-    assert exports.called("x", "q4_1", "lookup") == "x_q4_1_lookup"
+    assert exports.program_name("x", "float32", "plain") == "x"
+    assert exports.program_name("x", "q4_1", "lookup") == "x_q4_1_lookup"
     assert exports.beside("x", "q4_1", "lookup") == "specjax_int8_lookup"
     assert exports.beside("x", "float32", "plain") == "specjax"
 
@@ -121,10 +123,10 @@ def test_a_folder_is_complete_or_not_there(tmp_path):
         raise ImportError("no converter")
 
     with pytest.raises(children.Refused, match="no converter"):
-        exports.made(tmp_path / "made", half)
+        exports.make_once(tmp_path / "made", half)
     assert not (tmp_path / "made").exists()
-    made = exports.made(tmp_path / "made", lambda path: path.mkdir())
-    assert exports.made(made, half) == made
+    made = exports.make_once(tmp_path / "made", lambda path: path.mkdir())
+    assert exports.make_once(made, half) == made
     with pytest.raises(children.Refused, match=r"python3: no such thing"):
         exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
 
@@ -133,14 +135,18 @@ def test_rows_are_kept_of_the_same_files_alone(tmp_path):
     weights, setting = tmp_path / "a.gguf", language.LanguageSetting(texts=8)
     weights.write_bytes(b"1")
     measured = row.Measurement(dict, "m", (weights,))
-    assert not bench.kept(tmp_path, ["a"], setting, measured)
-    bench.put(tmp_path, "a", {}, (measured, setting, 1.0), {})
-    assert bench.kept(tmp_path, ["a"], setting, measured)
-    assert not bench.kept(tmp_path, ["a", "b"], setting, measured)
-    assert not bench.kept(tmp_path, ["a"], setting._replace(gamma=3), measured)
+    assert not bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
+    bench.put(tmp_path, "a", {}, origin=(measured, setting, 1.0), versions={})
+    assert bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
+    assert not bench.is_recorded(
+        tmp_path, ["a", "b"], setting=setting, measurement=measured
+    )
+    assert not bench.is_recorded(
+        tmp_path, ["a"], setting=setting._replace(gamma=3), measurement=measured
+    )
     made = exports.place(tmp_path, "a", weights)
     weights.write_bytes(b"2")
-    assert not bench.kept(tmp_path, ["a"], setting, measured)
+    assert not bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
     assert exports.place(tmp_path, "a", weights) != made
 
 
@@ -162,7 +168,11 @@ def test_transformers_writes_what_we_write(tmp_path):
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     setting = language.LanguageSetting(texts=2, new_tokens=6, batch=2, prefill=8)
     setting = setting._replace(rounds=1, pause=0.0, engines="specjax,transformers")
-    rows = dict(language.measure(setting, file, tmp_path / "work", tmp_path / "texts"))
+    rows = dict(
+        language.measure(
+            setting, file, work=tmp_path / "work", texts_to=tmp_path / "texts"
+        )
+    )
     assert [*rows] == language.rows(setting)
     same = rows["smollm2_b1"]["same_texts"]
     explained = rows["smollm2_b1"]["explained"].get("transformers", "0 of 0")
@@ -180,5 +190,6 @@ def test_calls_of_several_tokens_are_timed_against_one_in_each_arithmetic(monkey
     found = calls.measure("code_small", [1, 5, 9], new_tokens=4)
     assert {k for k in found if k[:2] == "v_"} == {"v_4_float32", "v_4_float32_ci"}
     assert (
-        ratios.of_medians(np.array([3.0, 3.0, 90.0]), np.array([2.0, 2.0, 1.0])) == 1.5
+        ratios.ratio_of_medians(np.array([3.0, 3.0, 90.0]), np.array([2.0, 2.0, 1.0]))
+        == 1.5
     )

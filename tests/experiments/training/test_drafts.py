@@ -66,7 +66,7 @@ CONFIG = gpt.Config(V, 8, 16, 1, 2)
 def text(count: int = 6, length: int = 7) -> written.Texts:
     rng = np.random.default_rng(0)
     tokens, lengths = rng.integers(1, V, (count, length)), rng.integers(3, 8, count)
-    return written.alone(tokens, lengths, np.arange(count) % 3 + 1)
+    return written.without_inputs(tokens, lengths, np.arange(count) % 3 + 1)
 
 
 ABOUT = {"target": "its digest", "texts": 6}
@@ -84,7 +84,7 @@ def path(tmp_path_factory, params):
     target = Pretrained("tiny", CONFIG, model, params, start=1, ends=(2,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(written, "KEPT", K)
-        written.keep(path, target, text, ABOUT)
+        written.keep(path, target, texts=text, about=ABOUT)
     return path
 
 
@@ -92,7 +92,7 @@ def path(tmp_path_factory, params):
 def data(path, monkeypatch) -> Written:
     """Read again: nobody is asked."""
     monkeypatch.setattr(written, "KEPT", K)
-    return written.keep(path, None, None, ABOUT)
+    return written.keep(path, None, texts=None, about=ABOUT)
 
 
 def test_texts_are_kept_with_the_law_after_each_token(data, params):
@@ -107,11 +107,11 @@ def test_texts_of_other_settings_are_refused(path, data, tmp_path):
     message = f"{path} was written by another target or other settings: delete it"
     for changed in ({"target": "another"}, {"texts": 7}, {"seed": 0}):
         with pytest.raises(ValueError, match=re.escape(message)):
-            written.keep(path, None, None, ABOUT | changed)
+            written.keep(path, None, texts=None, about=ABOUT | changed)
     arrays = dict(np.load(path))
     np.savez(tmp_path / "a.npz", **{it: arrays[it] for it in arrays if it != "about"})
     with pytest.raises(ValueError, match="other settings: delete it"):
-        written.keep(tmp_path / "a.npz", None, None, ABOUT)
+        written.keep(tmp_path / "a.npz", None, texts=None, about=ABOUT)
 
 
 def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, data):
@@ -149,17 +149,17 @@ def test_accepted_is_of_what_the_target_wrote(data, params):
         ids = np.where(where, data.ids[..., ::-1], data.ids)
         log_p = np.where(where, -9.0, data.log_p)
         part = data._replace(ids=ids, log_p=log_p)
-        rates = written.accepted(CONFIG, params, {"t0": part, "t1": part})
+        rates = written.acceptance(CONFIG, params, {"t0": part, "t1": part})
         assert rates.keys() == {"alpha_t0", "alpha_t1"}
         assert all(least <= rate <= most for rate in rates.values())
 
 
 def test_what_is_copied_cannot_be_guessed():
-    rows = pairs.drawn((0, 1), 600, (24, 48))
+    rows = pairs.random_rows((0, 1), 600, (24, 48))
     np.testing.assert_array_equal(rows.inputs, rows.labels)
     ids = rows.inputs[:, :-1]
     assert ids.min() > t5.END and ids.max() < 600 and len(np.unique(ids)) > 300
-    assert (rows.inputs != pairs.drawn((0, 2), 600, (24, 48)).inputs).mean() > 0.9
+    assert (rows.inputs != pairs.random_rows((0, 2), 600, (24, 48)).inputs).mean() > 0.9
 
 
 # Answers, and a draft of some ids.
@@ -211,14 +211,14 @@ def test_an_answer_ends_with_what_ends_the_targets_texts():
 
 def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     target, answer = answered()
-    ids = reduced_vocab.frequent([answer], 40, ANSWERING.vocab)
+    ids = reduced_vocab.frequent([answer], 40, vocab=ANSWERING.vocab)
     said = answer.texts.tokens[0, 3:9]
     assert (np.diff(ids) > 0).all() and np.isin(said, ids).mean() > 0.5
     among = reduced_vocab.among(answer, ids, ANSWERING.vocab)
     embedding = target.params["embedding"]
     lesson = Lesson(among.rows(np.arange(3)), embedding)
     config = ANSWERING._replace(vocab=ids.size)
-    params = reduced_vocab.pruned(config, (0, 1), target.params, ids)
+    params = reduced_vocab.prune(config, (0, 1), params=target.params, ids=ids)
     # Whole layers and the rows of its table: it is the target, but for what it lacks.
     log_q, _, rows = reduced_vocab.compare(config, params, lesson)
     tokens = lesson.whole.texts.tokens[:, :-1]
@@ -235,6 +235,6 @@ def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     weak = jax.tree.map(jnp.array, target.params)
     kernel = weak["layers_0"]["mlp"]["out"]["kernel"]
     weak["layers_0"]["mlp"]["out"]["kernel"] = kernel.at[7].set(0.0)
-    cut = reduced_vocab.pruned(config._replace(mlp_dim=23), (0,), weak, ids)
+    cut = reduced_vocab.prune(config._replace(mlp_dim=23), (0,), params=weak, ids=ids)
     whole = np.delete(np.asarray(weak["layers_0"]["mlp"]["in"]["kernel"]), 7, axis=1)
     np.testing.assert_array_equal(cut["layers_0"]["mlp"]["in"]["kernel"], whole)

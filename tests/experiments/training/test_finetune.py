@@ -211,7 +211,7 @@ def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, c
     flags = chosen(task, "--truncate")
     finetune.load(flags, untrained)
     assert capsys.readouterr().out == "cut 2 of 20 inputs to 16 tokens\n"
-    pair = finetune.encoded(finetune.read(flags, None), flags)[3]
+    pair = finetune.encode_pairs(finetune.read(flags, None), flags)[3]
     assert pair[0] == [*texts[3][:15], END]
     assert pair[1] == [*texts[3][:8], END]  # targets that lacked the end have it
 
@@ -267,7 +267,7 @@ def test_a_data_set_is_read_through_seqio(monkeypatch, tmp_path):
     flags = chosen("cnndm", "--data-dir", "there")
     source = finetune.read(flags, tmp_path)
     assert (source.task, source.split, source.eos) == ("cnn_dailymail", "train", END)
-    assert finetune.encoded(source, flags) == [(ids, ids)]
+    assert finetune.encode_pairs(source, flags) == [(ids, ids)]
     own.write_text("the checkpoint's own")
     finetune.read(chosen("wmt_ende"), tmp_path)
     finetune.read(chosen("wmt_ende", "--tokenizer", "mine"), tmp_path)

@@ -31,7 +31,7 @@ def logits_of(config):
 
     def logits(params):
         read = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
-        return forward.logits(config, params, TOKENS, read)
+        return forward.logits(config, params, TOKENS, read=read)
 
     return tiny_t5.quick_jit(logits)
 
@@ -100,7 +100,7 @@ def test_a_whisper_of_more_decoder_layers_and_frames_begins_with_the_same_law():
     states = jax.random.normal(jax.random.key(1), (3, 4, 8))
 
     def loss(params):
-        logits = forward.logits(large, params, TOKENS, states)
+        logits = forward.logits(large, params, TOKENS, read=states)
         return (logits**2).sum(), logits
 
     gradient, after = tiny_t5.quick_jit(jax.grad(loss, has_aux=True))(grown)

@@ -63,16 +63,16 @@ def test_a_stopped_run_ends_with_the_same_weights(
     rows, asked = language.rows, []
     before = signal.getsignal(signal.SIGTERM)
 
-    def rows_until_stopped(stream, seed, *size):
+    def rows_until_stopped(stream, *, seed, **size):
         if seed == (RECIPE.seed, 4 if how == "killed" else 3):
             if how == "killed":
                 raise Killed
             os.kill(os.getpid(), signal.SIGTERM)
-        return rows(stream, seed, *size)
+        return rows(stream, seed=seed, **size)
 
-    def rows_noted(stream, seed, *size):
+    def rows_noted(stream, *, seed, **size):
         asked.append(seed)
-        return rows(stream, seed, *size)
+        return rows(stream, seed=seed, **size)
 
     monkeypatch.setattr(language, "rows", rows_until_stopped)
     with pytest.raises((Killed, SystemExit)) as stopped:
@@ -138,9 +138,13 @@ def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
 
 
 def test_windows_begin_documents_and_the_rate_rises_stays_and_falls(data):
-    windows = language.rows(data, (0, 3), 8, 6)
-    np.testing.assert_array_equal(windows, language.rows(data, (0, 3), 8, 6))
-    assert not np.array_equal(windows, language.rows(data, (0, 4), 8, 6))
+    windows = language.rows(data, seed=(0, 3), batch=8, length=6)
+    np.testing.assert_array_equal(
+        windows, language.rows(data, seed=(0, 3), batch=8, length=6)
+    )
+    assert not np.array_equal(
+        windows, language.rows(data, seed=(0, 4), batch=8, length=6)
+    )
     assert windows.shape == (8, 7) and np.all(windows[:, 0] == 1)
     recipe = RECIPE._replace(steps=10, decay=4, warmup=2, rate=1.0)
     wanted = [0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]

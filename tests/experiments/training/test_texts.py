@@ -123,7 +123,9 @@ def test_beginnings_end_before_their_document_does(clipped, temperature):
     plan = language.Continued(**pipeline.read("llama")["written"])
     plan = plan._replace(clipped=clipped)
     stream = language.stream(documents)
-    ((rows, begun),) = language.cut(stream, plan, 1, temperature, seed=0)
+    ((rows, begun),) = language.cut(
+        stream, plan, batches=1, temperature=temperature, seed=0
+    )
     assert rows.shape == (plan.batch, plan.prompt)
     assert np.all(rows[:, 0] == zoo.START) and not np.any(rows == zoo.END)
     assert np.array_equal(rows != 0, np.arange(plan.prompt) < begun[:, None])
@@ -198,5 +200,5 @@ def test_passages_are_of_prose_of_one_file_and_of_the_wanted_length():
         "See `put` for more.",
     ]
     files = [["aa bb.", "cc dd.", "ee ff."], ["gg hh.", "ii jj kk ll mm nn oo."]]
-    words = documentation.passages(files, lambda s: len(s.split()), 4, 9)
+    words = documentation.passages(files, lambda s: len(s.split()), least=4, most=9)
     assert words == ["aa bb. cc dd.", "gg hh. ii jj kk ll mm nn oo."]

@@ -1,8 +1,8 @@
-"""Texts of recordings by one way to verify, and what they took.
+"""The transcripts of recordings by one way to verify, and their times.
 
 Each recording is transcribed as Wagner et al. (2024) did: its windows in order, at one
-temperature, without times, no text the context of another.
-Axes: T frames, M bands.
+temperature, without timestamps; no text is the context of another. Axes: T frames, M
+bands.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,12 @@ from specjax.speech.sequential import Options, Recording, transcribe
 
 
 class Outcome(NamedTuple):
-    """texts: of the recordings in order. spent: of each batch."""
+    """The transcripts of recordings.
+
+    Attributes:
+        texts: of the recordings in order.
+        spent: the times of each batch.
+    """
 
     texts: list[str]
     spent: list[Spent]
@@ -41,9 +46,17 @@ def hear(
         pair, config, timestamps=False, on_batch=spent.append, reserve=reserve
     )
     once = Thresholds(None, None, None, (config.temperature,))
-    sizes = decoding.positions(pair), pair.target.config.frames
     spoken = language if pair.tokens.languages else None
-    options = Options(spoken, "transcribe", False, (), False, once, *sizes)
+    options = Options(
+        spoken,
+        "transcribe",
+        False,
+        (),
+        False,
+        once,
+        decoding.positions(pair),
+        pair.target.config.frames,
+    )
     texts = [""] * len(frames)
     heard = map(Recording, frames)
     for news in transcribe(heard, decode, pair.tokens, pair.read, options, batch=batch):

@@ -7,8 +7,13 @@ TOP_K = 50  # the default of the Transformers library, which the paper decodes w
 
 
 class Method(NamedTuple):
-    """rule: by its name in `specjax.verifiers`, None to decode without a draft. top_k:
-    of target and draft alike, None without. temperature: of both."""
+    """A way to transcribe.
+
+    Attributes:
+        rule: by its name in `specjax.verifiers`, None to decode without a draft.
+        top_k: of target and draft alike, None without.
+        temperature: of both.
+    """
 
     name: str
     rule: str | None
@@ -16,19 +21,22 @@ class Method(NamedTuple):
     temperature: float = 1.0
 
 
-def of_errors(
+def error_methods(
     scales: tuple[float, ...], sigmoids: tuple[str, ...] = ("sigmoid",)
 ) -> list[Method]:
-    """Drawn texts of the target alone, exact, by each rule of sigmoids at +-each scale,
-    and with every draft kept; all of them with and without the library's filter; and
-    argmax texts of the target alone, and exact."""
+    """Returns the methods that a row of word errors compares.
+
+    They are sampled texts of the target alone, exact ones, ones by each rule of
+    sigmoids at +-each scale, and ones with every draft kept, each with and without the
+    library's filter; and argmax texts of the target alone, and exact ones.
+    """
     methods = [Method("greedy_alone", None, None, 0.0)]
     methods.append(Method("greedy_exact", "token", None, 0.0))
     for top_k, end in (None, ""), (TOP_K, f"_top{TOP_K}"):
         methods.append(Method(f"alone{end}", None, top_k))
         methods.append(Method(f"exact{end}", "token", top_k))
         methods += [
-            Method(f"{spelled(s, rule)}{end}", f"{rule}:{s:g}", top_k)
+            Method(f"{scale_name(s, rule)}{end}", f"{rule}:{s:g}", top_k)
             for rule in sigmoids
             for s in scales
         ]
@@ -36,7 +44,7 @@ def of_errors(
     return methods
 
 
-def spelled(scale: float, rule: str = "sigmoid") -> str:
-    """1000 -> sigmoid_1e3."""
+def scale_name(scale: float, rule: str = "sigmoid") -> str:
+    """Returns the name of a scale: 1000 is sigmoid_1e3."""
     mantissa, _, exponent = f"{scale:.0e}".partition("e")
     return f"{rule}_{mantissa}e{int(exponent)}"

@@ -1,8 +1,8 @@
-"""One recording, greedily and a call of the target at a time: Figure 1, of speech.
+"""A recording decoded greedily, one call of the target at a time: Figure 1, of speech.
 
-The bundled pair hears the bundled recording, of a voice that nobody has, so that anyone
-can listen to what was drafted. The steps are those that `specjax demo --audio` prints;
-the text is decoded again without a draft, to count the calls that drafts saved.
+The bundled pair transcribes the bundled recording, in a synthetic voice, so that anyone
+can listen to it. The steps are those that `specjax demo --audio` prints; the text is
+decoded again without a draft, to count the calls that drafts saved.
 """
 
 from functools import partial
@@ -25,14 +25,19 @@ BUNDLED = zoo.FOLDER / "speech" / "speech.flac"
 def build(
     target: Pretrained,
     draft: Pretrained,
+    *,
     gamma: int,
     tokens: int = 96,
     recording: str | Path = BUNDLED,
 ) -> Measurement:
-    """The measurement of one trace. What is said in the recording is a text beside it.
-    Raises ValueError for sides that do not listen, for no tokens, for a sound or its
-    text that cannot be read, and as `inputs.check`; before any compute but the target's
-    encoder."""
+    """Returns the measurement of one trace; the spoken text is a file beside the
+    recording.
+
+    Raises:
+        ValueError: before any compute but the target's encoder, if a model does not
+            transcribe, there are no tokens, the sound or its text cannot be read, or as
+            `inputs.check`.
+    """
     recording = Path(recording)
     spoken = recording.with_suffix(".txt")
     if not spoken.is_file():
@@ -45,15 +50,25 @@ def build(
         [{"audio": str(recording)}], (target, source)
     )
     prompt = make_prompt(prompts.tokens, prompts.inputs)
-    case = figure1.case_of(players, prompt, prompts.ends, gamma, tokens, tokenizer)
+    case = figure1.case_of(
+        players,
+        prompt,
+        ends=prompts.ends,
+        gamma=gamma,
+        tokens=tokens,
+        tokenizer=tokenizer,
+    )
     run = partial(measure, case, recording, spoken)
     files = {*pair_files(target, source), case.tokenizer.file, recording, spoken}
     return Measurement(run, __name__, tuple(sorted(files)), target.dtype, 0)
 
 
 def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
-    """The steps, and what the target writes without a draft, in how many calls.
-    same_text: whether drafts left every token as it was."""
+    """Returns the steps, and the target's text without a draft with its number of
+    calls.
+
+    same_text: whether drafts left every token unchanged.
+    """
     traced = figure1.measure(case, recording.name)
     alone = case._replace(decoder=Decoder(case.decoder.target))
     ids = [text for text, _ in trace.iterate(alone)]

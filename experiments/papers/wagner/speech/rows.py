@@ -1,4 +1,4 @@
-"""What is measured of a pair of Whispers: word errors by verifier, speed by batch.
+"""The measurements of a pair of Whispers: word errors by verifier, speed by batch.
 
 Each row is a `Measurement` of a gin file (`gin_configs/runs/speech_errors.gin`,
 `speech_speed.gin`); recordings are a folder of the user's, see `utterances`.
@@ -53,29 +53,37 @@ class ListeningSetting(NamedTuple):
 def errors_row(
     target: Pretrained, draft: DraftLike, setting: ListeningSetting
 ) -> Measurement:
-    """Word errors and acceptance of every method. Raises ValueError for no pair of
-    Whispers, recordings that are not there, or a setting that cannot be measured."""
-    return built(target, draft, setting, measure_errors)
+    """Returns the measurement of word errors and acceptance of every method.
+
+    Raises:
+        ValueError: the models are no pair of Whispers, recordings are missing, or the
+            setting cannot be measured.
+    """
+    return build_row(target, draft, setting=setting, run=measure_errors)
 
 
 def speed_row(
     target: Pretrained, draft: DraftLike, setting: ListeningSetting
 ) -> Measurement:
-    """Speed of exact verification by batch, greedy. Raises as `errors_row`."""
-    return built(target, draft, setting, measure_speed)
+    """Returns the measurement of the speed of exact verification by batch, greedy.
+    Raises as `errors_row`.
+    """
+    return build_row(target, draft, setting=setting, run=measure_speed)
 
 
-def source(target: Pretrained, draft: DraftLike) -> DraftSource:
-    """Returns what drafts, by its name or a model; `opened` says whether it suits."""
+def resolve_draft(target: Pretrained, draft: DraftLike) -> DraftSource:
+    """Returns the source of drafts, from its name or a model; `opened` checks whether
+    it suits.
+    """
     if isinstance(draft, str):
         return drafts.load_draft(draft, target)
     return model_source(draft) if isinstance(draft, Pretrained) else draft
 
 
-def built(
-    target: Pretrained, draft: DraftLike, setting: ListeningSetting, run
+def build_row(
+    target: Pretrained, draft: DraftLike, *, setting: ListeningSetting, run
 ) -> Measurement:
-    draft = source(target, draft)
+    draft = resolve_draft(target, draft)
     if not isinstance(target, Pretrained) or draft.pretrained is None:
         raise ValueError("both sides must be Whispers with weights")
     pair = load_pair(target, draft.pretrained)
@@ -84,8 +92,10 @@ def built(
         raise ValueError("gammas, batches, batch, timed and rounds must be at least 1")
     for gamma in setting.gammas:
         decoding.check(pair, DecodeConfig(gamma))
-    spoken = read(setting.folder, setting.split, setting.share, setting.seed)
-    compared = methods.of_errors(setting.scales, setting.sigmoids)
+    spoken = read(
+        setting.folder, split=setting.split, share=setting.share, seed=setting.seed
+    )
+    compared = methods.error_methods(setting.scales, setting.sigmoids)
     rules = {method.rule for method in compared if method.rule}
     files = *pair_files(target, draft), *spoken.files, spoken.table
     inputs = *files, *own_files(*sorted(rules))
@@ -96,36 +106,44 @@ def built(
 def measure_errors(
     pair: Listeners, spoken: Utterances, setting: ListeningSetting
 ) -> dict:
-    """By method: WER in per cent with its interval, share of drafts kept, tokens a
-    call; the share for every other gamma too."""
-    frames, numbers = described(pair, spoken)
-    compared, samples = methods.of_errors(setting.scales, setting.sigmoids), {}
+    """Returns, by method, WER in per cent with its interval, the share of drafts kept
+    and tokens a call; the share for every other gamma too.
+    """
+    frames, numbers = describe(pair, spoken)
+    compared, samples = methods.error_methods(setting.scales, setting.sigmoids), {}
     for method in progress.track(compared, "methods"):
         first, *others = setting.gammas if method.rule else (ALONE,)
-        outcome = heard(pair, frames, method, first, setting)
-        both = spoken.references, outcome.texts
-        score = word_errors.score(*both, setting.language, setting.seed)
+        outcome = transcribe(pair, frames, method=method, gamma=first, setting=setting)
+        score = word_errors.score(
+            spoken.references,
+            outcome.texts,
+            language=setting.language,
+            seed=setting.seed,
+        )
         samples[method.name] = outcome.texts[:3]
         numbers |= {
             f"wer_{method.name}": 100 * score.rate,
             f"wer_ci_{method.name}": [100 * score.low, 100 * score.high],
-            **counted(outcome, method.name),
+            **acceptance_numbers(outcome, method.name),
         }
         for gamma in others:
-            outcome = heard(pair, frames, method, gamma, setting)
-            numbers |= counted(outcome, f"{method.name}_g{gamma}")
+            outcome = transcribe(
+                pair, frames, method=method, gamma=gamma, setting=setting
+            )
+            numbers |= acceptance_numbers(outcome, f"{method.name}_g{gamma}")
     return numbers | {"words": score.words, "samples": samples}
 
 
-def heard(
+def transcribe(
     pair,
     frames,
+    *,
     method,
     gamma: int,
     setting: ListeningSetting,
     batch: int | None = None,
 ) -> Outcome:
-    """Texts have the same room at every gamma."""
+    """Transcribes by one method; texts have the same number of slots at every gamma."""
     config = DecodeConfig(
         gamma,
         temperature=method.temperature,
@@ -144,9 +162,10 @@ def heard(
     )
 
 
-def counted(outcome: Outcome, name: str) -> dict:
-    """Tokens a call, and the shares of drafts that were kept: of those decided on, with
-    its standard error over batches."""
+def acceptance_numbers(outcome: Outcome, name: str) -> dict:
+    """Returns tokens a call, and the share of tested drafts that were kept, with its
+    standard error over batches.
+    """
     columns = zip(*(each[1:5] for each in outcome.spent), strict=True)
     calls, tokens, accepted, tested = map(np.array, columns)
     numbers = {f"tokens_per_call_{name}": float(tokens.sum() / calls.sum())}
@@ -159,30 +178,45 @@ def counted(outcome: Outcome, name: str) -> dict:
 def measure_speed(
     pair: Listeners, spoken: Utterances, setting: ListeningSetting
 ) -> dict:
-    """By batch: seconds of all recordings without and with a draft, greedy, and their
-    ratio with its interval over rounds; the same of decoding, without the encoder."""
+    """Returns, by batch, the seconds of all recordings without and with a draft,
+    greedy, and their ratio with its interval over rounds; the same for decoding without
+    the encoder.
+    """
     some = spoken._replace(files=spoken.files[: setting.timed])
-    frames, numbers = described(pair, some)
+    frames, numbers = describe(pair, some)
     gammas, greedy = (ALONE, setting.gammas[0]), methods.Method("", "token", None, 0.0)
     for batch in progress.track(setting.batches, "batches"):
         # Sides; all, and what encoding takes of it; rounds.
         taken, texts = np.zeros((2, 2, setting.rounds)), [[], []]
         for turn in range(-1, setting.rounds):  # the first is not counted
             for side, gamma in enumerate(gammas):
-                spoken_so = heard(pair, frames, greedy, gamma, setting, batch)
+                spoken_so = transcribe(
+                    pair,
+                    frames,
+                    method=greedy,
+                    gamma=gamma,
+                    setting=setting,
+                    batch=batch,
+                )
                 texts[side] = spoken_so.texts
                 if turn >= 0:
                     each = [(x.seconds, x.encoding) for x in spoken_so.spent]
                     taken[side, :, turn] = np.sum(each, axis=0)
         same = sum(a == b for a, b in zip(*texts, strict=True))
-        numbers |= counted(spoken_so, f"b{batch}") | {f"same_texts_b{batch}": same}
-        numbers |= timed("", f"b{batch}", taken[:, 0])
-        numbers |= timed("decoding_", f"b{batch}", taken[:, 0] - taken[:, 1])
+        numbers |= acceptance_numbers(spoken_so, f"b{batch}") | {
+            f"same_texts_b{batch}": same
+        }
+        numbers |= time_numbers("", f"b{batch}", taken[:, 0])
+        numbers |= time_numbers("decoding_", f"b{batch}", taken[:, 0] - taken[:, 1])
     return numbers
 
 
-def timed(what: str, name: str, seconds: np.ndarray) -> dict:
-    """seconds [2, R]: without and with a draft."""
+def time_numbers(what: str, name: str, seconds: np.ndarray) -> dict:
+    """Returns the numbers of times.
+
+    Args:
+        seconds: [2, R], without and with a draft.
+    """
     return {
         f"{what}speedup_{name}": speedup(*seconds),
         f"{what}speedup_ci_{name}": list(timing.interval(speedup, tuple(seconds))),
@@ -192,12 +226,14 @@ def timed(what: str, name: str, seconds: np.ndarray) -> dict:
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
-    """Of seconds [R] of the same rounds."""
+    """Returns the ratio of medians of seconds [R] of the same rounds."""
     return float(np.median(alone) / np.median(drafted))
 
 
-def described(pair: Listeners, spoken: Utterances) -> tuple[list[np.ndarray], dict]:
-    """What is heard of each file, [T, M], and who heard what."""
+def describe(pair: Listeners, spoken: Utterances) -> tuple[list[np.ndarray], dict]:
+    """Returns the frames of each file, [T, M], and a description of the models and
+    recordings.
+    """
     bands = pair.target.config.bands
     frames = [transcripts.frames(file, bands)[0] for file in spoken.files]
     return frames, {

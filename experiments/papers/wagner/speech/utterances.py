@@ -1,8 +1,8 @@
-"""Recordings with what is said in them: a folder of the user's with a table.
+"""Recordings and their transcripts: a folder of the user's with a table.
 
 `transcripts.tsv` has a head and a line for each recording: file, speaker, seconds,
-transcript, split, parted by tabs. LibriSpeech, TED-LIUM and Common Voice are written so
-in a few lines of anyone's; nothing of them is bundled.
+transcript, split, separated by tabs. LibriSpeech, TED-LIUM and Common Voice can be
+written in this form with a few lines of code; nothing of them is bundled.
 """
 
 import csv
@@ -16,8 +16,14 @@ HEAD = ("file", "speaker", "seconds", "transcript", "split")
 
 
 class Utterances(NamedTuple):
-    """files: of the recordings. references: what a person wrote of each. seconds: as
-    the table has them. table: its path."""
+    """Recordings and their transcripts.
+
+    Attributes:
+        files: of the recordings.
+        references: the human transcript of each.
+        seconds: as in the table.
+        table: its path.
+    """
 
     files: tuple[Path, ...]
     references: tuple[str, ...]
@@ -26,11 +32,18 @@ class Utterances(NamedTuple):
 
 
 def read(
-    folder: str | Path, split: str = "", share: float = 1.0, seed: int = 0
+    folder: str | Path, *, split: str = "", share: float = 1.0, seed: int = 0
 ) -> Utterances:
-    """The recordings of a folder, in the order of its table: of a split, "" for all, a
-    share drawn by `seed`, at least one. Raises ValueError for no table, a line that is
-    none, no recording of that split, or a file that is named and not there."""
+    """Returns the recordings of a folder, in the order of its table.
+
+    Args:
+        split: "" for all.
+        share: of them, drawn by `seed`, at least one.
+
+    Raises:
+        ValueError: there is no table, a line has not all fields, no recording belongs
+            to the split, or a file is missing.
+    """
     table = Path(folder) / TABLE
     if not table.is_file():
         raise ValueError(

@@ -1,9 +1,9 @@
 """Verification timed alone on laws of speech (Wagner et al., 2024, Figure 3b, Table 6).
 
-As for text (`papers.wagner.timing`): from raw logits of both models, after what
-the target wrote of a recording at T = 1, to tokens. How many such steps a method needs
-is told by the tokens a call of `rows.errors_row`.
-Axes: N recordings, F frames, M bands.
+It is timed as for text (`papers.wagner.timing`): from raw logits of both models, after
+the text that the target wrote for a recording at T = 1, to tokens. The number of such
+steps that a method needs follows from the tokens a call of `rows.errors_row`. Axes: N
+recordings, F frames, M bands.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from jax import Array
 
 from experiments.papers.wagner import rows as wagner
 from experiments.papers.wagner import timing
-from experiments.papers.wagner.methods import Method, by_kernels, of_text
+from experiments.papers.wagner.methods import Method, by_kernels, text_methods
 from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
@@ -32,11 +32,12 @@ LONGEST = 100  # tokens of a text whose logits are timed
 
 
 def row(target: Pretrained, draft: DraftLike, setting: ListeningSetting) -> Measurement:
-    """Microseconds of a verification by method and gamma. Raises as
-    `rows.errors_row`."""
-    draft = rows.source(target, draft)
+    """Returns the measurement of the microseconds of a verification by method and
+    gamma. Raises as `rows.errors_row`.
+    """
+    draft = rows.resolve_draft(target, draft)
     run = partial(measure, (target, draft))
-    built = rows.built(target, draft, setting, run)
+    built = rows.build_row(target, draft, setting=setting, run=run)
     return built._replace(module=__name__)
 
 
@@ -46,20 +47,22 @@ def measure(
     spoken: Utterances,
     setting: ListeningSetting,
 ) -> dict:
-    """By method and gamma: microseconds, their deviation, KiB at the peak, and how much
-    less a step takes than the baseline's with the same filter, in per cent."""
+    """Returns, by method and gamma, microseconds, their deviation, KiB at the peak, and
+    the reduction of a step's time against the baseline with the same filter, in per
+    cent.
+    """
     files = spoken.files[: setting.timed]
     sides = spoken_prompts.use_table(players, pair, sounds(files, pair))
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
-    methods = of_text(setting.scales[0])
+    methods = text_methods(setting.scales[0])
     methods, chosen = by_kernels(methods, setting.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
     values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}
     for top_k, group in wagner.each_filter(methods).items():
-        cut = wagner.filtered(sides, top_k)
-        text = wagner.written(sides, sample, top_k)
+        cut = wagner.filter_pair(sides, top_k)
+        text = wagner.target_texts(sides, sample, top_k)
         inputs = [timing.inputs_of(cut, text, gamma) for gamma in setting.gammas]
         values |= measured(group, inputs, top_k, setting.rounds)
     return values
@@ -69,12 +72,12 @@ def measured(
     methods: list[Method], inputs: list[timing.Inputs], top_k: int | None, rounds: int
 ) -> dict:
     """Of methods that share a filter; the first is the baseline."""
-    seconds, values = timing.verification(methods, {top_k: inputs}, rounds), {}
+    seconds, values = timing.verification(methods, {top_k: inputs}, rounds=rounds), {}
     for method in methods:
         for each in inputs:
             gamma = each.tokens.shape[1]
             end, base = f"{method.name}_g{gamma}", f"us_{methods[0].name}_g{gamma}"
-            values |= timing.described(end, seconds[method.name, gamma])
+            values |= timing.describe(end, seconds[method.name, gamma])
             saved = 1 - values[f"us_{end}"] / values[base]
             values[f"step_reduction_{end}"] = 100 * saved
             values[f"peak_kib_{end}"] = timing.program(method, each).peak / 1024

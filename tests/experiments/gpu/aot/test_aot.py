@@ -153,12 +153,14 @@ def test_a_host_waits_where_only_the_device_knows_how_a_loop_ends():
     assert (len(inside), sum(inside)) == (8, 5)
     known, decided = (hlo.read(text) for text in (TEXT, DECIDED))
     # Three iterations of two launches and a graph of two; and a graph of three.
-    once = graphs.Launched(waits=1, graphs=1, inside=3)
-    assert graphs.launched(thunks, known, 4) == once + graphs.Launched(0, 3, 6, 6)
+    once = graphs.HostWork(waits=1, graphs=1, inside=3)
+    assert graphs.host_work(thunks, known, 4) == once + graphs.HostWork(0, 3, 6, 6)
     # Of four, asked for five times by a launch each.
-    assert graphs.launched(thunks, decided, 4) == once + graphs.Launched(5, 4, 8, 8 + 5)
+    assert graphs.host_work(thunks, decided, 4) == once + graphs.HostWork(
+        5, 4, 8, 8 + 5
+    )
     with pytest.raises(ValueError, match="the loops differ"):
-        graphs.launched(thunks[1:], known, 4)
+        graphs.host_work(thunks[1:], known, 4)
 
 
 def test_a_kernel_is_read_from_ptx():
@@ -186,9 +188,9 @@ def test_a_kernel_of_a_step_has_a_cause(source, name, cause):
 def test_without_wheels_the_command_is_named(device, monkeypatch):
     for platform in ("gpu", "tpu"):
         monkeypatch.setitem(compilers.WHEELS, platform, ("a-wheel",))
-    compilers._placed.cache_clear()
+    compilers._placement.cache_clear()
     with pytest.raises(ValueError, match=r"a-wheel is not.*pip install --editable"):
-        compilers.compile(jnp.sin, (X,), device)
+        compilers.compile(jnp.sin, (X,), device=device)
     built = configs.build(ROWS["gpt_97m_6m"])
     with pytest.raises(ValueError, match=r"pip install --editable '\.\[aot\]'"):
         built.row.measurement.run()
@@ -196,7 +198,7 @@ def test_without_wheels_the_command_is_named(device, monkeypatch):
 
 def test_what_cannot_be_compiled_or_counted_is_refused():
     with pytest.raises(ValueError, match=r"unknown device 'h2'.*'a100', 'h100', "):
-        compilers.compile(jnp.sin, (X,), "h2")
+        compilers.compile(jnp.sin, (X,), device="h2")
     with pytest.raises(ValueError, match="unknown device 'h300'"):
         kernels_aot.build("h300", [])
     with pytest.raises(ValueError, match="one tokenizer"):
@@ -207,7 +209,7 @@ def test_what_cannot_be_compiled_or_counted_is_refused():
 
 def test_every_line_has_its_program():
     """The rows' files name what the tables' lines ask for."""
-    lines = catalogue.named("kernels_aot").lines
+    lines = catalogue.find_table("kernels_aot").lines
     for device in {line.row for line in lines}:
         built = configs.build(records.row("kernels_aot", device))
         named, programs = built.row.measurement.run.args
@@ -265,10 +267,10 @@ def looped():
 @needs_cuda
 def test_a_known_program_launches_what_it_should():
     for device, count in (("h200", 1), ("a100", 1), ("t4", 3)):
-        compiled = compilers.compile(softmax, (X,), device)
+        compiled = compilers.compile(softmax, (X,), device=device)
         assert len(compiled.program.kernels) == count and not compiled.program.loops
         assert compiled.argument_bytes == compiled.output_bytes == LEAST
-        more = compilers.compile(twice, (X,), device)
+        more = compilers.compile(twice, (X,), device=device)
         assert len(more.program.kernels) == count + 1
     assert hlo.large_moves(compilers.compile(turned, (X,)).program, LEAST)
     assert not hlo.large_moves(compilers.compile(twice, (X,)).program, LEAST)
@@ -282,15 +284,15 @@ def test_a_known_program_launches_what_it_should():
 @needs_tpu
 def test_a_program_compiles_for_a_tpu_and_a_copy_is_noticed():
     for device in ("v5e", "v6e"):
-        compiled = compilers.compile(softmax, (X,), device)
+        compiled = compilers.compile(softmax, (X,), device=device)
         assert compiled.code_bytes > 0 and compiled.program.kernels
         assert not hlo.large_moves(compiled.program, LEAST)
 
     def relaid(x):
         return jax.lax.optimization_barrier(x.reshape(512, 256)) + 1
 
-    relayout = compilers.compile(relaid, (X,), "v5e").program
-    plain = compilers.compile(lambda x: x + 1, (X,), "v5e").program
+    relayout = compilers.compile(relaid, (X,), device="v5e").program
+    plain = compilers.compile(lambda x: x + 1, (X,), device="v5e").program
     assert len(relayout.kernels) > len(plain.kernels)
 
 
@@ -311,7 +313,7 @@ ON_TPU = [
 @needs_cuda
 def test_mosaic_on_an_h200():
     for known, sizes, count in ON_H200:
-        report = kernels_aot.described("h200", "mosaic_gpu", known, *sizes)
+        report = kernels_aot.describe("h200", "mosaic_gpu", known, *sizes)
         assert report["launches"] == count, known
         assert report["spills"] == 0 and report["registers"] <= 224
         assert report["widest_load"] == 16 and report["copies"] == 0
@@ -324,7 +326,7 @@ def test_mosaic_on_an_h200():
 @needs_cuda
 def test_one_pass_is_chosen_for_older_gpus_and_launches_little():
     for device, most in (("t4", 16), ("a100", 18)):
-        report = kernels_aot.described(device, "auto", "nothing", *SMALL)
+        report = kernels_aot.describe(device, "auto", "nothing", *SMALL)
         assert report["ran"] == "onepass" and report["launches"] <= most
         assert report["spills"] == 0
 
@@ -333,11 +335,11 @@ def test_one_pass_is_chosen_for_older_gpus_and_launches_little():
 @pytest.mark.parametrize("device", ["v5e", "v6e"])
 def test_one_launch_on_a_tpu(device):
     for known, sizes in ON_TPU:
-        report = kernels_aot.described(device, "auto", known, *sizes)
+        report = kernels_aot.describe(device, "auto", known, *sizes)
         assert report["ran"] == "mosaic_tpu", sizes
         assert report["launches"] == 1 and report["copies"] == 0, sizes
     # What does not fit has no kernel.
-    report = kernels_aot.described("v4", "auto", "draft", 1, 5, 256000, "float32")
+    report = kernels_aot.describe("v4", "auto", "draft", 1, 5, 256000, "float32")
     assert report["ran"] == "onepass" and report["launches"] == 0
 
 
@@ -394,8 +396,8 @@ VERIFY = 12  # with `pallas_kernels`
 
 
 def drafting(config, asked: str = "reference"):
-    side = launches.as_shapes(config)
-    given = launches.given(side, model_source(side), SETTING, asked)
+    side = launches.with_shapes(config)
+    given = launches.program_inputs(side, model_source(side), SETTING, asked)
     return launches.drafting(given, SETTING), launches.layers(side)
 
 
@@ -404,7 +406,7 @@ def drafting(config, asked: str = "reference"):
 def test_a_draft_step_launches_no_more_than_it_did(name):
     config, most, most_a_layer, most_fused = BOUNDS[name]
     compiled, layers = drafting(config)
-    loop = launches.drafted(compiled)
+    loop = launches.draft_loop(compiled)
     assert hlo.iteration(loop) <= most
     assert launches.per_layer(loop.body, layers) <= most_a_layer
     assert sum(launches.by_cause(loop.body).values()) == len(loop.body.kernels)
@@ -412,7 +414,7 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
     matrix = config.dim * config.mlp_dim * 2
     written = [k for k in loop.body.kernels if "dynamic_update_slice" not in k.name]
     assert max(kernel.bytes for kernel in written) < matrix
-    fused_loop = launches.drafted(drafting(config, "auto")[0])
+    fused_loop = launches.draft_loop(drafting(config, "auto")[0])
     assert hlo.iteration(fused_loop) <= most_fused < most
     assert own(fused_loop.body.kernels)
 
@@ -420,8 +422,8 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
 @needs_cuda
 def test_a_target_call_launches_no_more_than_it_did():
     """Matrices are multiplied as one where they lie, and caches written in place."""
-    side = launches.as_shapes(XXL)
-    given = launches.given(side, model_source(side), SETTING, "reference")
+    side = launches.with_shapes(XXL)
+    given = launches.program_inputs(side, model_source(side), SETTING, "reference")
     compiled, layers = launches.scoring(given, SETTING), launches.layers(side)
     assert launches.per_layer(compiled.program, layers) <= A_LAYER
     assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES
@@ -432,18 +434,20 @@ def test_a_target_call_launches_no_more_than_it_did():
 @needs_cuda
 def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     """And the host waits once, to ask whether all texts have ended."""
-    side = launches.as_shapes(SMALL_T5)
-    given = launches.given(side, model_source(side), SETTING, "auto")
+    side = launches.with_shapes(SMALL_T5)
+    given = launches.program_inputs(side, model_source(side), SETTING, "auto")
     verify, step = launches.verifying(given, SETTING), launches.stepping(given, SETTING)
     assert launches.total(verify, SETTING) <= VERIFY
-    told = launches.hosted(step, SETTING)
+    told = launches.host_numbers(step, SETTING)
     assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.decode.gamma + 1
     assert told["host_inside"] + told["host_alone"] == launches.total(step, SETTING)
 
 
 @needs_cuda
 def test_a_prefill_copies_no_matrix_and_reads_no_start_token():
-    given = launches.given(*2 * [launches.as_shapes(XXL)], SETTING, "reference")
+    given = launches.program_inputs(
+        *2 * [launches.with_shapes(XXL)], SETTING, "reference"
+    )
     prefill = launches.prefilling(given, SETTING)
     kernels = list(hlo.everything(prefill.program))
     assert max(kernel.bytes for kernel in kernels) < XXL.dim * XXL.dim * 2
@@ -488,9 +492,11 @@ def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
     with mesh.using("model=8,draft=8", compilers.topology(name, CHIPS[name].slice)):
         with compilers.uncached():
             step = steps.lower(TARGET, DRAFT, PLAN).compile()
-    text, taken = step.as_text(), steps.taken(step)
+    text, taken = step.as_text(), steps.device_bytes(step)
     assert taken["argument_bytes"] == pytest.approx(predicted(TARGET), rel=0.03)
-    found = collectives.sent(text, PLAN.gamma)  # a loop over drafts runs once
+    found = collectives.count_collectives(
+        text, PLAN.gamma
+    )  # a loop over drafts runs once
     assert found["collectives"] == len(BEGUN.findall(text))
     sums = 2 * 2 + 1 + 2 * (2 * 1 + 1)  # of the target's call, and of two of the draft
     assert found["all_reduce"] >= sums
@@ -499,6 +505,6 @@ def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
 @needs_tpu
 def test_what_does_not_fit_says_what_it_needs():
     large = TARGET._replace(mlp_dim=2**24)
-    told = steps.step(large, DRAFT, PLAN, "v5e")
+    told = steps.step(large, DRAFT, plan=PLAN, chip="v5e")
     assert not told["fits"]
     assert told["bytes"] == pytest.approx(predicted(large), rel=0.05)

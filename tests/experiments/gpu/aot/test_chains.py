@@ -39,7 +39,7 @@ def given() -> tuple[Fixed, State]:
 def test_a_chain_on_an_h100_is_a_loop_of_its_call_alone(name):
     (program,) = (it for it in every() if it.name.startswith(name))
     run, arguments = timing.chain(timing.verifying(program.call), LENGTH), given()
-    compiled = compilers.compile(run, arguments, "h100")
+    compiled = compilers.compile(run, arguments, device="h100")
     timing.check_loop(compiled.text, arguments[1], LENGTH)
     (loop,) = compiled.program.loops
     assert loop.trips == LENGTH  # known: the host is not asked

@@ -36,7 +36,7 @@ SETTING = bench.KernelSetting(
 )  # fmt: skip
 SIZES = re.compile(r"(?:torch_)?b(\d+)_g(\d+)_v(\d+)_")
 HERE = programs.here(True, "")
-PLAIN = programs.program(programs.REF, programs.NONE, SHAPE, HERE).call
+PLAIN = programs.program(programs.REF, programs.NONE, shape=SHAPE, place=HERE).call
 
 
 def light(batch):
@@ -77,12 +77,12 @@ def undrafted(batch):
 
 @pytest.fixture(scope="module")
 def sets():
-    return inputs.sets(Shape(16, 3, 2000), 0.7, 2)
+    return inputs.sets(Shape(16, 3, 2000), 0.7, count=2)
 
 
 def test_acceptance_is_about_what_was_asked_for():
     for acceptance in (0.3, 0.7, 0.95):  # further apart than twice the tolerance
-        (batch,) = inputs.sets(Shape(16, 4, 4000), acceptance, 1)
+        (batch,) = inputs.sets(Shape(16, 4, 4000), acceptance, count=1)
         assert abs(inputs.answer(batch).chance.mean() - acceptance) < 0.08
 
 
@@ -98,8 +98,9 @@ def test_enough_sets_that_none_is_read_from_a_cache():
 def test_the_oracle_passes_the_reference_and_no_other(call, sets):
     run = jax.jit(call)
     faults = [
-        oracle.wrong(inputs.answer(batch), batch.tokens, *jax.device_get(run(batch)))
+        oracle.find_error(inputs.answer(batch), batch.tokens, n=n, tokens=tokens)
         for batch in sets
+        for n, tokens in [jax.device_get(run(batch))]
     ]
     assert (faults == [None, None]) == (call in (PLAIN, light)), faults
 
@@ -164,7 +165,7 @@ def test_what_is_wrong_or_fails_is_told_and_has_no_time():
     assert record["interpreted"] and record["steps"] == 3
     for name, whose in (("ref_jnp/none", "reference"), ("empty", "empty chain")):
         with pytest.raises(RuntimeError, match=f"the {whose} itself fails"):
-            bench.tried({name: partial(failing, None)})
+            bench.collect_results({name: partial(failing, None)})
 
 
 def test_a_ratio_blames_whose_fault_it_is():
@@ -191,10 +192,12 @@ def test_what_is_not_asked_for_is_left_out(sets):
     for change in ({"skip": ("triton",)}, {"only": ("ref_jnp/none",)}):
         setting = SETTING._replace(**change)
         assert [it.name for it in few if bench.wanted(it, setting)] == ["ref_jnp/none"]
-    _, left_out = bench.compiled(few[1:], given, sets[0], setting)
+    _, left_out = bench.compile_chains(few[1:], given, batch=sets[0], setting=setting)
     assert left_out[0]["error"].startswith("skipped")
     with pytest.raises(RuntimeError, match="the reference itself fails"):
-        bench.compiled(few, given, sets[0], SETTING._replace(skip=("ref_jnp",)))
+        bench.compile_chains(
+            few, given, batch=sets[0], setting=SETTING._replace(skip=("ref_jnp",))
+        )
 
 
 def test_a_chain_is_as_long_as_its_bytes_need_and_no_longer():
@@ -390,7 +393,8 @@ def test_a_time_says_what_its_chain_did_beside():
     np.testing.assert_allclose([told["copy_gb_s"], told["copy_us"]], [2000, 19])
     state = tables.state(FUSED, {"measured": told})
     assert state == (
-        "ok, with a note: each step copied the logits too: what a cache holds was warm"
+        "ok, with a note: each step also copied the logits: data that fit in a cache"
+        " were warm"
     )
     new |= {"steps": 9}
     assert kernel_times.current(new) == new
@@ -403,7 +407,7 @@ def test_a_call_alone_has_the_time_of_its_kernels_or_why_not():
     for told in ({"device_us": 1.5}, {"device": "not measured"}):
         latency = {"read": {"us": 90.0, **told}}
         it = {"programs": [cold, line], "latency": latency, "steps": 9}
-        shown = [each["device"] for each in kernels.timed(ROW, it)]
+        shown = [each["device"] for each in kernels.timed_programs(ROW, it)]
         assert shown == ["", "1.5" if "device_us" in told else "not measured"]
 
 

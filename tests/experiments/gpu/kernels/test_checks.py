@@ -30,17 +30,20 @@ needs_torch = pytest.mark.skipif(
     not importlib.util.find_spec("torch"), reason="no torch"
 )
 HERE = programs.here(True, "")
-PLAIN = programs.program(programs.REF, programs.NONE, Shape(1, 1, 256), HERE).call
+PLAIN = programs.program(
+    programs.REF, programs.NONE, shape=Shape(1, 1, 256), place=HERE
+).call
 
 
 def test_four_launches_keep_what_the_reference_keeps():
-    (batch,) = inputs.sets(Shape(6, 3, 1500, "bfloat16"), 0.7, 1)
+    (batch,) = inputs.sets(Shape(6, 3, 1500, "bfloat16"), 0.7, count=1)
     four, answer = jax.jit(programs.four(True)), inputs.answer(batch)
     n, tokens = jax.device_get(four(batch))
     np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(batch))[0])
-    assert oracle.wrong(answer, batch.tokens, n, tokens) is None
+    assert oracle.find_error(answer, batch.tokens, n=n, tokens=tokens) is None
     late = batch._replace(accept=batch.accept * 0.5)  # the check sees another verdict
-    assert oracle.wrong(answer, batch.tokens, *jax.device_get(four(late)))
+    n, tokens = jax.device_get(four(late))
+    assert oracle.find_error(answer, batch.tokens, n=n, tokens=tokens)
 
 
 def test_the_noise_of_the_race_is_gumbels():
@@ -155,7 +158,7 @@ def test_torch_is_timed_in_a_process_of_its_own_and_never_what_is_wrong(monkeypa
     sizes = 3, 4, 600, "float32", 1, 1000, 2
     broken = {"eager": functools.partial(late, importlib.import_module("torch"))}
     monkeypatch.setattr(torch_bench, "implementations", lambda *_: (broken, {}))
-    record = torch_bench.timed_or_not(torch_bench.TorchSetting(*sizes, dry=True))
+    record = torch_bench.run_all(torch_bench.TorchSetting(*sizes, dry=True))
     assert record["lines"] == [] and "output is wrong" in record["failed"][0]["error"]
 
 

@@ -58,7 +58,7 @@ def test_a_step_takes_what_its_work_takes():
     seconds = timing.interleaved(runs, 25, "sorts")
     least = {name: samples.min() for name, samples in seconds.items()}
     once, more = (
-        timing.of_one(least[times, steps], least[times, SHORT], steps)
+        timing.step_seconds(least[times, steps], least[times, SHORT], steps)
         for times in (1, TIMES)
     )
     assert 0.6 * TIMES < more / once < 1.6 * TIMES
@@ -75,7 +75,7 @@ def test_neither_a_dispatch_nor_what_precedes_a_loop_is_in_a_step(monkeypatch):
 
     monkeypatch.setattr(timing, "interleaved", planted)
     runs = {"it": (lambda: 100, lambda: SHORT), "empty": (lambda: 0, lambda: 0)}
-    each = timing.measured(runs, 100, 4, "")
+    each = timing.measure_steps(runs, length=100, rounds=4, label="")
     np.testing.assert_allclose(each["it"], [step] * 4)
     np.testing.assert_allclose(each["empty"], [0] * 4, atol=1e-12)
 
@@ -208,5 +208,5 @@ def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
 
 
 def test_where_there_is_no_gpu_a_line_says_so():
-    told = timing.of_kernels(jax.jit(jnp.sin), jnp.ones(3))
+    told = timing.kernel_microseconds(jax.jit(jnp.sin), jnp.ones(3))
     assert told == {"device": "not measured: CUPTI is of GPUs, and this is a cpu"}

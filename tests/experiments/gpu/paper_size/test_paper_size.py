@@ -68,13 +68,13 @@ def is_eq_1(n: np.ndarray) -> bool:
 
 
 def test_drawn_acceptance_and_no_other_is_that_of_eq_1():
-    drawn, real = map(emitted, (stand_ins.drawn(ALPHA), token.verifier))
+    drawn, real = map(emitted, (stand_ins.simulate_acceptance(ALPHA), token.verifier))
     assert is_eq_1(drawn.num_accepted) and not is_eq_1(real.num_accepted)
     rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
     np.testing.assert_array_equal(drawn.tokens[rows, drawn.num_accepted], extra)
     drafted = rows % (GAMMA + 1)
-    every = emitted(stand_ins.drawn(1.0), drafted)
+    every = emitted(stand_ins.simulate_acceptance(1.0), drafted)
     np.testing.assert_array_equal(every.num_accepted, drafted)
 
 
@@ -82,7 +82,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
     target = bare.target("", world.target, world.target_weights)
     draft = bare.draft("", world.draft, world.draft_weights)
-    drawn = fused.reference(stand_ins.drawn(ALPHA))
+    drawn = fused.reference(stand_ins.simulate_acceptance(ALPHA))
     pair = costs.Pair(target, draft, 24, drawn)
     run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
@@ -90,7 +90,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
     calls = [int(run_text(*text).counts.calls[0]) for text in texts]
     law = predict.calls_law(np.full(SETTING.decode.new_tokens, ALPHA), 3)
     whole = chip.Timed(np.ones(count), np.array(calls), 0.0)
-    record = chip.decoded(SETTING._replace(texts=count), 3, {3: whole})
+    record = chip.text_numbers(SETTING._replace(texts=count), 3, {3: whole})
     expected, deviation = record["expected_calls"], record["expected_calls_sd"]
     np.testing.assert_allclose(expected, count * law @ np.arange(law.size))
     assert abs(record["calls"] - expected) < 4 * deviation < 0.4 * expected
@@ -110,7 +110,7 @@ def test_every_published_row_is_there():
         chosen = setting.alpha, how.gamma, how.temperature, how.new_tokens
         assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
-    lines = catalogue.named("chip").lines
+    lines = catalogue.find_table("chip").lines
     lines = [line for line in lines if line.row != again]
     shown = [line.published for line in lines if line.published is not None]
     columns = ("c", "expected", "measured")
@@ -151,7 +151,9 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
     with pytest.raises(ValueError, match=r"needs 0\.0 GB .* use a device with 80 GB"):
         chip.measure(TINY, TINY, SETTING)
     stats["bytes_limit"] *= 2
-    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt)
+    chip.check_memory(
+        TINY, TINY, setting=SETTING, prompt=chip.text(TINY, SETTING, 0).prompt
+    )
     stand_ins.check_room(10**12, None)  # a CPU does not tell
 
 
@@ -164,13 +166,13 @@ def test_the_parts_of_a_step_by_hand():
     drafts = chip.Timed(6 + 4.0 * steps, steps, 6.0)
     call, drafted = {0: 2.0, 1: 2.5, 3: 3.0}, {1: 0.2, 3: 0.6}
     whole = {0: alone, 3: drafts}
-    columns = chip.by_gamma(setting, call, drafted, whole)
+    columns = chip.by_gamma(setting, call=call, drafted=drafted, rest=whole)
     wanted = {"c": [0.1, 0.1], "v": [1.25, 1.5], "exp": [1 / 1.1, 1 / 1.3]}
     wanted |= {"overhead": 0.2, "overhead_alone": 0.25}
     wanted["predicted"] = [30 / (6 + 10 * (0.2 + 2.5 + 0.4)), 30 / (6 + 10 * 4.0)]
     for name, values in wanted.items():
         np.testing.assert_allclose(columns[name], values, err_msg=name)
-    best = chip.chosen("best_", setting, 3, columns, whole)
+    best = chip.gamma_numbers("best_", setting, gamma=3, columns=columns, whole=whole)
     np.testing.assert_allclose(best["best_speedup"], 60 / (12 + 40))
     # Without a coin that comes up heads every token takes a call.
     np.testing.assert_allclose(best["best_speedup_expected"], 30 / (6 + 10 * 4.0))
@@ -219,7 +221,7 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
     ms = {text["gamma"]: text["ms"] for text in it["decoded"]}
     assert it["speedup"] == pytest.approx(ms[0] / ms[3])
     assert it["exp"] == pytest.approx(closed_forms.walltime_factor(0.71, 3, it["c"]))
-    own = [it for it in catalogue.named("chip").lines if it.row == "ende_large_t1"]
+    own = [it for it in catalogue.find_table("chip").lines if it.row == "ende_large_t1"]
     assert len(own) == 12
     for line in own:
         assert it[line.quantity] is not None

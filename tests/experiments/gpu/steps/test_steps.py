@@ -106,7 +106,7 @@ def test_messages_are_counted_without_their_numbers():
     line = "I1127 16:00:00.123456 17 a/thunk.cc:9] Recorded {} commands in {} us"
     text = "\n".join([line.format(3, 10), "no message", line.format(5, 2.5)])
     said = "a/thunk.cc:9 Recorded # commands in # us"
-    assert log.counted(text) == [{"said": said, "count": 2, "us": 12.5}]
+    assert log.count_messages(text) == [{"said": said, "count": 2, "us": 12.5}]
 
 
 @pytest.mark.slow
@@ -114,7 +114,8 @@ def test_messages_are_counted_without_their_numbers():
 def test_both_ways_to_end_a_draft_make_the_same_texts(trips, tmp_path):
     setting = change(SETTING, trips=trips, texts=2, new_tokens=8)
     asked = row.to_json(TINY, TINY, setting)
-    found = loops.measure(pair.given([asked, str(tmp_path)]))
-    known = loops.measure(pair.given([asked.replace(trips, "known"), str(tmp_path)]))
+    found = loops.measure(pair.parse_inputs([asked, str(tmp_path)]))
+    known = asked.replace(trips, "known")
+    known = loops.measure(pair.parse_inputs([known, str(tmp_path)]))
     assert found["checksum"] == known["checksum"] and found["calls"] == known["calls"]
     assert min(found[name] for name in ("token_ms", "prefill_ms")) > 0

@@ -20,7 +20,7 @@ def test_a_completion_ends_where_something_else_begins():
 
 def test_right_completions_pass_and_wrong_ones_tell_why():
     texts = ["    return a + b\n\ndef f(:", "    return a - b", "    return c"]
-    right, wrong, broken = humaneval.judged([ADD], texts)
+    right, wrong, broken = humaneval.run_tests([ADD], texts)
     assert right.passed
     assert (wrong.why, broken.why.split(":")[0]) == ("AssertionError", "NameError")
 

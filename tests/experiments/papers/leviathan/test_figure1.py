@@ -55,7 +55,7 @@ def case(request):
 
 @pytest.fixture(scope="module")
 def trace(case):
-    return figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    return figure1.build(*case.pair, prompt=case.prompt, gamma=GAMMA, tokens=NEW).run()
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_the_pieces_are_the_text_that_the_target_alone_writes(case, trace, alone
 
 
 def test_without_drafts_every_call_adds_one_token(case, alone):
-    trace = figure1.build(*case.pair, case.prompt, 0, 5).run()
+    trace = figure1.build(*case.pair, prompt=case.prompt, gamma=0, tokens=5).run()
     added = [it for step in trace["steps"] for it in step["added"]]
     assert len(trace["steps"]) == 5 and added == shown(case, alone[:5])
 
@@ -100,7 +100,7 @@ def test_it_begins_and_stops_where_its_models_do(case, alone, monkeypatch):
     assert ends == case.tokenizer.ends
     end = next(token for token in alone if token != alone[0])
     monkeypatch.setattr(figure1, "begin", lambda *arguments: (case.begun, end))
-    trace = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    trace = figure1.build(*case.pair, prompt=case.prompt, gamma=GAMMA, tokens=NEW).run()
     assert trace["tokens"] == alone.index(end) + 1
     assert emitted(trace)[-1:] == shown(case, [end])
 

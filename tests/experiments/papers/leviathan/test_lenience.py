@@ -77,7 +77,7 @@ def test_scores_are_what_one_computes_by_hand(temperature):
 def measured(temperature: float) -> dict:
     protocol = make(Protocol, task="tiny", temperature=temperature, **SMALL)
     levels, gamma = (LEVELS, None) if temperature else (COLD, 8)
-    return lenience.measure(pair(), protocol, levels, 0.015, gamma)
+    return lenience.measure(pair(), protocol, levels=levels, c=0.015, gamma=gamma)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -107,9 +107,11 @@ def test_what_a_row_reports(temperature):
 def test_wrong_levels_are_refused(levels):
     protocol = make(Protocol, task="tiny", temperature=1.0, **SMALL)
     with pytest.raises(ValueError, match=r"fall from 1|in \(0, 1\]"):
-        lenience.build(*pair(), protocol, levels, 0.015, None)
+        lenience.build(*pair(), protocol, levels=levels, c=0.015, gamma=None)
     with pytest.raises(ValueError, match="no law at every position"):
-        lenience.build(pair()[0], retrieval.copying(), protocol, LEVELS, 0.015, None)
+        lenience.build(
+            pair()[0], retrieval.copying(), protocol, levels=LEVELS, c=0.015, gamma=None
+        )
 
 
 def test_rows_are_of_the_papers_levels_and_c():

@@ -125,7 +125,7 @@ def test_what_is_reported_by_hand():
 
 def test_a_given_alpha_is_not_measured(pair, monkeypatch):
     monkeypatch.setattr(operations, "pairs", None)
-    row = operations.build(*pair, PROTOCOL, 1, SLOTS, alpha=0.6).run()
+    row = operations.build(*pair, PROTOCOL, batch=1, slots=SLOTS, alpha=0.6).run()
     assert row["tokens_per_call"] == closed_forms.expected_tokens(0.6, GAMMA)
     # What the theorem leaves out is how a call of several tokens differs from several.
     theorem = row["operations_factor_theorem"]

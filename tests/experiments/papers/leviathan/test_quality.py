@@ -44,8 +44,8 @@ def test_every_prompt_gets_its_own_argmax_text_whatever_the_batch(target, prepar
     prompts = tasks.read(prepared).prompts
     longest = 1  # in every pair, so that one program is compiled
     pairs = [chosen(prompts, [i, longest]) for i in range(len(SENTENCES))]
-    alone = [quality.write(target, pair, 6, 2)[0] for pair in pairs]
-    assert quality.write(target, prompts, 6, 2) == alone
+    alone = [quality.write(target, pair, new_tokens=6, batch=2)[0] for pair in pairs]
+    assert quality.write(target, prompts, new_tokens=6, batch=2) == alone
     assert len(set(map(tuple, alone))) > 1
     ids = np.array([prompts.inputs[longest]])
     inputs = t5.Inputs(ids, np.array([ids.shape[1]]))
@@ -70,8 +70,8 @@ def test_metrics_by_hand():
 
 @pytest.mark.parametrize("metric", quality.METRICS)
 def test_a_row_scores_the_models_texts(metric, target, prepared):
-    row = quality.build(target, prepared, metric, new_tokens=6, batch=2).run()
-    ids = quality.write(target, tasks.read(prepared).prompts, 6, 2)
+    row = quality.build(target, prepared, metric=metric, new_tokens=6, batch=2).run()
+    ids = quality.write(target, tasks.read(prepared).prompts, new_tokens=6, batch=2)
     texts = [zoo.tokenizer("t5").decode(text) for text in ids]
     assert (row["texts"], row["tokens"]) == (5, sum(map(len, ids)))
     assert [e["text"] for e in row["examples"]] == texts

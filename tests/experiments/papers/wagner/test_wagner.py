@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 SMALL = rows.WagnerSetting(
     "unconditional", gammas=(2,), repeats=4, new_tokens=6, batch=4, timed=2, rounds=1
 )
-METHODS = {method.name: method for method in methods.of_text(1e4)}
+METHODS = {method.name: method for method in methods.text_methods(1e4)}
 
 
 @functools.cache
@@ -53,8 +53,8 @@ def text() -> decoding.Text:
 
 def test_a_filter_is_of_both_sides():
     whole, prompt = pair(), runs.take(Prompts([[1, 4, 7]]), [0])
-    assert methods.filtered(whole, None) is whole
-    cut = methods.filtered(whole, 5)
+    assert methods.filter_pair(whole, None) is whole
+    cut = methods.filter_pair(whole, 5)
     laws = [law_of(whole[0].model), whole[1].law], [law_of(cut[0].model), cut[1].law]
     for model, (before, after) in zip(whole, zip(*laws, strict=True), strict=True):
         z, kept = (
@@ -71,8 +71,10 @@ def inputs(gamma: int = 3) -> timing.Inputs:
 
 def test_a_step_is_timed_in_a_buffer_that_holds_a_padded_prompt():
     prompts, key = Prompts([[1] * 20, [2]]), jax.random.key(0)
-    begun = runs.batched(prompts, [1], key, 4, make_sampling(1, 1.0))
-    state = timing.began(pair(), METHODS["exact"], 2, begun)[1]
+    begun = runs.make_batch(
+        prompts, [1], key=key, tokens=4, sampling=make_sampling(1, 1.0)
+    )
+    state = timing.begin(pair(), METHODS["exact"], gamma=2, begun=begun)[1]
     assert state.tokens.shape[1] >= begun[0].tokens.shape[1] == 20
 
 
@@ -82,12 +84,12 @@ def test_every_turn_verifies_other_inputs(name):
     key, by_hand, turn = jax.random.key(0)[None], jax.jit(verify), inputs()
     wanted = by_hand(key, turn)
     for i in range(1, 4):
-        last, turn = turn, timing.turned(turn, jnp.int32(i), wanted)
+        last, turn = turn, timing.next_turn(turn, jnp.int32(i), wanted)
         wanted = by_hand(key, turn)
         for old, new in ((last.p, turn.p), (last.q, turn.q)):  # every row
             assert ((old != new).sum(-1) == 1).all()
         assert (turn.start == last.start + 1).all()
-    verdict = timing.looped(verify, 4)(key, inputs())
+    verdict = timing.loop(verify, 4)(key, inputs())
     np.testing.assert_array_equal(verdict.tokens, wanted.tokens)
     np.testing.assert_allclose(verdict.accept_prob, wanted.accept_prob, rtol=1e-5)
 
@@ -98,23 +100,32 @@ def test_what_xla_says_of_a_program():
     assert large.peak > small.peak >= small.temporary
 
 
-def sampled(task: str, *chosen) -> runs.Sample:
-    return runs.sampled(tasks.read(task), *chosen)
+def sample_of(
+    task: str, share: float, repeats: int, *, seed: int, new_tokens: int = 100, **more
+) -> runs.Sample:
+    return runs.sample_prompts(
+        tasks.read(task),
+        share=share,
+        repeats=repeats,
+        seed=seed,
+        new_tokens=new_tokens,
+        **more,
+    )
 
 
 def sample(new_tokens: int = 6) -> runs.Sample:
-    return sampled("unconditional", 1.0, 4, 0, new_tokens)
+    return sample_of("unconditional", 1.0, 4, seed=0, new_tokens=new_tokens)
 
 
 def test_a_sample_is_a_share_by_its_seed_and_has_its_suffix():
-    first, same, other = (sampled("docs", 0.1, 10, seed, 100) for seed in (0, 0, 1))
+    first, same, other = (sample_of("docs", 0.1, 10, seed=seed) for seed in (0, 0, 1))
     assert len(first.prompts.tokens) == len(first.references) == 12
     assert first.count == 120 and first.references == same.references
     assert first.references != other.references
-    whole = sampled("docs", 1.0, 1, 0, 100)
+    whole = sample_of("docs", 1.0, 1, seed=0)
     at = whole.references.index(first.references[0])
     assert whole.prompts.inputs[at] == first.prompts.inputs[0]
-    more = sampled("docs", 0.1, 10, 0, 100, "Summary:")
+    more = sample_of("docs", 0.1, 10, seed=0, suffix="Summary:")
     for ids, longer in zip(first.prompts.inputs, more.prompts.inputs, strict=True):
         assert longer[-1] == ids[-1] == 1  # the end
         assert longer[: len(ids) - 1] == ids[:-1] and len(longer) > len(ids)
@@ -122,7 +133,9 @@ def test_a_sample_is_a_share_by_its_seed_and_has_its_suffix():
 
 @functools.cache
 def decoded(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
-    return runs.decode(pair(), METHODS[name], gamma, sample(new_tokens), 2)
+    return runs.decode(
+        pair(), METHODS[name], gamma=gamma, sample=sample(new_tokens), batch=2
+    )
 
 
 def test_the_schedule_begins_at_5_and_grows_by_2():
@@ -141,7 +154,9 @@ def test_a_ratios_error_counts_prompts_and_not_their_repeats():
 
     def error(repeats: int, claimed: int) -> float:
         each = (np.tile(x, repeats) for x in (whole, whole, whole, part))
-        return runs.kept(runs.Run(Counts(*each), texts), claimed)["acceptance_se"]
+        return runs.kept_shares(runs.Run(Counts(*each), texts), claimed)[
+            "acceptance_se"
+        ]
 
     assert error(1, 1) == error(4, 4) == pytest.approx(wanted)
     assert error(4, 1) < 0.6 * wanted  # as if they were
@@ -151,10 +166,12 @@ def test_what_a_main_row_reports(monkeypatch):
     monkeypatch.setattr(rows, "STEPS", (1,))
     names = ["baseline", "exact", "sigmoid_1e4"]
     chosen = [METHODS[name] for name in names]
-    row = rows.measured(rows.texts, pair(), SMALL, chosen, sample())
+    row = rows.measure_row(
+        rows.texts, pair(), setting=SMALL, methods=chosen, sample=sample()
+    )
     json.dumps(row, allow_nan=False)
     assert row["methods"] == names and row["texts"] == 4
-    lines = catalogue.named("wagner_text").lines
+    lines = catalogue.find_table("wagner_text").lines
     ours = (line.quantity for line in lines if line.row == "docs_small")
     told = {key for key in ours if key.endswith(tuple(f"_{name}" for name in names))}
     assert told and all(key in row or key.startswith("rouge1") for key in told)
@@ -174,7 +191,7 @@ def test_reductions_are_against_the_baseline_of_the_same_filter():
     names = "baseline", "exact", "baseline_top50", "sigmoid_1e4_top50"
     row = {f"us_{x}": us for x, us in zip(names, (10.0, 8.0, 20.0, 5.0), strict=True)}
     row |= {f"calls_{x}": n for x, n in zip(names, (4, 4, 4, 8), strict=True)}
-    reductions = rows.profile(row, [METHODS[name] for name in names])
+    reductions = rows.reductions(row, [METHODS[name] for name in names])
     assert reductions["step_reduction_exact"] == pytest.approx(20)
     assert reductions["step_reduction_sigmoid_1e4_top50"] == pytest.approx(75)
     assert reductions["profile_reduction_sigmoid_1e4_top50"] == pytest.approx(50)
@@ -246,7 +263,7 @@ EVERY += [methods.by_sigmoid(scale, "float16") for scale in (1e1, 1e5)]
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: m.name)
 def test_the_closed_law_is_the_enumerated_one(method, fixture):
-    closed = distances.compared(method, *laws_of(fixture))
+    closed = distances.method_laws(method, *laws_of(fixture))
     law = first_law(method.verifier, fixture)
     np.testing.assert_allclose(closed.out[0], law, atol=2e-6)
     none = fixture._replace(num=lambda prefix: 0)

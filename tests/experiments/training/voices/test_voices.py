@@ -52,13 +52,17 @@ def test_every_word_sounds_like_itself_and_like_no_other():
 
 
 def test_what_does_not_fit_a_window_is_not_in_its_text_and_rows_are_kept(tmp_path):
-    kept, cut = examples.fitted(["seven"] * 20, voiced(*["seven"] * 20), examples.WHOLE)
+    kept, cut = examples.fit_words(
+        ["seven"] * 20, voiced(*["seven"] * 20), examples.WHOLE
+    )
     assert 5 < len(kept) < 20 and len(cut.spans) == len(kept)
     assert len(cut.samples) <= examples.WHOLE.samples
-    first, again = (examples.keep(tmp_path / "rows.npz", 3, 2) for _ in range(2))
+    first, again = (
+        examples.keep(tmp_path / "rows.npz", seed=3, count=2) for _ in range(2)
+    )
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     with pytest.raises(ValueError, match="other settings: delete it"):
-        examples.keep(tmp_path / "rows.npz", 4, 2)
+        examples.keep(tmp_path / "rows.npz", seed=4, count=2)
 
 
 def test_recordings_that_are_not_there_are_told(tmp_path):
@@ -75,7 +79,7 @@ def test_recordings_are_what_their_table_says(tmp_path):
     pytest.importorskip("soxr")
     strings = importlib.import_module("experiments.training.voices.strings")
     strings.main(["--out", str(tmp_path / "a"), "--count", "2"])
-    spoken = utterances.read(tmp_path / "a", "test")
+    spoken = utterances.read(tmp_path / "a", split="test")
     assert len(spoken.files) == 2 and all(spoken.references)
     for file, seconds in zip(spoken.files, spoken.seconds, strict=True):
         assert len(audio.read(file).samples) == pytest.approx(16_000 * seconds, abs=16)
@@ -95,11 +99,11 @@ def test_neighbours_of_one_speaker_share_a_window(tmp_path):
         (33000, ["w0 w1", "w2", "w3 w4"]),
         (16000, ["w0", "w1", "w2", "w3", "w4"]),
     ):
-        made = [*recorded.transcribed(tmp_path, most)]
+        made = [*recorded.transcribed_windows(tmp_path, most)]
         assert [it.said for it in made] == said
         assert [len(it.read()) for it in made] == [16000 * len(x.split()) for x in said]
     with pytest.raises(ValueError, match=r"no transcripts\.tsv: name it by --record"):
-        [*recorded.transcribed(tmp_path / "none", 16000)]
+        [*recorded.transcribed_windows(tmp_path / "none", 16000)]
 
 
 def test_texts_have_room_for_what_they_say():

@@ -88,9 +88,9 @@ FEW = [
 
 @pytest.mark.slow
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
-    monkeypatch.setattr(methods, "of_errors", lambda *_: FEW)
+    monkeypatch.setattr(methods, "error_methods", lambda *_: FEW)
     timed = [baseline(50), exact(50)]
-    monkeypatch.setattr(verification, "of_text", lambda *_: timed)
+    monkeypatch.setattr(verification, "text_methods", lambda *_: timed)
     names = "digits", "digits_speed", "digits_time"
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
     files = [records.row("speech_data", name, small) for name in names]
@@ -111,7 +111,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_trace_is_the_text_of_the_target_alone(place):
     pair = [pretrained.load(str(place / name)) for name in ("target", "draft")]
-    built = recording.build(*pair, 3, 12, place / "0.wav")
+    built = recording.build(*pair, gamma=3, tokens=12, recording=place / "0.wav")
     assert {place / "0.wav", place / "0.txt"} < {*built.inputs}
     it = built.run()
     emitted = [x for step in it["steps"] for x in step["accepted"] + step["added"]]
@@ -120,7 +120,7 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
     assert 0 < it["calls_saved"] == it["alone_calls"] - len(it["steps"])
     assert any(step["rejected"] for step in it["steps"])
     assert it["prompt"] == "0.wav" and it["spoken"] == TEXTS[0]
-    lines = catalogue.named("speech").lines
+    lines = catalogue.find_table("speech").lines
     asked = {line.quantity for line in lines if line.folder == "speech"}
     assert asked and asked < it.keys()
     for draft, tokens, file, message in (
@@ -129,7 +129,9 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
         (pair[1], 0, "0.wav", "tokens must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            recording.build(pair[0], draft, 3, tokens, place / file)
+            recording.build(
+                pair[0], draft, gamma=3, tokens=tokens, recording=place / file
+            )
 
 
 def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
@@ -137,7 +139,7 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
 
     def counted(*kept_of: tuple[int, int]) -> dict:
         spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
-        return rows.counted(Outcome([], spent), "x")
+        return rows.acceptance_numbers(Outcome([], spent), "x")
 
     told = counted((8, 10), (5, 10), (11, 20))
     error = pytest.approx(np.sqrt(6 * 3 / 2) / 40)
@@ -147,7 +149,7 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
 
 
 def test_both_rules_by_sigmoids_are_named_apart():
-    both = methods.of_errors((1e3, 1e4), ("sigmoid", "sigmoid_released"))
+    both = methods.error_methods((1e3, 1e4), ("sigmoid", "sigmoid_released"))
     rules = {method.name: method.rule for method in both}
     assert len(rules) == len(both) == 16
     assert rules["sigmoid_1e3_top50"] == "sigmoid:1000"
@@ -168,13 +170,15 @@ def test_a_table_that_is_none_is_named(tmp_path, text, message):
     if text:
         (tmp_path / utterances.TABLE).write_text(text)
     with pytest.raises(ValueError, match=message):
-        utterances.read(tmp_path, "test")
+        utterances.read(tmp_path, split="test")
 
 
 def test_a_share_of_recordings_is_drawn_by_a_seed(place):
-    drawn = [utterances.read(place, "test", 0.5, seed) for seed in range(8)]
+    drawn = [
+        utterances.read(place, split="test", share=0.5, seed=seed) for seed in range(8)
+    ]
     assert {it.files for it in drawn} == {(place / "0.wav",), (place / "1.wav",)}
-    assert drawn[3] == utterances.read(place, "test", 0.5, 3)
+    assert drawn[3] == utterances.read(place, split="test", share=0.5, seed=3)
 
 
 # Word errors.
