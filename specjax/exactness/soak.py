@@ -328,8 +328,14 @@ def make_parser() -> console.Parser:
     add("--rule", choices=verifiers.names(), help="only this rule; default all")
     seed, of_seed = setting_type("seed"), "of the inputs; default 0"
     add("--seed", type=seed, default=0, help=of_seed)
-    first = {"type": console.whole_number(0, 2**31 - 1), "default": 0, "dest": "first"}
-    add("--from", **first, metavar="CHUNK", help="continue here; default %(default)s")
+    add(
+        "--from",
+        type=console.whole_number(0, 2**31 - 1),
+        default=0,
+        dest="first",
+        metavar="CHUNK",
+        help="continue here; default %(default)s",
+    )
     console.add_json(parser)
     return parser
 
