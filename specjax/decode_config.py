@@ -88,7 +88,8 @@ def change(setting: T, **fields: Any) -> T:
     """Returns a setting, a NamedTuple whose field `decode` is a `DecodeConfig`, with
     some fields changed: its own, or those of `decode`."""
     decode = {name: fields.pop(name) for name in NAMES if name in fields}
-    return setting._replace(decode=setting.decode.replace(**decode), **fields)
+    before: Any = setting
+    return before._replace(decode=before.decode.replace(**decode), **fields)
 
 
 def recorded(setting: NamedTuple, names: Collection[str] | None = None) -> dict:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from specjax.measure.verdict import COSTS, costs, verdict, warnings
 from specjax.runtime import writing
@@ -128,7 +129,7 @@ def format_cells(tag: str, cells: tuple[str, ...]) -> str:
     return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
 
 
-def render_svg(draw, measured: Mapping[str, dict]) -> str:
+def render_svg(draw: Any, measured: Mapping[str, dict]) -> str:
     """Returns an SVG of what `draw` puts on axes, with its words as text."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -143,7 +144,7 @@ def render_svg(draw, measured: Mapping[str, dict]) -> str:
     return re.sub(r"^.*?(?=<svg)", "", out.getvalue(), flags=re.DOTALL)
 
 
-def draw_speeds(axes, measured: Mapping[str, dict]) -> None:
+def draw_speeds(axes: Any, measured: Mapping[str, dict]) -> None:
     for at, (name, row) in enumerate(measured.items()):
         color, speeds = COLORS[at % len(COLORS)], row["speedup"]
         pairs = [*zip(speeds, row["speedup_ci"], strict=True)]
@@ -161,7 +162,7 @@ def draw_speeds(axes, measured: Mapping[str, dict]) -> None:
     axes.legend(frameon=False)
 
 
-def draw_costs(axes, measured: Mapping[str, dict]) -> None:
+def draw_costs(axes: Any, measured: Mapping[str, dict]) -> None:
     many = len(measured)
     gammas = sorted({gamma for row in measured.values() for gamma in row["gamma"]})
     for at, (name, row) in enumerate(measured.items()):

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from specjax import native, zoo
 from specjax.cli import flags as shared
@@ -234,7 +235,7 @@ class Output:
                 self.failed = True
                 self.say(end.why.removeprefix("stopped: "), sys.stderr)
 
-    def say(self, text: str, stream) -> None:
+    def say(self, text: str, stream: Any) -> None:
         deaf = console.Unwritable if stream is sys.stderr else ()
         with contextlib.suppress(deaf), self.bar.paused():
             print(text, file=stream, flush=True)

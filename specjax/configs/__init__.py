@@ -154,7 +154,7 @@ def parse(gin: Any, file: RowFile) -> tuple[str, list[Binding]]:
     return name, common + names[name]
 
 
-def import_gin():
+def import_gin() -> Any:
     """Returns the module gin. Raises ConfigError where it is not installed."""
     try:
         import gin

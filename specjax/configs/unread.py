@@ -55,10 +55,12 @@ def parse_bindings(gin: Any, text: str, where: str) -> list:
     """Returns the statements of gin's parser, with references by their names."""
 
     class Names(gin.config_parser.ParserDelegate):
-        def configurable_reference(self, scoped_configurable_name: Any, evaluate: Any):
+        def configurable_reference(
+            self, scoped_configurable_name: Any, evaluate: Any
+        ) -> Any:
             return scoped_configurable_name
 
-        def macro(self, macro_name: Any):
+        def macro(self, macro_name: Any) -> Any:
             return macro_name
 
     try:

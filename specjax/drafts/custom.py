@@ -100,7 +100,7 @@ def regime_of(target: Pretrained, drafter: Drafter, params: Any) -> str:
     prompt, decoder = Prompt(tokens, length, inputs), Decoder(target.model, drafter)
     request = make_request(root_key(0), prompt, 1, make_sampling(1, 1.0))
 
-    def draft(both: Params):
+    def draft(both: Params) -> Any:
         state = generate.prefill(decoder, both, prompt, drafter.gamma + 2)
         made = drafter.draft(request.key, both.draft, request, state)
         return contracts.check_draft(made, 1, drafter.gamma)[0]

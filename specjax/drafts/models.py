@@ -138,7 +138,7 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
 def _early_exit(gamma: int, draw: Callable, *, config: Config, layers: int) -> Drafter:
     shallow = families.first_layers(config, layers)
 
-    def cut(cache: Any):
+    def cut(cache: Any) -> Any:
         return families.of(config).first_caches(cache, layers)
 
     return early_exits.build(shallow, cut, gamma, draw)

@@ -16,7 +16,7 @@ lambda."""
 
 import math
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,9 +60,7 @@ class Steps(NamedTuple):
     sequence: np.ndarray
 
 
-def score(
-    pair: Pair, text: Text, temperature: float, **truncation: float | None
-) -> Steps:
+def score(pair: Pair, text: Text, temperature: float, **truncation: Any) -> Steps:
     """Returns the statistics of every generated token of `text`, by one pass of each
     model.
 
@@ -70,7 +68,7 @@ def score(
     without probabilities is not run: two statistics need p alone."""
     target, draft = pair
     if draft.law is None:
-        draft = draft._replace(law=lambda params, prompt, sampling: None)
+        draft = draft._replace(law=_no_law)
     both = target, draft
     scores = scoring.positions(both, text, temperature, score_tokens, **truncation)
     steps = Steps(*scores)
@@ -88,8 +86,13 @@ def score_tokens(p_law: Law, q_law: Law | None, written: Array) -> tuple[Array, 
     p = probs.dense(p_law)
     q = jnp.zeros_like(p) if q_law is None else probs.dense(q_law)
     tested = NAMES[:2] if q_law is None else NAMES
+
     # Row by row, so that what is summed over V stays in the processor's own memory.
-    return jax.lax.map(lambda row: score_row(*row, tested), (p, q, written))
+    def score(row: tuple) -> Any:
+        p, q, written = row
+        return score_row(p, q, written, tested)
+
+    return jax.lax.map(score, (p, q, written))
 
 
 def score_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array, ...]:
@@ -199,16 +202,22 @@ class Audit(NamedTuple):
     limits: Limits
 
 
+def _no_law(params: Any, prompt: Any, sampling: Any) -> Any:
+    """Stands for the law of a draft without probabilities."""
+    return None
+
+
 def total(steps: Steps) -> Sums:
     """Returns the sums over tokens."""
-    sums = (np.sum(leaf, axis=0, dtype=np.float64) for leaf in steps[:4])
-    free = (steps.variance > 0).any(axis=1)
+    sums: Any = (np.sum(leaf, axis=0, dtype=np.float64) for leaf in steps[:4])
+    free = np.asarray((steps.variance > 0).any(axis=1))
     return Sums(len(free), int(steps.impossible.sum()), int(free.sum()), *sums)
 
 
 def add(sums: Sums, other: Sums) -> Sums:
     """Returns the sums of two runs together."""
-    return Sums(*(a + b for a, b in zip(sums, other, strict=True)))
+    pairs: Any = zip(sums, other, strict=True)
+    return Sums(*(a + b for a, b in pairs))
 
 
 def judge(sums: Sums, level: float = LEVEL) -> Audit:
@@ -216,11 +225,13 @@ def judge(sums: Sums, level: float = LEVEL) -> Audit:
 
     Raises ValueError for no tokens, or a level outside (0, 1)."""
     bounds = limits(sums, level)
-    z, p_values = dict.fromkeys(bounds.shift), [1.0]
+    z: dict[str, float | None] = dict.fromkeys(bounds.shift)
+    p_values = [1.0]
     for name, deviation, variance in zip(z, sums.deviation, sums.variance, strict=True):
         if variance > 0:
-            z[name] = float(deviation / math.sqrt(variance))
-            p_values.append(math.erfc(abs(z[name]) / math.sqrt(2)))
+            score = float(deviation / math.sqrt(variance))
+            z[name] = score
+            p_values.append(math.erfc(abs(score) / math.sqrt(2)))
     p_value = min(1.0, (len(p_values) - 1) * min(p_values)) if p_values[1:] else 1.0
     p_value = 0.0 if sums.impossible else p_value
     return Audit(
@@ -314,7 +325,8 @@ def write(
     starts, decoded, written = [], [], 0
     count = texts.most(prompts, protocol)
     for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels):
-        starts.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
+        tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
+        starts.append(Text(tokens, length, length, prompt.inputs))
         decoded.append(calls)
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:

@@ -5,7 +5,7 @@ in the middle, near the opposite corner, and an arbitrary one, at which only the
 of the emitted tokens is checked."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Cells(NamedTuple):
     P, 2], the uniforms that draw the extra token from its residual. path: [N, K, G +
     1], the tokens that should be emitted up to the end of the verdict, or None."""
 
-    noise: tuple
+    noise: Any
     volume: np.ndarray
     sample: np.ndarray
     path: np.ndarray | None = None
@@ -57,7 +57,8 @@ def uniform_cells(at: Situation, dtype: str) -> Cells:
     corner = np.where(below, 0.0, 1.0)
     u, volume = points(low, high, np.broadcast_to(corner, low.shape), dtype)
     sample = spread((count, len(below), 4), dtype)
-    return Cells(token.Noise(u, sample), volume.prod(-1), sample)
+    noise: Any = token.Noise
+    return Cells(noise(u, sample), volume.prod(-1), sample)
 
 
 def sample_cells(at: Situation, dtype: str) -> Cells:
@@ -71,7 +72,8 @@ def sample_cells(at: Situation, dtype: str) -> Cells:
     inside, _ = points(low, high, np.broadcast_to(corner, low.shape), dtype)
     # Fewer than BLOCK ids are one block, whatever the uniform that chooses it.
     block = spread(inside.shape, dtype)[..., 0]
-    noise = match.Noise(np.stack([block, inside], axis=-1))
+    both: Any = np.stack([block, inside], axis=-1)
+    noise = match.Noise(both)
     return Cells(noise, volume, spread(inside.shape[:3], dtype), path)
 
 

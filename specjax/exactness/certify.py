@@ -12,7 +12,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +87,8 @@ def noise_p_value(
     of each pair of variables times the number of pairs, at most 1; 0 if a variable is
     outside [0, 1) or takes few values. The keys are fixed. uniform: maps a leaf of the
     noise to [0, 1). The steps have no position in common."""
-    draws, bins, columns = 2**14, 8, []
+    draws, bins = 2**14, 8
+    columns: list[Any] = []
     requests = jax.vmap(keys.root_key)(jnp.arange(draws))
     for length in (1, gamma + 2):
         start = jnp.full(draws, length)
@@ -124,7 +125,7 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
     p = np.geomspace(1e-3, 1, vocab)
     p = np.append(p / p.sum(), 0.0)
     with np.errstate(divide="ignore"):
-        z = np.log(p)[None].astype(np.float32)
+        z: Any = np.log(p)[None].astype(np.float32)
     law = probs.standardize(z, Sampling(jnp.ones(1)))
 
     @jax.jit
@@ -214,7 +215,7 @@ def text_law(
     """Returns the probability of each text of n tokens, and all steps in their
     order."""
     policy, gamma = case.fixture.policy, case.gamma
-    masses = [defaultdict(float) for _ in range(n + 1)]
+    masses: list[dict] = [defaultdict(float) for _ in range(n + 1)]
     memory = () if policy is None else enumeration.rows(policy.init(1, gamma))[0]
     masses[0][(), memory] = 1.0
     steps = []
@@ -224,7 +225,7 @@ def text_law(
             for (emitted, after), chance in steps[-1].law.items():
                 text = (prefix + emitted)[:n]
                 masses[len(text)][text, after] += mass * chance
-    law = defaultdict(float)
+    law: defaultdict[tuple, float] = defaultdict(float)
     for (text, _), mass in masses[n].items():
         law[text] += mass
     return law, steps
@@ -301,7 +302,7 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
     key, start = jax.random.split(keys.root_key(0), 1), jnp.ones(1, jnp.int32)
     sampling = make_sampling(1, 1.0)
 
-    def noise(of: Verifier):
+    def noise(of: Verifier) -> Any:
         return of.noise(key, start, gamma, vocab)
 
     def verdict() -> Verdict:

@@ -63,6 +63,7 @@ def failed_checks(
         "accept_prob": likely & ~(verdict.accept_prob == reported).all(-1),
     }
     if situation.parent is not None:
+        assert claim.limits is not None
         chance, slack = verdict.accept_prob, claim.limits(situation)[1]
         off = (chance > 0) & (np.abs(chance - reported) > np.max(slack))
         wrong["accept_prob"] = inside & off.any(-1)
@@ -90,7 +91,8 @@ def follow_path(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...
     drafts = np.broadcast_to(situation.drafts[:, None, None], path.shape)
     tokens = np.take_along_axis(drafts, path, axis=-1)
     follows = np.pad(path[..., :-1] + 1, [(0, 0)] * 3 + [(1, 0)])
-    right = (situation.parent[path] == follows) & situation.live[path]
+    parent = np.asarray(situation.parent)
+    right = (parent[path] == follows) & situation.live[path]
     beyond = np.arange(path.shape[-1]) >= n
     padded, rows = (
         np.pad(each, [(0, 0)] * 3 + [side])

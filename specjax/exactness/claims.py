@@ -4,8 +4,9 @@ A claim says how to enumerate a verifier's noise, the probability that each slot
 accepted, and the mean number of tokens per call. Axes: N drafts, G = gamma, V
 vocabulary."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,6 +86,11 @@ def _ratio(at: Situation) -> np.ndarray:
     return divide(gather(at.p[:, :-1], at.drafts), gather(at.q, at.drafts))
 
 
+def sum_of(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the sum of arrays, of which there is at least one."""
+    return functools.reduce(np.add, parts)
+
+
 def tokens_in_turn(limits: Callable) -> Callable:
     """Returns 1 + sum_i prod_{j <= i} limits_j: slots are accepted in turn."""
 
@@ -109,7 +115,7 @@ def accept_recursive(at: Situation) -> tuple[np.ndarray, float]:
     left, chance = Residuals(at), np.zeros(at.drafts.shape)
     for node in np.flatnonzero(at.live):
         x, q = left.proposal(node)
-        row = at.parent[node]
+        row = left.parent[node]
         chance[:, node] = np.minimum(1.0, gather(left.r[:, row], x) / gather(q, x))
         left.reject(node, np.ones(len(x)))
     return chance, EDGE
@@ -120,11 +126,11 @@ def accept_kseq(at: Situation) -> tuple[np.ndarray, float]:
 
     rho is the least value for which p(x) - min(q, p / rho) (1 - (1 - b)^K) / b is not
     negative (Sun et al. 2023)."""
-    chance = np.zeros(at.drafts.shape)
+    chance, parent = np.zeros(at.drafts.shape), np.asarray(at.parent)
     for node in np.flatnonzero(at.live):
-        row, x = at.parent[node], at.drafts[:, node]
+        row, x = parent[node], at.drafts[:, node]
         p, q = at.p[:, row], at.q[:, node]
-        count = int((at.live & (at.parent == row)).sum())
+        count = int((at.live & (parent == row)).sum())
         low, high = np.ones(len(p)), np.full(len(p), float(count))
         for _ in range(60):
             rho = (low + high) / 2
@@ -159,28 +165,29 @@ class Residuals:
 
     r is the target's law there, and q that of the row's next child."""
 
-    def __init__(self, at: Situation):
+    def __init__(self, at: Situation) -> None:
         self.at, self.r, self.q = at, at.p.copy(), np.zeros_like(at.p)
+        self.parent = np.asarray(at.parent)
         for node in reversed(range(at.drafts.shape[1])):
-            self.q[:, at.parent[node]] = at.q[:, node]
+            self.q[:, self.parent[node]] = at.q[:, node]
 
     def children(self, row: int) -> np.ndarray:
         """Returns the live nodes that follow a row."""
         return np.flatnonzero((self.at.parent == row) & self.at.live)
 
-    def proposal(self, node: int) -> tuple[np.ndarray, np.ndarray]:
+    def proposal(self, node: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns the token of a node [N], and the law that it is verified by [N,
         V]."""
-        x, q = self.at.drafts[:, node], self.q[:, self.at.parent[node]]
+        x, q = self.at.drafts[:, node], self.q[:, self.parent[node]]
         if self.at.siblings in ("with", "own"):  # each by the law that it carries
             q = self.at.q[:, node]
         sure = x[:, None] == np.arange(q.shape[-1])
         return x, np.where(gather(q, x)[:, None] > 0, q, sure)
 
-    def reject(self, node: int, w: np.ndarray) -> np.ndarray:
+    def reject(self, node: Any, w: np.ndarray) -> np.ndarray:
         """Replaces r by w r - q, and removes the node from q. Returns the remaining
         mass [N]."""
-        row, (x, q) = self.at.parent[node], self.proposal(node)
+        row, (x, q) = self.parent[node], self.proposal(node)
         rest = np.maximum(w[:, None] * self.r[:, row] - q, 0.0)
         mass = rest.sum(1)
         some = mass[:, None] > 0
@@ -199,11 +206,12 @@ def tokens_by_children(limits: Callable) -> Callable:
     def tokens(at: Situation) -> np.ndarray:
         chance, one = limits(at)[0], np.ones(len(at.drafts))
         reached = [one]
-        untried = [one] * (1 + len(at.parent))  # no child of a row was accepted yet
-        for node, row in enumerate(at.parent):
+        parent = np.asarray(at.parent)
+        untried = [one] * (1 + len(parent))  # no child of a row was accepted yet
+        for node, row in enumerate(parent):
             reached.append(reached[row] * untried[row] * chance[:, node])
             untried[row] = untried[row] * (1 - chance[:, node])
-        return sum(reached)
+        return sum_of(reached)
 
     return tokens
 
@@ -211,15 +219,16 @@ def tokens_by_children(limits: Callable) -> Callable:
 def tokens_by_traversal(at: Situation) -> np.ndarray:
     """Returns one more than the mean length of the accepted path."""
     chance = accept_traversal(at)[0]
-    depth = np.zeros(len(at.parent) + 1)
-    for node, row in enumerate(at.parent):
+    parent = np.asarray(at.parent)
+    depth = np.zeros(len(parent) + 1)
+    for node, row in enumerate(parent):
         depth[node + 1] = depth[row] + 1
     tokens, none = np.ones(len(at.drafts)), np.ones(len(at.drafts))
 
     def visit(row: int) -> None:
         nonlocal tokens, none
-        for node in np.flatnonzero((at.parent == row) & at.live):
-            visit(node + 1)
+        for node in np.flatnonzero((parent == row) & at.live):
+            visit(int(node) + 1)
             tokens = tokens + none * chance[:, node] * depth[node + 1]
             none = none * (1 - chance[:, node])
 
@@ -253,7 +262,7 @@ def best_paths(at: Situation) -> list[tuple[Situation, list[np.ndarray]]]:
 def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
     group, levels, rows, laws = [0], [], [0], []
     while True:
-        nodes = np.flatnonzero(np.isin(at.parent, group) & at.live)
+        nodes = np.flatnonzero(np.isin(np.asarray(at.parent), group) & at.live)
         if not nodes.size:
             break
         p, q = at.p[i, group[0]], at.q[i, nodes[0]]
@@ -281,25 +290,28 @@ def tokens_by_path(at: Situation) -> np.ndarray:
     """Returns one more than the chances that the target's own tokens follow each
     path."""
     chance, reached = accept_path(at)[0], [np.ones(len(at.drafts))]
-    for node, row in enumerate(at.parent):
-        earlier = [i for i in range(node) if at.parent[i] == row]
+    parent = np.asarray(at.parent)
+    for node, row in enumerate(parent):
+        earlier = [i for i in range(node) if parent[i] == row]
         same = np.zeros(len(at.drafts), bool)
         for i in earlier:  # of twins the first is followed
             same |= at.drafts[:, i] == at.drafts[:, node]
         reached.append(np.where(same, 0.0, reached[row] * chance[:, node]))
-    return sum(reached)
+    return sum_of(reached)
 
 
 def gumbel_cdf(g: np.ndarray) -> np.ndarray:
     return np.exp(-np.exp(-np.float64(g)))
 
 
-def tree_claim(claim: Claim, limits: Callable, tokens: Callable, **more: str) -> Claim:
+def tree_claim(claim: Claim, limits: Callable, tokens: Callable, **more: Any) -> Claim:
     """Returns the claim of a rule for trees, with `claim` for its chains.
 
     limits, tokens: those of trees."""
 
-    def of(chain: Callable, tree: Callable) -> Callable:
+    def of(chain: Callable | None, tree: Callable) -> Callable:
+        if chain is None:
+            return tree
         return lambda at: (chain if at.parent is None else tree)(at)
 
     both = of(claim.limits, limits), of(claim.tokens, tokens)

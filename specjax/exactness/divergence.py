@@ -16,7 +16,7 @@ evaluations, N texts, B rows of a batch, T generated tokens, L buffer, V vocabul
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,7 @@ def compare(base: Text, text: Text) -> Places:
 
 
 @jax.jit
-def _measured(base: Array, logits: Array, ids: Array, emitted: Array):
+def _measured(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     """Returns the fields of Places from margin to lost."""
     (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
     at_best = _at(logits[0], best[0]) - _at(logits[0], best[1])
@@ -233,7 +233,8 @@ def examine(
         Decoder(target.model, drafter, kernels.verifier, policy) for drafter in drafters
     ]
     checkers = [build_checker(decoder, sizes, whole) for decoder in decoders]
-    margins, places = [], [[] for _ in checkers]
+    margins = []
+    places: list[list] = [[] for _ in checkers]
     for prompt, request in progress.track(requests(prompts, setting), "batches"):
         alone = baseline(params, prompt, request)
         margins.append(compare(alone, alone).margin[alone.ids >= 0])
@@ -301,7 +302,7 @@ def build_checker(
     same = Decoder(target, nothing.build(gamma))
     matched = build_text(same, sizes, read, starts_in_order(sizes[1]))
 
-    def checker(params: Params, prompt: Prompt, request: Request, alone: Text):
+    def checker(params: Params, prompt: Prompt, request: Request, alone: Text) -> Any:
         text = speculate(params, prompt, request)
         beside = matched(params, prompt, request)
         forward = whole(params.target, prompt, text.tokens)
@@ -360,11 +361,13 @@ def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
     slots, tokens = sizes
 
     @jax.jit
-    def run(params, prompt: Prompt, whole: Array, begins: Array, count: int) -> Array:
+    def run(
+        params: Any, prompt: Prompt, whole: Array, begins: Array, count: int
+    ) -> Array:
         state = generate.prefill(Decoder(model), Params(params), prompt, slots)
         shape = prompt.length.size, tokens + rows, model.vocab
 
-        def call(i, carried):
+        def call(i: Any, carried: Any) -> Any:
             cache, logits = carried
             start = prompt.length - 1 + begins[i]
             index = start[:, None] + jnp.arange(rows)
@@ -377,7 +380,7 @@ def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
         initial = state.target_cache, jnp.zeros(shape)
         return jax.lax.fori_loop(0, count, call, initial)[1][:, :tokens]
 
-    def read(params, prompt: Prompt, whole: Array, begins: Sequence[int]) -> Array:
+    def read(params: Any, prompt: Prompt, whole: Array, begins: Sequence[int]) -> Array:
         padded_begins = np.zeros(tokens + 1, np.int32)
         padded_begins[: len(begins)] = begins
         return run(params, prompt, whole, padded_begins, len(begins))
@@ -386,7 +389,7 @@ def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
 
 
 def one_call_logits(
-    model: Model, sizes: tuple[int, int], params, prompt: Prompt, whole: Array
+    model: Model, sizes: tuple[int, int], params: Any, prompt: Prompt, whole: Array
 ) -> Array:
     """Returns logits [B, T, V] of the generated places, by one call for all of
     `whole`."""

@@ -35,7 +35,9 @@ def build(vocab: int) -> Model:
 
     For the token in slot `length` - 1 + r it reads row r, whatever the token is."""
 
-    def apply(params: Any, tokens: Array, start: Array, cache: Any, tree: Any = None):
+    def apply(
+        params: Any, tokens: Array, start: Array, cache: Any, tree: Any = None
+    ) -> Any:
         del tree
         slot = start[:, None] + jnp.arange(tokens.shape[1])
         return (slot - params[1][:, None] + 1)[..., None], cache
@@ -77,6 +79,7 @@ def moments(drafted: Draft, siblings: str | None) -> Array:
 
     The statistics are whether two nodes agree, then q(x) of each node; of siblings
     drawn without replacement only the first counts."""
+    assert drafted.law is not None
     q, above = probs.dense(drafted.law), parents_of(siblings)
     sums = []
     for i, j in independent_pairs(siblings):

@@ -73,7 +73,9 @@ class Recorder:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Records programs that are traced within, not those compiled before."""
-        wrappers = {(keys, name): self._making for name in MAKERS}
+        wrappers: dict[tuple[Any, str], Callable] = {
+            (keys, name): self._making for name in MAKERS
+        }
         wrappers |= {(keys, name): self._drawing for name in DRAWERS}
         wrappers |= {(jax.random, name): self._drawing for name in SAMPLERS}
         wrappers[keys, "gumbel"] = self._placing
@@ -208,7 +210,7 @@ def problems(recorder: Recorder) -> list[str]:
     if not recorder.parents.isdisjoint(drawn):
         found.append("other keys are made of one that is drawn from")
     coupled = [draw for draw in draws if draw.position is not None]
-    return found + coupling_problems(coupled, users.keys())
+    return found + coupling_problems(coupled, {*users})
 
 
 def coupling_problems(coupled: list[Draw], independent: set[bytes]) -> list[str]:
@@ -220,6 +222,7 @@ def coupling_problems(coupled: list[Draw], independent: set[bytes]) -> list[str]
     keys_of: dict[tuple, set[bytes]] = {}
     positions: dict[str, list[list[int]]] = {}
     for draw in coupled:
+        assert draw.position is not None and draw.request is not None
         rows = positions.setdefault(draw.who, [[] for _ in draw.position])
         for row, position in enumerate(draw.position.tolist()):
             rows[row].append(position)
@@ -245,14 +248,16 @@ def coupling_problems(coupled: list[Draw], independent: set[bytes]) -> list[str]
 def constant_model(vocab: int = 3) -> Model:
     """Returns a model whose parameters are its logits [V], the same after any text."""
 
-    def apply(params, tokens, start, cache, branches=None) -> tuple:
+    def apply(
+        params: Any, tokens: Array, start: Array, cache: Any, branches: Any = None
+    ) -> tuple:
         del params, start, branches
         return jnp.zeros((*tokens.shape, 1)), cache
 
     def readout(logits: Array, features: Array) -> Array:
         return jnp.broadcast_to(logits, (*features.shape[:-1], vocab))
 
-    def init(params, prompt: Prompt, slots: int) -> tuple:
+    def init(params: Any, prompt: Prompt, slots: int) -> tuple:
         del params, prompt, slots
         return ()
 

@@ -9,7 +9,7 @@ vocabulary, K outcomes of the G uniforms that accept."""
 import itertools
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,14 +48,15 @@ def text_law(
     start = make_prompt([prompt])
     initial = jax.jit(lambda: generate.prefill(decoder, params, start, slots))()
     run_step = compile_step(decoder, params)
-    waiting, law = [Branch(take_row(initial, 0), 1.0)], defaultdict(float)
+    waiting = [Branch(take_row(initial, 0), 1.0)]
+    law: defaultdict[tuple, float] = defaultdict(float)
     while waiting:
         reached: dict[tuple, Branch] = {}
         for at in range(0, len(waiting), CHUNK):
             some = waiting[at : at + CHUNK]
             for branch in next_branches(run_step, some, decoder.drafter.gamma):
                 state, chance = branch
-                text = np.asarray(state.tokens[width : int(state.length)])
+                text: Any = np.asarray(state.tokens[width : int(state.length)])
                 if len(text) >= n:
                     law[tuple(text[:n].tolist())] += chance
                     continue
@@ -79,20 +80,20 @@ def draft_error(draft: DraftSource, gamma: int = 2, n: int = 4) -> float:
     return error(law, target_law(target.model, target.params, PROMPT, n))
 
 
-def target_law(model, params, prompt: list[int], n: int) -> dict:
+def target_law(model: Any, params: Any, prompt: list[int], n: int) -> dict:
     """Returns the same of the target alone, by one call on each text, in float64."""
     texts = np.array(list(itertools.product(range(model.vocab), repeat=n)))
     rows = [[*prompt, *text] for text in texts.tolist()]
     prompts = make_prompt(rows)
 
     @jax.jit
-    def logits():
+    def logits() -> Any:
         cache = model.init(params, prompts, len(rows[0]))
         zero = jnp.zeros_like(prompts.length)
         features, _ = model.apply(params, prompts.tokens, zero, cache)
         return model.readout(params, features)
 
-    z = np.float64(logits())[:, len(prompt) - 1 : -1]
+    z = np.asarray(logits(), np.float64)[:, len(prompt) - 1 : -1]
     p = np.exp(z - np.log(np.exp(z).sum(-1, keepdims=True)))
     each = np.take_along_axis(p, texts[..., None], axis=-1)[..., 0].prod(1)
     return dict(zip(map(tuple, texts.tolist()), each.tolist(), strict=True))
@@ -105,10 +106,12 @@ def compile_step(decoder: Decoder, params: Params) -> Callable:
     The residual is [B, V], and the chances are of each slot or node [B, G]."""
 
     @jax.jit
-    def run_step(state: State, accept):
+    def run_step(state: State, accept: Any) -> Any:
         verdicts = []
 
-        def verify(law, draft, noise, keep_residual=False):
+        def verify(
+            law: Any, draft: Any, noise: Any, keep_residual: bool = False
+        ) -> Any:
             verdict = decoder.verifier.verify(law, draft, noise, keep_residual=True)
             verdicts.append((verdict.residual, verdict.accept_prob))
             return verdict
@@ -145,7 +148,7 @@ def next_branches(run_step: Callable, some: list[Branch], gamma: int) -> list[Br
     for row in range(len(some) * len(below)):
         for extra in np.flatnonzero(each[row] * share[row]).tolist():
             state = take_row(result, row)
-            tokens = np.array(state.tokens)
+            tokens: Any = np.array(state.tokens)
             tokens[state.length - 1] = extra
             weight = some[row // len(below)].chance * each[row] * share[row, extra]
             branches.append(Branch(state._replace(tokens=tokens), float(weight)))

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,7 +94,9 @@ def grid(case: Case) -> Grid:
     return make_grid(case.fixture.vocab, case.gamma, case.fixture.parent)
 
 
-def draft_chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
+def draft_chances(
+    fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray
+) -> np.ndarray:
     """Returns the chance of each draft [N], where node i is drawn from drawn[:, i].
 
     Siblings "without" replacement are drawn from the rest of the law; where nothing is
@@ -124,7 +126,7 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     ()."""
     if not callable(case.fixture.parent):
         return run_shape(case, prefix, memory)
-    trees = defaultdict(dict)
+    trees: defaultdict[tuple, dict] = defaultdict(dict)
     drawn = case.fixture.parent(lambda context: case.drawn(prefix + context))
     for (parents, tokens), chance in drawn.items():
         trees[parents][tokens] = chance
@@ -137,7 +139,8 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
 
 def merge(parts: Sequence[Step]) -> Step:
     """Returns a step of several parts, each of some of its drafts."""
-    law, (_, tokens, closed, broken) = defaultdict(float), zip(*parts, strict=True)
+    law: defaultdict[tuple, float] = defaultdict(float)
+    _, tokens, closed, broken = zip(*parts, strict=True)
     for part in parts:
         for outcome, chance in part.law.items():
             law[outcome] += chance
@@ -195,8 +198,8 @@ def roll_out(
 @functools.cache
 def _rolled(policy: Policy) -> Callable:
     @jax.jit
-    def run(law: Law, drafts: Array, before: Array, budget: Array, carry):
-        def draw(_, slot) -> tuple[Array, Law]:
+    def run(law: Law, drafts: Array, before: Array, budget: Array, carry: Any) -> Any:
+        def draw(_: Any, slot: Any) -> tuple[Array, Law]:
             own = jax.tree.map(lambda leaf: leaf[before[:, slot]], probs.per_row(law))
             return drafts[:, slot], probs.with_shared(own, law.logits)
 
@@ -216,8 +219,9 @@ def _rolled(policy: Policy) -> Callable:
     return run
 
 
-def restore_memory(case: Case, memories: list[tuple]):
+def restore_memory(case: Case, memories: list[tuple]) -> Any:
     """Returns the policy's (budget, carry), leaves [B, ...], from `rows`."""
+    assert case.fixture.policy is not None
     structure = jax.tree.structure(case.fixture.policy.init(1, case.gamma))
     return jax.tree.unflatten(structure, map(np.asarray, zip(*memories, strict=True)))
 
@@ -258,14 +262,17 @@ def run_length(
 
     verified = functools.partial(_verify, case, prefix, memories, num)
     if tree:  # what is reported is of nodes that were decided
+        assert case.claim.limits is not None
         situation = situation._replace(reported=case.claim.limits(situation)[0])
     elif case.claim.bounded:  # what is reported of a slot is the same for all noise
         first = verified(case.claim.cells(situation, case.dtype))[0]
-        situation = situation._replace(reported=np.float64(first.accept_prob[:, 0, 0]))
+        situation = situation._replace(
+            reported=np.asarray(first.accept_prob[:, 0, 0], np.float64)
+        )
     cells = case.claim.cells(situation, case.dtype)
     verdict, extra, after = verified(cells)
     if not tree:
-        reported = np.float64(verdict.accept_prob[:, 0, 0])
+        reported = np.asarray(verdict.accept_prob[:, 0, 0], np.float64)
         situation = situation._replace(reported=reported)
 
     weight = chance[:, None] * cells.volume
@@ -279,7 +286,7 @@ def run_length(
     )
     n, tokens = verdict.num_accepted[:, :, 1], verdict.tokens[:, :, 1]
     share = normalize(verdict.residual[:, :, 1])
-    law = defaultdict(float)
+    law: defaultdict[tuple, float] = defaultdict(float)
     for i, k in zip(*np.nonzero(weight), strict=True):
         kept = tuple(tokens[i, k, : n[i, k]].tolist())
         then = after(i, k)
@@ -292,7 +299,7 @@ def run_length(
     return Step(law, mean, closed, broken)
 
 
-def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
+def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -> Any:
     """Returns verdict and extra token, and a function to the memory after.
 
     The verdict is [N, K, P, ...], and the extra token [N, K, P] is drawn from the
@@ -303,10 +310,13 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
     row = np.repeat(np.arange(len(at.drafts)), batch // len(at.drafts))
     contexts = [prefix + context for context in at.contexts]
     target, law = laws(fixture, contexts, case.dtype)
-    draft = Draft(at.drafts[row], np.full(batch, num, np.int32), law)
+    tokens: Any = at.drafts[row]
+    count: Any = np.full(batch, num, np.int32)
+    draft = Draft(tokens, count, law)
     if fixture.parent is not None:
-        above = np.int32(at.parent - 1)
-        draft = draft._replace(parent=np.broadcast_to(above, draft.tokens.shape))
+        above = np.asarray(at.parent - 1, np.int32)
+        parent: Any = np.broadcast_to(above, tokens.shape)
+        draft = draft._replace(parent=parent)
     flat = (cells.noise, cells.sample)
     flat = jax.tree.map(lambda leaf: leaf.reshape(batch, *leaf.shape[3:]), flat)
     carried = None
@@ -335,20 +345,24 @@ def _compiled(
     There is one compilation for each vocabulary, gamma, dtype and regime of the draft.
     """
 
-    def of(law: Law | None, nodes: Array) -> Law | None:
+    def of(law: Any, nodes: Array) -> Any:
         if law is None:
             return None
         own = jax.tree.map(lambda leaf: leaf[nodes], probs.per_row(law))
         return probs.with_shared(own, law.logits)
 
     @jax.jit
-    def decide(target: Law, draft: Draft, places: tuple, flat: tuple, memory):
+    def decide(
+        target: Law, draft: Draft, places: tuple, flat: tuple, memory: Any
+    ) -> Any:
         (nodes, before), (noise, sample) = places, flat
         draft = draft._replace(law=of(draft.law, before))
         if sure:
             certain = jnp.isin(jnp.arange(draft.tokens.shape[1]), jnp.array(sure))
+            assert draft.law is not None
             draft = draft._replace(law=probs.mask_certain(draft.law, certain))
         verdict = verifier.verify(of(target, nodes), draft, noise, keep_residual=True)
+        assert verdict.residual is not None
         drawn = probs.pick(verdict.residual, sample)
         if policy is not None:
             memory = _update(policy, draft, verdict, memory)
@@ -360,18 +374,20 @@ def _compiled(
 def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tuple:
     """Returns (budget, carry) after the step, from the report of `step.measure`."""
     zero = jnp.zeros_like(draft.num)
-    request = Request(None, None, start=zero, limit=zero + 2**30, eos=zero - 1)
+    unread: Any = None
+    request = Request(unread, unread, start=zero, limit=zero + 2**30, eos=zero - 1)
     state = State(zero[:, None], zero + 1, None, None, budget=memory[0])
     length = state.length + verdict.num_accepted + 1
     info = step.measure(request, state, draft, verdict, length)
-    budget, carry = policy.update(*memory, info)
+    before, carried = memory
+    budget, carry = policy.update(before, carried, info)
     return jnp.minimum(budget, draft.tokens.shape[1]), carry
 
 
-def rows(memory) -> list[tuple]:
+def rows(memory: Any) -> list[tuple]:
     """Returns a pytree of [B, ...] leaves as B tuples, which tell states apart."""
 
-    def plain(row: np.ndarray):
+    def plain(row: np.ndarray) -> Any:
         return tuple(map(plain, row)) if np.ndim(row) else row
 
     leaves = map(np.asarray, jax.tree.leaves(memory))

@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,11 @@ from specjax.types import Law, Model, Policy, Prompt, Reduced, Sampling, Table, 
 
 ROWS = 32  # the number of prefixes whose laws are made at once is a multiple
 REGIMES = ("dense", "table", "certain", "reduced", "common")
+
+
+def scalar_sampling(temperature: Any, **limits: Any) -> Sampling:
+    """Returns settings whose fields are numbers, which each row repeats."""
+    return Sampling(temperature, **limits)
 
 
 class Fixture(NamedTuple):
@@ -42,7 +47,7 @@ class Fixture(NamedTuple):
     vocab: int
     target: Callable
     draft: Callable
-    sampling: Sampling = Sampling(1.0)
+    sampling: Sampling = scalar_sampling(1.0)
     regime: str = "dense"
     num: Callable | None = None
     policy: Policy | None = None
@@ -59,13 +64,14 @@ def references(fixture: Fixture) -> tuple[Callable, Callable]:
     if fixture.regime not in REGIMES:
         raise ValueError(f"regime must be one of {REGIMES}; got {fixture.regime!r}")
     certain = fixture.regime == "certain"
-    drafted = Sampling(0.0) if certain else fixture.sampling
+    drafted = scalar_sampling(0.0) if certain else fixture.sampling
     both = (fixture.target, fixture.sampling), (draft_logits(fixture), drafted)
 
     def law(model: Callable, sampling: Sampling) -> Callable:
         return functools.cache(lambda prefix: reference(model(prefix), sampling))
 
-    return tuple(law(*each) for each in both)
+    (target, setting), (draft, own) = both
+    return law(target, setting), law(draft, own)
 
 
 def draft_logits(fixture: Fixture) -> Callable:
@@ -139,10 +145,11 @@ def laws(
         case "table":
             q = _table_law(shared_table(z_q), settings)
         case "reduced":
-            ids = np.arange(1, fixture.vocab, dtype=np.int32)
-            place = np.roll(np.arange(fixture.vocab, dtype=np.int32), 1)
+            ids: Any = np.arange(1, fixture.vocab, dtype=np.int32)
+            place: Any = np.roll(np.arange(fixture.vocab, dtype=np.int32), 1)
             place[0] = ids.size
-            q = _standardize(Reduced(z_q[:, 1:], ids, place), settings)
+            some: Any = z_q[:, 1:]
+            q = _standardize(Reduced(some, ids, place), settings)
         case "dense":
             q = _standardize(z_q, settings)
         case "certain":
@@ -160,7 +167,8 @@ def _common_law(logits: jax.Array, settings: Sampling) -> Law:
     ids, own = shared_ids(vocab)
     none = np.zeros(vocab, int)
     known = Spelling(ids, own, none[:, None], none + 1, none[:0]).params(None)
-    model = Model(None, None, lambda params, features: features, vocab + 1)
+    unread: Any = None
+    model = Model(unread, unread, lambda params, features: features, vocab + 1)
     said = in_target_vocab(model, vocab, 1).readout(known, logits)
     return probs.standardize(said, settings)
 
@@ -176,8 +184,9 @@ def shared_table(logits: np.ndarray) -> Table:
     """Returns `logits` [C, V] as a table: in each row one id follows the base."""
     count, vocab = logits.shape
     rows, plain = np.arange(count), np.arange(count) % vocab
-    base = np.arange(vocab, dtype=logits.dtype) / 4
-    ids, special = np.tile(np.arange(vocab), (count, 1)), logits.copy()
+    base: Any = np.arange(vocab, dtype=logits.dtype) / 4
+    special: Any = logits.copy()
+    ids: Any = np.tile(np.arange(vocab), (count, 1))
     ids[rows, plain], special[rows, plain] = vocab, 99.0  # an unused place
     return Table(base, logits[rows, plain] - base[plain], ids, special)
 
@@ -227,10 +236,11 @@ def early_exit(longest: int, sampling: Sampling) -> Fixture:
         0."""
         model = gpt.build(config._replace(num_layers=layers))
         texts = np.array(list(itertools.product(range(config.vocab), repeat=longest)))
-        tokens, zero = np.pad(texts, ((0, 0), (1, 0))), np.zeros(len(texts), np.int32)
+        tokens: Any = np.pad(texts, ((0, 0), (1, 0)))
+        zero: Any = np.zeros(len(texts), np.int32)
 
         @jax.jit
-        def score(params):
+        def score(params: Any) -> Any:
             cache = model.init(params, Prompt(tokens, zero + slots), slots)
             features, _ = model.apply(params, tokens, zero, cache)
             return model.readout(params, features)
@@ -270,8 +280,8 @@ def trials(policy: str = "adaptive") -> list[Trial]:
     adapted = adapted._replace(policy=policies.find(few))
     within = policies.find("confidence:start=0.5,step=0.2")
     stops = adapted._replace(name="stops within a draft", policy=within)
-    hot = np.float32([0, -np.inf, -np.inf])
-    even = np.float32([0, 2**-12, -(2**-12)])
+    hot = np.array([0, -np.inf, -np.inf], np.float32)
+    even = np.array([0, 2**-12, -(2**-12)], np.float32)
     models = {
         "p = q": (p, p),
         # Equal but for rounding: a rejection can leave no residual.
@@ -282,19 +292,19 @@ def trials(policy: str = "adaptive") -> list[Trial]:
         "near ties": (lambda prefix: even, lambda prefix: even[::-1]),
     }
     settings = {
-        "T 0.7, top-k 2": Sampling(0.7, top_k=2),
-        "T 1.3, top-p 0.8": Sampling(1.3, top_p=0.8),
-        "T 0.7, min-p 0.3": Sampling(0.7, min_p=0.3),
-        "T 0": Sampling(0.0),
+        "T 0.7, top-k 2": scalar_sampling(0.7, top_k=2),
+        "T 1.3, top-p 0.8": scalar_sampling(1.3, top_p=0.8),
+        "T 0.7, min-p 0.3": scalar_sampling(0.7, min_p=0.3),
+        "T 0": scalar_sampling(0.0),
     }
     short = [Fixture(name, 3, *pair) for name, pair in models.items()]
     short += [plain._replace(name=n, sampling=s) for n, s in settings.items()]
-    short += [Fixture("T 0, near ties", 3, *models["near ties"], Sampling(0.0))]
-    long = [plain, ragged, early_exit(5, Sampling(1.0))]
+    short += [Fixture("T 0, near ties", 3, *models["near ties"], scalar_sampling(0.0))]
+    long = [plain, ragged, early_exit(5, scalar_sampling(1.0))]
     for name in REGIMES[1:4]:
         long += [plain._replace(name=name, regime=name)]
         long += [ragged._replace(name=f"ragged {name}", regime=name)]
-    other = dict(draft=table(4, 12), regime="common")
+    other: dict[str, Any] = dict(draft=table(4, 12), regime="common")
     long += [plain._replace(name="common", **other)]
     short += [ragged._replace(name="ragged common", **other)]
     return [
@@ -317,13 +327,17 @@ def tree_trials() -> list[Trial]:
     fork = (-1, -1, 0)
     plain = Fixture("tree", 3, p, q, parent=fork)
     ragged = plain._replace(name="tree, ragged", num=lambda x: (1 + sum(x)) % 4)
-    hot, full = np.float32([0, -np.inf, -np.inf]), (table(3, 1), table(3, 2))
+    hot = np.array([0, -np.inf, -np.inf], np.float32)
+    full = table(3, 1), table(3, 2)
     narrow, side, deep = (-1, -1, -1), (-1, -1, 0, 1), (-1, -1, 0, 0, 2)
     few = Fixture("tree, V 2, deep", 2, table(2, 3), table(2, 4), parent=deep)
-    replaced = dict(siblings="with")
+    replaced: dict[str, Any] = dict(siblings="with")
     mixed = plain._replace(name="tree, two drafts", parent=(-1, -1, 0, 1))
     mixed = mixed._replace(siblings="own", sure=(1, 3))
-    settings = {"T 0": Sampling(0.0), "T 0.7, top-k 2": Sampling(0.7, top_k=2)}
+    settings = {
+        "T 0": scalar_sampling(0.0),
+        "T 0.7, top-k 2": scalar_sampling(0.7, top_k=2),
+    }
     regimes = [
         plain._replace(name="tree, certain", regime="certain", siblings="certain"),
         plain._replace(name="tree, table", regime="table"),
@@ -358,7 +372,7 @@ def growing(nodes: int) -> Callable:
     `Fixture.parent`."""
 
     def trees(q: Callable) -> dict:
-        found = defaultdict(float)
+        found: defaultdict[tuple, float] = defaultdict(float)
 
         def grow(parents: tuple, tokens: tuple, places: dict, chance: float) -> None:
             """Adds nodes; places: row -> (context, chance to be reached, rest of q)."""

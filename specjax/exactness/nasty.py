@@ -6,7 +6,7 @@ The ids that a target can draw are derived here from its raw logits, independent
 features."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -166,7 +166,8 @@ def support(logits: Array, sampling: Sampling) -> Array:
     vocab = z.shape[-1]
     size = jnp.where(greedy, 1, vocab)
     if sampling.top_k is not None:
-        top_k, top_p, min_p = (limit[:, None, None] for limit in sampling[1:])
+        limits: Any = sampling[1:]
+        top_k, top_p, min_p = (limit[:, None, None] for limit in limits)
         size = jnp.minimum(size, top_k)
         mass = jnp.where(jnp.arange(vocab) < size, jnp.exp(scaled(down)), 0.0)
         before = jnp.cumsum(mass, axis=-1) - mass

@@ -167,7 +167,10 @@ def judge(ids: Sequence[int], logits: Array, forward: Array) -> Finding:
     theirs = np.full(logits.shape[:2], -1)
     theirs[0, :count] = ids
     ours = np.asarray(logits.argmax(-1))
-    beside = compare(Text(None, ours, logits[None]), Text(None, theirs, forward[None]))
+    unread: Any = None
+    beside = compare(
+        Text(unread, ours, logits[None]), Text(unread, theirs, forward[None])
+    )
     gap, eps = beside.gap[0], np.maximum.accumulate(beside.eps[0])
     explained = gap <= 2 * eps
     at = int(np.argmax(theirs[0] != ours[0]))  # at the latest N

@@ -98,11 +98,15 @@ def select_rule(rules: Sequence[Verifier], number: Array) -> Verifier:
         del gamma, vocab
         return key, start
 
-    def verify(law: Law, draft: Draft, names: tuple) -> Verdict:
+    def verify(
+        law: Law, draft: Draft, names: tuple, keep_residual: bool = False
+    ) -> Verdict:
+        del keep_residual
         gamma, vocab = draft.tokens.shape[1], law.logits.shape[-1]
+        key, start = names
 
         def decide(rule: Verifier) -> Verdict:
-            return rule.verify(law, draft, rule.noise(*names, gamma, vocab))
+            return rule.verify(law, draft, rule.noise(key, start, gamma, vocab))
 
         branches = [functools.partial(decide, rule) for rule in rules]
         return jax.lax.switch(number, branches)
@@ -130,7 +134,14 @@ def build(
     fault) -> both, with that fault; 0 is none."""
     slots = len(PROMPT) + TOKENS + drafter.gamma + 1
 
-    def texts(number, fault, params: Params, prompt: Prompt, temperature, key) -> tuple:
+    def texts(
+        number: Any,
+        fault: Any,
+        params: Params,
+        prompt: Prompt,
+        temperature: Array,
+        key: Array,
+    ) -> tuple:
         drafting, deciding = broken(drafter, rules, fault)
         rule = select_rule(deciding, number)
         decoder = step.Decoder(target().model, drafting, rule, policy)

@@ -12,9 +12,9 @@ import functools
 import itertools
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,9 +75,9 @@ class Tally(NamedTuple):
     counts: [K] rows by kind. first: [K] the first such row of the chunk, or -1. draws:
     [2, Z] sums of `drafter_draws.moments`, Z = 0 where no drafter drew."""
 
-    counts: np.ndarray
-    first: np.ndarray
-    draws: np.ndarray
+    counts: Any
+    first: Any
+    draws: Any
 
     @property
     def wrong_draws(self) -> np.ndarray:
@@ -150,7 +150,7 @@ def _compiled(verifier: Verifier, variant: Variant) -> Callable:
 
     @jax.jit
     def run(problem: Problem, first: int, end: int) -> tuple[Tally, tuple[Deal, Array]]:
-        def turn(number: Array, carry: tuple) -> tuple:
+        def turn(number: Array, carry: Any) -> Any:
             dealt, wrong = trial(problem, number)
             counts, earlier, draws = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
@@ -200,7 +200,7 @@ def siblings_of(verifier: Verifier, variant: Variant) -> str | None:
 
 
 def draw_draft(
-    verifier: Verifier, problem: Problem, dice: Array, noise: Array, variant: Variant
+    verifier: Verifier, problem: Problem, dice: Array, noise: Any, variant: Variant
 ) -> Draft:
     """Returns a draft of each problem, drawn by separate uniforms, with all its
     nodes."""
@@ -223,7 +223,8 @@ def draw_draft(
     # Ids that the draft's law need not have: a deterministic drafter names any.
     tokens = jnp.where((row % 8 == 7)[:, None], (stray * vocab).astype(int), tokens)
     tokens = jnp.minimum(tokens, vocab - 1).astype(jnp.int32)
-    draft = Draft(tokens, None, None if variant.certain else law)
+    no_num: Any = None  # the caller sets it
+    draft = Draft(tokens, no_num, None if variant.certain else law)
     if siblings:
         above = jnp.broadcast_to(jnp.array(TREE, jnp.int32), tokens.shape)
         draft = draft._replace(parent=above)
@@ -252,7 +253,9 @@ def push_to_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tu
 
 def violations(problem: Problem, dealt: Deal) -> Array:
     """Returns [K, B] bool, in the order of KINDS."""
-    draft, (n, tokens, chance, path, residual) = dealt.draft, dealt.verdict
+    draft, verdict = dealt.draft, dealt.verdict
+    n, tokens, chance, path = verdict[:4]
+    residual: Any = verdict.residual
     inside, drafted = trees.rows_on_path(problem.inside, dealt.verdict), draft.tokens
     if path is not None:
         drafted = jnp.take_along_axis(drafted, path, axis=1)
@@ -325,8 +328,14 @@ def make_parser() -> console.Parser:
     add("--rule", choices=verifiers.names(), help="only this rule; default all")
     seed, of_seed = setting_type("seed"), "of the inputs; default 0"
     add("--seed", type=seed, default=0, help=of_seed)
-    first = {"type": console.whole_number(0, 2**31 - 1), "default": 0, "dest": "first"}
-    add("--from", **first, metavar="CHUNK", help="continue here; default %(default)s")
+    add(
+        "--from",
+        type=console.whole_number(0, 2**31 - 1),
+        default=0,
+        dest="first",
+        metavar="CHUNK",
+        help="continue here; default %(default)s",
+    )
     console.add_json(parser)
     return parser
 
@@ -342,7 +351,10 @@ def run(flags: argparse.Namespace) -> dict:
     """Prints violations and rates, and returns the fields of --json."""
     rules = [flags.rule] if flags.rule else verifiers.names()
     count = math.ceil(flags.draws / (CHUNK * len(rules)))
-    rows, wrong, seconds, shown = Counter(), Counter(), Counter(), {}
+    rows: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    shown: dict = {}
     chunks = range(flags.first, flags.first + count)
     with progress.Bar("soak", count * len(rules) * CHUNK, "rows", kept=True) as bar:
         try:
@@ -368,7 +380,7 @@ def run(flags: argparse.Namespace) -> dict:
         print(f"{rule:9} {rows[rule]:13,} rows, {wrong[rule]:,} wrong, {rate:,.0f} a s")
     all_rows = f"{rows.total():,} rows of seed {flags.seed}"
     print(f"{all_rows}; continue with --from {chunks.stop}")
-    counts = {"rows": rows, "wrong": wrong, "seconds": seconds}
+    counts: dict[str, Any] = {"rows": rows, "wrong": wrong, "seconds": seconds}
     return {
         "passed": not wrong.total(),
         "seed": flags.seed,

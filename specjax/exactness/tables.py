@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.exactness.fixtures import reference
-from specjax.types import Branches, Model, Prompt, Sampling
+from specjax.exactness.fixtures import reference, scalar_sampling
+from specjax.types import Branches, Model, Prompt
 
 
 def build(vocab: int) -> Model:
@@ -82,7 +82,7 @@ def text_law(
     """Returns the law [V] * n of the n ids after a prompt of two or more.
 
     It is computed in float64, independently of decoding."""
-    vocab, setting = len(logits), Sampling(temperature)
+    vocab, setting = len(logits), scalar_sampling(temperature)
     step = [reference(row, setting) for row in logits.reshape(-1, vocab)]
     step = np.array(step).reshape(logits.shape)
     law = step[tuple(prompt[-2:])]

@@ -8,7 +8,7 @@ the most that is drafted, B rows, K bins.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -73,7 +73,7 @@ def recorder() -> Policy:
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
         return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma))
 
-    def go_on(sure: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
+    def go_on(sure: Array, law: Law, token: Array, slot: Any) -> tuple[Array, Array]:
         own = probs.at_temperature_one(law, token)
         return sure.at[:, slot].set(own), jnp.ones(token.shape, bool)
 

@@ -5,7 +5,7 @@ Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q are standardized
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ def positions(
     target_law = law_of(target.model)
 
     @jax.jit
-    def rows(p_params, q_params, prompt: Prompt, *row_keys: Array):
+    def rows(p_params: Any, q_params: Any, prompt: Prompt, *row_keys: Array):
         sampling = make_sampling(prompt.tokens.shape[0], temperature, **truncation)
         read, written = prompt.tokens[:, :-1], prompt.tokens[:, 1:]
         before = prompt._replace(tokens=read)

@@ -5,7 +5,7 @@ Axes: N sequences, B rows of a batch, L tokens.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -232,7 +232,7 @@ def count_calls(
     return Calls(*totals, ends - start, texts)
 
 
-def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
+def ends_of(tokens: np.ndarray, start: Array, length: Array, eos: Any) -> np.ndarray:
     """[B]: where each text ends, after its first `eos` [B] or [B, E]; L if it has not
     ended."""
     slot = np.arange(tokens.shape[1])

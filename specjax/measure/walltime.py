@@ -11,7 +11,7 @@ Axes: N batches that are measured, R rounds, M other batches, K values of gamma.
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -263,7 +263,7 @@ def run(
     prompt, request = others[0]
     empty = request._replace(limit=request.start)  # no step at all
 
-    def whole(gamma: int, decode, chosen: dict[int, Batch]):
+    def whole(gamma: int, decode: Any, chosen: dict[int, Batch]):
         turns = itertools.cycle(chosen.items())
 
         def program():

@@ -247,7 +247,7 @@ class Stream:
     any more `Unwritable` is raised, once. It is not an OSError, because commands take
     that for an error of a file."""
 
-    def __init__(self, stream: TextIO, name: str):
+    def __init__(self, stream: TextIO, name: str) -> None:
         self.stream, self.name = stream, name
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -9,6 +9,7 @@ tokens, S states of the encoder, V vocabulary."""
 import functools
 import reprlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +71,7 @@ def program(config: whisper.Config, heads: Heads) -> Callable:
     A, T, S], and the probability of each token but the first among the ids that are
     text [B, T - 1]."""
 
-    def listen(params, states: Array, texts: Array, text: Array) -> tuple:
+    def listen(params: Any, states: Array, texts: Array, text: Array) -> tuple:
         states = states.astype(config.dtype)
         features, scores = whisper.features_and_scores(config, params, states, texts)
 

@@ -7,7 +7,7 @@ transformers, https://huggingface.co/blog/asr-chunking). Axes: N samples, M band
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,9 @@ def transcribe(
     return progress()
 
 
-def _segment(texts, scores, part, read: Callable, temperature: float) -> Segment:
+def _segment(
+    texts: Any, scores: Any, part: Any, read: Callable, temperature: float
+) -> Segment:
     """Returns the joined texts of a part's windows; scores: (logprob, no_speech) of
     each."""
     ids = join(texts)
@@ -105,7 +107,9 @@ def _segment(texts, scores, part, read: Callable, temperature: float) -> Segment
     )
 
 
-def _iterate_windows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
+def _iterate_windows(
+    recordings: Any, frames: int, bands: int, detect: Any
+) -> Iterator[Row]:
     """Yields the windows of all recordings in order, each with its neighbours'
     edges."""
     for number, (samples, language, parts) in enumerate(recordings):

@@ -129,7 +129,7 @@ def build(
     """
     check(pair, config, reserve)
 
-    def decode(features: np.ndarray, prompts: list[list[int]], heats) -> Decoded:
+    def decode(features: np.ndarray, prompts: list[list[int]], heats: Any) -> Decoded:
         rows, heats = len(prompts), np.asarray(heats, np.float32)
         keys = row_keys(config.seed, features, prompts, heats)
         parts = 1 if mesh.layout.value is None else mesh.layout.value.data
@@ -156,7 +156,7 @@ def build(
     return decode
 
 
-def row_keys(seed: int, features: np.ndarray, prompts, heats: np.ndarray) -> Array:
+def row_keys(seed: int, features: np.ndarray, prompts: Any, heats: np.ndarray) -> Array:
     """A key for each row, of what it hears, goes on with and is drawn at."""
     marks = [
         zlib.crc32(heat.tobytes() + np.int32(ids).tobytes() + sound.tobytes())
@@ -240,20 +240,22 @@ def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
     """The same model, whose params are {"model": its own, "heard": an array}, and which
     hears `inputs_of` that array and the prompt."""
 
-    def init(params, prompt: Prompt, slots: int):
+    def init(params: Any, prompt: Prompt, slots: int):
         own = prompt._replace(inputs=inputs_of(params["heard"], prompt))
         return model.init(params["model"], own, slots)
 
-    def apply(params, *arguments):
+    def apply(params: Any, *arguments: Any):
         return model.apply(params["model"], *arguments)
 
-    def readout(params, features):
+    def readout(params: Any, features: Array):
         return model.readout(params["model"], features)
 
     return model._replace(init=init, apply=apply, readout=readout, shapes=None)
 
 
-def no_speech(model, tokens: Tokens, params: Any, prompt: Prompt, cache: Any) -> Array:
+def no_speech(
+    model: Any, tokens: Tokens, params: Any, prompt: Prompt, cache: Any
+) -> Array:
     """See `rules.no_speech`: of the place where a transcript starts, [B]. The start is
     fed once more, to the slot where it is, and the cache thrown away."""
     inside = jnp.arange(prompt.tokens.shape[1]) < prompt.length[:, None]
@@ -306,7 +308,7 @@ def first_logits(config: whisper.Config, start: int) -> Callable:
     """(params, frames [B, F, M]) -> logits [B, V] behind `<|startoftranscript|>`, whose
     id is `start`, alone; jitted."""
 
-    def logits(params, frames):
+    def logits(params: Any, frames: Array):
         ids = jnp.full((len(frames), 1), start, jnp.int32)
         return whisper.logits(config, params, Features(frames), ids)[:, 0]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specjax import drafts, pretrained
 from specjax.checkpoints import openai_whisper
@@ -154,7 +154,7 @@ def tokenizer(model: Pretrained, place: Path) -> Coder | Tokenizer:
     return model.tokenizer
 
 
-def limits_of(model: Pretrained, place: Path, tokens: Tokens, encode) -> Limits:
+def limits_of(model: Pretrained, place: Path, tokens: Tokens, encode: Any) -> Limits:
     """Returns the ids that a model never writes, by the format of its weights."""
     if model.files[0].suffix == openai_whisper.SUFFIX:
         return limited.openai_limits(tokens, encode)

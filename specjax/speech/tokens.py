@@ -6,7 +6,7 @@ alone. The tokens are read from files beside the weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specjax.speech import languages, tiktoken
 from specjax.tokenizers.folder import OPENAI, read_json
@@ -47,13 +47,13 @@ class Tokens(NamedTuple):
     task: str | None = None
 
 
-def is_time(tokens: Tokens, ids):
+def is_time(tokens: Tokens, ids: Any):
     """Returns whether ids are timestamps: a bool for a number, an array for an
     array."""
     return (ids >= tokens.first_time) & (ids <= tokens.first_time + STEPS)
 
 
-def is_text(tokens: Tokens, ids):
+def is_text(tokens: Tokens, ids: Any):
     """Returns whether ids are text, including added words; as `is_time`."""
     return (ids < tokens.end) | (ids > tokens.first_time + STEPS)
 

@@ -217,7 +217,7 @@ def transcribe(
     return summarize(tuple(transcripts), spent, guarantees.combine(rule))
 
 
-def check(timestamps, words: bool, clips, vad: bool, chunked: bool) -> None:
+def check(timestamps: bool, words: bool, clips: Any, vad: bool, chunked: bool) -> None:
     """Raises ValueError for options that exclude each other."""
     if chunked and timestamps:
         raise ValueError("chunked windows have no times: leave one of them out")

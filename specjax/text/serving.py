@@ -78,7 +78,9 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
         check_fits(one, one)
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), one)
 
-    def admit(params, state: State, request: Request, row, prompt, asked) -> Batch:
+    def admit(
+        params: Any, state: State, request: Request, row: Array, prompt: Any, asked: Any
+    ) -> Batch:
         batch = state, request
         one = generate.prefill(decoder, params, prompt, slots), asked
         check_fits(batch, one)
