@@ -98,9 +98,9 @@ def test_a_tokenizer_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
     library = pytest.importorskip("tokenizers")
     model, pre = kind.split(" ")
     texts, build = (
-        (BYTES, tokenizer.of_pairs)
+        (BYTES, tokenizer.byte_pairs)
         if model == "gpt2"
-        else (PIECES, tokenizer.of_pieces)
+        else (PIECES, tokenizer.scored_pieces)
     )
     at = "tokenizer.ggml."
     stated = {f"{at}model": model, f"{at}tokens": texts, f"{at}merges": ["1 2"]}

@@ -65,7 +65,7 @@ def test_scores_and_probabilities_are_those_of_the_whole_text():
     frames = tiny_whisper.sounds(2)
     encode, logits_of, listening = (
         jax.jit(functools.partial(each, config))
-        for each in (whisper.encode, whisper.logits, whisper.listening)
+        for each in (whisper.encode, whisper.logits, whisper.features_and_scores)
     )
     states = encode(params, frames).states
     rng = np.random.default_rng(1)

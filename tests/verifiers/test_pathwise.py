@@ -22,7 +22,7 @@ from specjax.inputs import make_prompt, make_request
 from specjax.step import Decoder
 from specjax.types import Draft, Drafter, Params, Request, Sampling, Verifier
 from specjax.verifiers import gumbel, names
-from tests.support.sampled_mutants import PLACE, VERDICTS, WORLD, Noise, decided_by
+from tests.support.sampled_mutants import PLACE, VERDICTS, WORLD, Noise, decide_by
 
 HEATS = (0.0, 1.0, 1.5, 2.0)
 NEW, SLOTS, GAMMA = 16, 28, 3
@@ -61,7 +61,7 @@ def table_loop(gamma: int) -> Callable:
 
     @jax.jit
     def decode(which, *arguments):
-        return run(drafter, decided_by(*which, coins=3), *arguments, policy=policy)
+        return run(drafter, decide_by(*which, coins=3), *arguments, policy=policy)
 
     return decode
 
