@@ -1,4 +1,4 @@
-"""Where the weights of a configuration lie on the mesh in use.
+"""The layout of a configuration's weights on the mesh in use.
 
 Matrices are split over the axis `model` of `runtime.mesh`; `RULES` there says which of
 their axes. What no axis splits is whole on every device.

@@ -80,5 +80,11 @@ def random(vocab: int = 8192) -> DraftSource:
         logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)
 
-    factory = recipe(random_draft.build, vocab=vocab)
-    return DraftSource("random", factory, jnp.zeros(vocab), vocab, TABLE, law)
+    return DraftSource(
+        name="random",
+        factory=recipe(random_draft.build, vocab=vocab),
+        params=jnp.zeros(vocab),
+        vocab=vocab,
+        regime=TABLE,
+        law=law,
+    )

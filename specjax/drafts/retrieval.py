@@ -46,7 +46,7 @@ def copying(longest: int = 3, least: int = 1) -> DraftSource:
 
 
 def copying_else(
-    target: Pretrained, pair: Callable, draft: str, least: int = 4, short: int = 0
+    target: Pretrained, pair: Callable, draft: str, *, least: int = 4, short: int = 0
 ) -> DraftSource:
     """Returns the draft of what followed the last `least` tokens when the text had them
     before, else of what a model drafts, at most `short` tokens of it (0: gamma).

@@ -41,7 +41,7 @@ def recipe(build: Callable[..., Any], /, **options: Any) -> Recipe:
 
 
 class DraftSource(NamedTuple):
-    """What drafts for a target.
+    """A drafter for a target, with its weights and what is recorded of them.
 
     Attributes:
       name: as records have it.
@@ -80,7 +80,7 @@ class DraftSource(NamedTuple):
 
     @property
     def encodes(self) -> bool:
-        """Whether its prompts need inputs for an encoder."""
+        """Returns whether the prompts need inputs for an encoder."""
         return self.pretrained is not None and self.pretrained.encodes
 
 
@@ -100,7 +100,7 @@ def certain_source(
       **options: hashable, and the same for every gamma.
     """
     factory = recipe(_without_draw, build=build, **options)
-    return DraftSource(name, factory, params, None, CERTAIN)
+    return DraftSource(name, factory, params, vocab=None, regime=CERTAIN)
 
 
 def _without_draw(

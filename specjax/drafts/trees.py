@@ -15,7 +15,7 @@ from specjax.drafts.source import (
     derived_source,
     recipe,
 )
-from specjax.drafts.vocabularies import within_room
+from specjax.drafts.vocabularies import limit_to_room
 from specjax.topologies import kary, likeliest
 from specjax.topologies import paths as side_by_side
 from specjax.types import Drafter
@@ -25,6 +25,7 @@ def tree(
     target: Pretrained,
     pair: Callable,
     draft: str,
+    *,
     width: int = 2,
     accept: str = "",
     longest: int = 0,
@@ -76,7 +77,7 @@ def tree(
     source = derived_source(
         other,
         name=f"tree of {other.name}",
-        factory=within_room(other, factory),
+        factory=limit_to_room(other, factory),
         regime=SAMPLED if other.regime == TABLE else other.regime,
     )._replace(pretrained=other.pretrained)
     certain = source.drafter(2 * max(1, copied)).siblings == "certain"

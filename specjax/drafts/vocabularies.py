@@ -54,7 +54,7 @@ def common_tokens(target: Pretrained, draft: Pretrained) -> DraftSource:
     )
     source = chain_source(own, model, regime=REDUCED_VOCAB)
     factory = recipe(
-        _within_room,
+        _in_room,
         factory=source.factory,
         config=config,
         stretch=spelled.stretch,
@@ -66,15 +66,15 @@ def _common_tokens(config: Config, vocab: int, stretch: int) -> Model:
     return intersection.in_target_vocab(checkpoints.build(config), vocab, stretch)
 
 
-def within_room(draft: DraftSource, factory: Recipe) -> Recipe:
+def limit_to_room(draft: DraftSource, factory: Recipe) -> Recipe:
     """Returns the recipe of a drafter by the model of `draft`, which keeps to the
     positions that a model by `common_tokens` has; any other recipe as it is."""
-    if draft.factory.build is _within_room:
+    if draft.factory.build is _in_room:
         return draft.factory.change(factory=factory)
     return factory
 
 
-def _within_room(
+def _in_room(
     gamma: int, draw: Callable, *, factory: Recipe, config: Config, stretch: int
 ) -> Drafter:
     drafter = factory(gamma=gamma, draw=draw)
@@ -113,19 +113,19 @@ def strings_source(target: Pretrained, draft: str) -> DraftSource:
     try:
         pretrained.check_tokens(target, other)
     except pretrained.OtherTokens:
-        return by_strings(target, other)
+        return respelled_draft(target, other)
     raise ValueError(
         f"{target.name} and {draft} have one tokenizer, {coders[0].file.name}: name the"
         f" draft {draft} alone"
     )
 
 
-def by_strings(target: Pretrained, draft: Pretrained) -> DraftSource:
+def respelled_draft(target: Pretrained, draft: Pretrained) -> DraftSource:
     """Returns the draft of another tokenizer, whose text is read anew."""
     vocab, spelled = target.vocab, spelling(target, draft)
     source = certain_source(
         f"{draft.name}, by strings (SLEM)",
-        _by_strings,
+        _respelled_draft,
         spelled.params(draft.params),
         config=draft.config,
         vocab=vocab,
@@ -135,7 +135,7 @@ def by_strings(target: Pretrained, draft: Pretrained) -> DraftSource:
     return source._replace(vocab=vocab, files=pretrained.files_of(draft))
 
 
-def _by_strings(
+def _respelled_draft(
     gamma: int, *, config: Config, vocab: int, stretch: int, respelled: Callable
 ) -> Drafter:
     return strings.build(

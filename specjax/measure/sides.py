@@ -1,4 +1,4 @@
-"""What gin files name as the target or the draft of a pair: `sides.model` and others.
+"""The targets and drafts that gin files name: `sides.model` and others.
 
 Parameters are bound by these names, and records have them.
 """
