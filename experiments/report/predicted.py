@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import markup, records
 from experiments.records.table import Records
-from experiments.report.columns import Grid, columns_of, grid
+from experiments.report.columns import Grid, grid
 from specjax.measure import jsonl
 
 FILE = catalogue.HERE / "gpu" / "predictions.json"
@@ -102,9 +102,8 @@ def main(arguments: list[str] | None = None) -> None:
         name: records.latest(jsonl.read(folder / f"{name}.jsonl")) for name in tables
     }
     print(f"Predictions of {expectations()['date']}, of {expectations()['of']}:")
-    columns = columns_of(NAME)
-    rows = [[of.format_map(it) for of in columns.values()] for it in items(found)]
-    print(markup.plain(list(columns), rows), end="")
+    for _, head, rows in details(found):
+        print(markup.plain(head, rows), end="")
     failures(found)
 
 

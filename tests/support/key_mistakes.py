@@ -172,5 +172,5 @@ MISTAKES: dict[Callable[[MonkeyPatch], Decoder], str] = {
     forget_race_position: "not named by their request and position",
     draw_in_verdict: "neither draft nor rule draws",
     draw_by_request_key: "made of one that is drawn from",
-    repeat_noise: "no draw of the rule was seen",
+    repeat_noise: "no draw of the rule was recorded",
 }

@@ -8,7 +8,6 @@ rows, V vocabulary.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -19,7 +18,16 @@ from specjax.drafters.rollout import for_rule
 from specjax.drafts.models import chain, constant, law_of
 from specjax.drafts.source import DraftSource, recipe
 from specjax.fused import Sizes
-from specjax.types import Draft, Drafter, Kernels, Law, Model, Verdict, Verifier
+from specjax.types import (
+    Draft,
+    Drafter,
+    Kernels,
+    Law,
+    Model,
+    Sampling,
+    Verdict,
+    Verifier,
+)
 from specjax.verifiers import sigmoid, token
 
 TOP_K = 50  # the default of the Transformers library, which the paper decodes with
@@ -167,17 +175,6 @@ def filter_pair(
 
 def largest(z: Array, count: int) -> Array:
     """Returns bool [..., V]: the `count` largest of each row, and those that equal the
-    last of them.
-
-    It bisects over the order of floats: a sort takes longer than the rest of a step.
-    """
-    bits = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.int32)
-    keys = jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)  # of the same order
-
-    def step(i, bound: Array) -> Array:
-        further = bound + (jnp.int32(1) << (31 - i))  # the first wraps from -2^31 to 0
-        enough = jnp.sum(keys >= further[..., None], axis=-1) >= count
-        return jnp.where(enough, further, bound)
-
-    least = jax.lax.fori_loop(0, 32, step, jnp.full(z.shape[:-1], -(2**31), jnp.int32))
-    return keys >= least[..., None]
+    last of them."""
+    sampling = Sampling(jnp.ones(len(z)), top_k=jnp.full(len(z), count, jnp.int32))
+    return z >= probs.standardize(z, sampling).tau[..., None]

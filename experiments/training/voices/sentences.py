@@ -19,7 +19,7 @@ TIMES = [f"{0.02 * i:.2f}" for i in range(round(SECONDS / 0.02) + 1)]
 PIECES = [*LETTERS, *(f"<|{name}|>" for name in (*NAMES, *TIMES))]
 IDS = {piece: i for i, piece in enumerate(PIECES)}
 END, START, MUTE = (IDS[f"<|{n}|>"] for n in (NAMES[0], NAMES[1], NAMES[-1]))
-FIRST_TIME, VOCAB = IDS["<|0.00|>"], len(PIECES)
+FIRST_TIME = IDS["<|0.00|>"]
 FORMS = (  # D is a digit, C a colour, S a side
     "call D D D D",
     "the code is D D D",
