@@ -1,4 +1,4 @@
-"""What gin files name as the target or the draft of a pair: `sides.model` and others.
+"""The names of targets and drafts in gin files: `sides.model` and others.
 
 Parameters are bound by these names, and records have them.
 """
