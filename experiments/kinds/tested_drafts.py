@@ -63,7 +63,8 @@ def run(
         log.append(Call(before, np.asarray(info.tested), np.asarray(info.accepted)))
 
     count = texts.most(prompts, protocol)
-    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels, seen):
+    decoded = texts.decode(pair, prompts, count, protocol, kernels=kernels, seen=seen)
+    for prompt, calls in decoded:
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
         decoded.append(calls)
         blocks += tested(log, np.asarray(prompt.length), calls.tokens)

@@ -42,7 +42,9 @@ def build(
     if ask not in ASKED:
         raise ValueError(f"no question {ask!r}: choose one of {', '.join(ASKED)}")
     pair, run = drafts.pair(target, draft), partial(measure, ask)
-    whole = pairs.of_texts(run, pair, protocol, read, options or {})
+    whole = pairs.text_measurement(
+        run, pair, protocol, read, options={"options": options or {}}
+    )
     return whole._replace(module=ASKED[ask].__name__)
 
 

@@ -20,7 +20,7 @@ from jax import Array, lax
 from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import fused, probs
 from specjax.measure import scoring
-from specjax.measure.pairs import Pair, written
+from specjax.measure.pairs import Pair, target_text
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
@@ -128,6 +128,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     at its point nearest to TV.
     """
     chosen = fused.for_protocol(*pair, protocol)
+<<<<<<< HEAD
     text = written(pair[0], prompts, protocol, chosen, kept)
     found, sequence = scoring.positions(
         pair,
@@ -136,6 +137,15 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         outcomes,
         **protocol.decode.truncation(),
     )
+||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+    text = written(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.decode.temperature, outcomes
+    found, sequence = scoring.positions(*how, **protocol.decode.truncation())
+=======
+    text = target_text(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.decode.temperature, outcomes
+    found, sequence = scoring.positions(*how, **protocol.decode.truncation())
+>>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     places, beta = len(sequence), found[:, :1, 0]  # at l = 1
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)

@@ -14,7 +14,7 @@ from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import scoring
-from specjax.measure.pairs import Pair, written
+from specjax.measure.pairs import Pair, target_text
 from specjax.measure.texts import Protocol, speculate
 from specjax.prompts import Prompts
 from specjax.types import Law
@@ -69,10 +69,20 @@ def measure(
             and against block verification.
     """
     chosen = fused.for_protocol(*pair, protocol)
+<<<<<<< HEAD
     text = written(pair[0], prompts, protocol, chosen, kept)
     each, sequence = scoring.positions(
         pair, text, protocol.decode.temperature, chances, **protocol.decode.truncation()
     )
+||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+    text = written(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.decode.temperature, chances
+    each, sequence = scoring.positions(*how, **protocol.decode.truncation())
+=======
+    text = target_text(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.decode.temperature, chances
+    each, sequence = scoring.positions(*how, **protocol.decode.truncation())
+>>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     ones = np.ones_like(each[:, :1], dtype=np.float64)
     totals = by_text(np.concatenate([each, ones], -1), sequence)
     told = {"tokens": len(sequence), "sequences": len(totals)}

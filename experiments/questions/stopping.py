@@ -86,7 +86,13 @@ def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
         calls.append((first + rows, *(np.array(x)[rows] for x in told)))
 
     kernels = fused.for_protocol(*pair, protocol)
+<<<<<<< HEAD
     for _, each in decode(pair, prompts, count, how, kernels, record):
+||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+    for _, each in decode(pair, prompts, count, how, kernels, seen):
+=======
+    for _, each in decode(pair, prompts, count, how, kernels=kernels, seen=seen):
+>>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
         first += len(each.texts)
     return Watched(*map(np.concatenate, zip(*calls, strict=True)))
 
@@ -185,7 +191,7 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
             put(name, here, best({at: stop_lengths(score, at) for at in grid}))
         for name, known in (("renewal_head", head), ("renewal_chances", it.chance)):
             v = 1 + slope * np.arange(gamma + 1)
-            _, own = lengths.replayed(known[other], theirs.accepted, c, v)
+            _, own = lengths.replay_renewal(known[other], theirs.accepted, c, v)
             after = theirs.accepted.sum() / tested[other].sum()
             least = (c + slope) / (after * own)
             put(name, here, stop_lengths(np.cumprod(known, 1), least))
@@ -219,7 +225,7 @@ def measure(
     def closed(i: int):
         def share(sums: np.ndarray) -> float:
             costs = a_token(sums)
-            return lengths.closed(costs[i], costs[at["gamma"]], costs[at["oracle"]])
+            return lengths.gap_share(costs[i], costs[at["gamma"]], costs[at["oracle"]])
 
         return share
 

@@ -26,7 +26,7 @@ def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
     programs = {}
     for dtype in DTYPES:
         programs |= calls(model, dtype, prompt, new_tokens)
-    seconds = timing.interleaved(programs, ROUNDS, f"{model}, calls")
+    seconds = timing.time_in_turns(programs, ROUNDS, f"{model}, calls")
     found = {
         "gammas": list(GAMMAS),
         "rounds": ROUNDS,

@@ -27,7 +27,7 @@ def measure(
     for name, program in programs.items():
         turns[IDLE + name] = lambda: time.sleep(pause)
         turns[name] = program
-    seconds = timing.interleaved(turns, rounds, label, warm=programs.values())
+    seconds = timing.time_in_turns(turns, rounds, label, warm=programs.values())
     return {name: seconds[name] for name in programs}
 
 

@@ -20,7 +20,7 @@ from specjax.exactness.audit import (
     run,
     total,
 )
-from specjax.measure.pairs import placed
+from specjax.measure.pairs import place_on_mesh
 from specjax.measure.texts import Protocol, standardized
 from specjax.prompts import Prompts
 from specjax.runtime import console
@@ -105,7 +105,7 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     pair, prompts = shared.read_case(flags, pair)
     config = shared.read_config(flags, new_tokens=flags.length)
     setting = Protocol("", config, tokens=flags.tokens, batch=flags.batch)
-    return placed(pair, setting), prompts, setting
+    return place_on_mesh(pair, setting), prompts, setting
 
 
 def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:

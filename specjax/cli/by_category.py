@@ -38,7 +38,7 @@ def measure(
     with parser.report_errors(FloatingPointError):
         turns = categories.decode(pair, prompts, setting, save_turns)
     ms = categories.call_ms(pair, prompts, setting)
-    rows = categories.rows(pair, prompts, setting, turns, flags.by, ms)
+    rows = categories.rows(pair, prompts, setting, turns, by=flags.by, ms=ms)
     seconds = time.monotonic() - start
     groups = {
         group: record(flags, name, row, seconds, inputs=saving.inputs)

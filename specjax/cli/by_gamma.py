@@ -61,7 +61,12 @@ def measure(
         text, scores = score_texts(pair, prompts, setting)
         print("Compiling, then timing in turns", file=sys.stderr, flush=True)
         row = walltime.measure(
-            pair.target, pair.draft, prompts, setting, pair.kernels, save_rounds
+            pair.target,
+            pair.draft,
+            prompts,
+            setting,
+            kernels=pair.kernels,
+            so_far=save_rounds,
         )
         save_rounds(row)
         gamma, count = row["best_gamma"], len(text.start)

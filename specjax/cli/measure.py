@@ -98,7 +98,7 @@ def prepare(
         for batch in (setting.batch, by_gamma.protocol(setting, 0).batch):
             mesh.check_rows(batch)
         target, draft = place_pair(target, draft)
-        pair = walltime.prepare(target, draft, prompts, setting, kernels)
+        pair = walltime.prepare(target, draft, prompts, setting, kernels=kernels)
         forecast.check(pair, prompts, setting)
     if prompts.left_out:
         why = f"more than --longest {flags.longest} tokens"

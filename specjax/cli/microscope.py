@@ -24,7 +24,7 @@ from specjax.exactness.divergence import (
     examine,
     failures,
 )
-from specjax.measure.pairs import placed
+from specjax.measure.pairs import place_on_mesh
 from specjax.runtime import console
 from specjax.runtime.console import Parser
 
@@ -66,7 +66,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
             pair = shared.load_pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
-            pair = placed(pair, setting)
+            pair = place_on_mesh(pair, setting)
             chosen = fused.for_setting(*pair, setting)
             report = examine(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))

@@ -30,8 +30,14 @@ def audit(
     pair = drafts.pair(target, draft)
     if fault is not None:
         apply_fault(pair[1], protocol, fault)
-    return pairs.of_texts(
-        measure_audit, pair, protocol, read, fault, with_alpha=False, shares=False
+    return pairs.text_measurement(
+        measure_audit,
+        pair,
+        protocol,
+        read,
+        options={"fault": fault},
+        with_alpha=False,
+        shares=False,
     )
 
 
@@ -39,7 +45,7 @@ def measure_audit(
     pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
 ) -> dict:
     """Returns the results of one audit: plain numbers, with None for infinity."""
-    pair = pairs.placed(pair, protocol)
+    pair = pairs.place_on_mesh(pair, protocol)
     drafting, verifier = apply_fault(pair[1], protocol, fault)
     chosen = fused.for_protocol(*pair, protocol, verifier)
     steps, calls = auditing.run((pair[0], drafting), prompts, protocol, chosen)

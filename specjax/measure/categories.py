@@ -1,9 +1,9 @@
-"""What a draft is worth on each kind of question, as Spec-Bench reports it.
+"""The value of a draft on each kind of question, as Spec-Bench reports it.
 
 Every prompt is decoded by the target alone and by the pair, one text at a time, round
-after round. The length of a call is how many tokens it gave: the drafted ones that were
-kept and the one that the target adds, the bonus token, so that without a draft it is 1.
-Axes: B = 1 row, L buffer, S steps, G = gamma, R rounds.
+after round. The length of a call is the number of tokens it emits: the drafted ones
+that were kept and the one that the target adds, the bonus token. Without a draft it is
+1. Axes: B = 1 row, L buffer, S steps, G = gamma, R rounds.
 """
 
 from collections import Counter
@@ -37,11 +37,17 @@ PARTS = "draft", "score"  # of a step, whose times are shares of a target call
 
 
 class Turn(NamedTuple):
-    """A prompt and what became of it. seconds: [R] by ALONE and DRAFTED, of the whole
-    text, and by FIRST, until the pair's first call has given its tokens. texts: ids
-    that were written, by ALONE and DRAFTED. lengths, accepted, tested: of every call of
-    the pair, [S]: tokens that it gave, drafted tokens that were kept, and that were
-    decided on. repeated: tokens written alone that end a run which was there before."""
+    """A prompt, and how it was answered.
+
+    asked: the question.
+    prompt: the number of its tokens.
+    seconds: [R], by ALONE and DRAFTED, of the whole text, and by FIRST, until the
+      pair's first call has emitted its tokens.
+    texts: the ids that were written, by ALONE and DRAFTED.
+    lengths, accepted, tested: [S], for every call of the pair, the tokens that it
+      emitted, and the drafted tokens that were kept and that were decided on.
+    repeated: tokens written by the target alone that end a repeated run.
+    """
 
     asked: Question
     prompt: int
@@ -59,10 +65,13 @@ def decode(
     setting: WalltimeSetting,
     so_far: Callable[[list[Turn]], None] | None = None,
 ) -> list[Turn]:
-    """Every prompt, with the largest gamma of the setting and without a draft. Prompts
-    are padded to widths that many share, of which each is compiled once. so_far: gets
-    the turns that are done after each, so that what is stopped is not lost. Raises
-    FloatingPointError for logits that are no law, ValueError for no questions."""
+    """Decodes every prompt with the largest gamma of the setting, and without a draft.
+
+    Prompts are padded to widths that many share, and each width is compiled once.
+    so_far: called with the finished turns after each one, so that they are not lost if
+    the run is stopped. Raises FloatingPointError for logits that are not finite, and
+    ValueError without questions.
+    """
     if len(prompts.questions) < len(prompts.tokens):
         raise ValueError("these prompts are no questions: name a file of them")
     pair = pair._replace(kernels=finite.guard_kernels(pair.kernels))
@@ -77,8 +86,14 @@ def decode(
             slots = prompt.tokens.shape[1] + setting.decode.new_tokens + gamma + 1
             here = pair._replace(slots=slots)
             programs[shapes] = [build(here, each) for each in (0, gamma)]
-        asked = prompts.questions[index], prompt, request, setting.rounds, is_new
-        turns[index] = timed(programs[shapes], *asked)
+        turns[index] = time_prompt(
+            programs[shapes],
+            prompts.questions[index],
+            prompt,
+            request,
+            rounds=setting.rounds,
+            is_new=is_new,
+        )
         done = [turns[index] for index in sorted(turns)]
         if so_far is not None:
             so_far(done)
@@ -88,7 +103,7 @@ def decode(
 def call_ms(
     pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
 ) -> dict[str, float]:
-    """`costs.call_ms` in the middle of the answer to the first prompt."""
+    """Returns `costs.call_ms` in the middle of the answer to the first prompt."""
     prompt, gamma = take(prompts, [0], narrow=True), max(setting.gammas)
     request = asked_for(prompt, prompts.ends, setting, 0)
     rounds = timing.SAMPLES * setting.rounds
@@ -98,15 +113,18 @@ def call_ms(
 def asked_for(
     prompt: Prompt, ends: tuple[int, ...], setting: WalltimeSetting, index: int
 ) -> Request:
-    """A text up to its end or `new_tokens`, with coins of its own."""
+    """Returns the request of a text up to its end or `new_tokens`, with its own key."""
     key = jax.random.fold_in(root_key(setting.decode.seed), index)[None]
     sampling = setting.decode.sampling(1)
     return make_request(key, prompt, setting.decode.new_tokens, sampling, ends)
 
 
 def build(pair: costs.Pair, gamma: int) -> Callable:
-    """(prompt, request) -> the text [B, L], its length [B], how many steps there were,
-    and of each the tokens that were emitted, accepted and tested, [L, B, 3]."""
+    """Returns a program (prompt, request) -> text, length, number of steps, counts.
+
+    The text is [B, L] and its length [B]. The counts are the tokens that each step
+    emitted, accepted and tested, [L, B, 3].
+    """
     decoder = pair.decoder(gamma)
 
     def add(total: tuple[Array, Array], info: Info) -> tuple[Array, Array]:
@@ -126,15 +144,19 @@ def build(pair: costs.Pair, gamma: int) -> Callable:
     return lambda prompt, request: loop(pair.params(gamma), prompt, request)
 
 
-def timed(
+def time_prompt(
     programs: Sequence[Callable],
     asked: Question,
     prompt: Prompt,
     request: Request,
+    *,
     rounds: int,
     is_new: bool,
 ) -> Turn:
-    """One prompt by both programs in turns. is_new: they are not compiled yet."""
+    """Decodes a prompt by both programs in turns, and returns the times and texts.
+
+    is_new: the programs are not compiled yet.
+    """
     alone, drafted = programs
     first = request._replace(limit=request.start + 1)
     outputs = {}
@@ -146,17 +168,24 @@ def timed(
     each = (ALONE, alone, request), (DRAFTED, drafted, request), (FIRST, drafted, first)
     runs = {it[0]: partial(run, *it) for it in each}
     warm = runs.values() if is_new else ()
-    seconds = timing.interleaved(runs, rounds, "compile", warm)
+    seconds = timing.time_in_turns(runs, rounds, "compile", warm=warm)
     begin, texts, marks = int(prompt.length[0]), {}, {}
     for name in (ALONE, DRAFTED):
         tokens, length, steps, log = hosts.read(outputs[name])
         marks[name] = scoring.repeated(tokens[0, : length[0]])[begin:]
         texts[name] = tokens[0, begin : length[0]].tolist()
         finite.check([np.array(texts[name])])
-    counts = log[:steps, 0].T.tolist()  # of DRAFTED, which is the last
-    rounded = {k: np.round(x, timing.DIGITS).tolist() for k, x in seconds.items()}
-    repeated = int(marks[ALONE].sum())
-    return Turn(asked, begin, rounded, texts, *counts, repeated)
+    lengths, accepted, tested = log[:steps, 0].T.tolist()  # the last log is DRAFTED's
+    return Turn(
+        asked=asked,
+        prompt=begin,
+        seconds={k: np.round(x, timing.DIGITS).tolist() for k, x in seconds.items()},
+        texts=texts,
+        lengths=lengths,
+        accepted=accepted,
+        tested=tested,
+        repeated=int(marks[ALONE].sum()),
+    )
 
 
 def rows(
@@ -164,12 +193,15 @@ def rows(
     prompts: Prompts,
     setting: WalltimeSetting,
     turns: Sequence[Turn],
+    *,
     by: str | None = None,
     ms: Mapping[str, float] | None = None,
 ) -> dict[str, dict]:
-    """`measured` of every group and, last, of ALL of them, as `specjax compare` reads
-    it. by: one of `questions.GROUPS`. ms: what `call_ms` gave. Raises ValueError for a
-    question of none."""
+    """Returns `measured` of every group and of ALL, as `specjax compare` reads it.
+
+    by: one of `questions.GROUPS`. ms: the result of `call_ms`. Raises ValueError for a
+    question without a group.
+    """
     groups: dict[str, list[Turn]] = {}
     for turn in turns if by is not None else ():
         groups.setdefault(questions.group_name(turn.asked, by), []).append(turn)
@@ -203,11 +235,14 @@ def rows(
 
 
 def numbers(turns: Sequence[Turn], gamma: int) -> dict:
-    """What is reported of some turns. A second's tokens are Spec-Bench's: the mean over
-    questions of tokens over seconds, prefill included, medians over rounds; the
-    speed-up is the ratio of two such means, its interval that of the questions drawn.
-    Acceptance by drafted position i = 1 .. G: `joint` is the share of calls that gave
-    more than i tokens, `conditional` that of the tokens at i which were decided on."""
+    """Returns the reported numbers of some turns.
+
+    Tokens per second are Spec-Bench's: the mean over questions of tokens over seconds,
+    with prefill, and medians over rounds. The speedup is the ratio of two such means,
+    and its interval is that of the questions. Acceptance by drafted position i = 1 ..
+    G: `joint` is the share of calls that emitted more than i tokens, `conditional` the
+    share of the tokens at i that were kept if decided on.
+    """
     lengths, accepted, tested = (
         np.concatenate([getattr(turn, name) for turn in turns]).astype(int)
         for name in ("lengths", "accepted", "tested")
@@ -246,7 +281,7 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
 
 
 def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
-    """The turns of each question, by its id."""
+    """Returns the turns of each question by its id."""
     asked = {}
     for turn in turns:
         asked.setdefault(turn.asked.id, []).append(turn)
@@ -254,13 +289,13 @@ def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
 
 
 def speed(turns: Sequence[Turn], name: str) -> float:
-    """Tokens a second of the turns of a question."""
+    """Returns the tokens per second of the turns of a question."""
     seconds = sum(float(np.median(turn.seconds[name])) for turn in turns)
     return sum(len(turn.texts[name]) for turn in turns) / seconds
 
 
 def plain(turn: Turn) -> dict:
-    """A turn as a record keeps it: its numbers, and not its texts."""
+    """Returns a turn as a record holds it: its numbers without its texts."""
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}
     names = "prompt", "seconds", "lengths", "accepted", "tested"

@@ -163,7 +163,7 @@ def call_ms(
         state = begin(pair, count, prompt, request)
         loops = calls(pair, count, timing.LOOPS)
         programs[name] = partial(loops, request, state)
-    seconds = timing.interleaved(programs, rounds, "calls")
+    seconds = timing.time_in_turns(programs, rounds, "calls")
     ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
     ms["t_draft"] /= gamma
     return {f"{name}_ms": x / timing.LOOPS for name, x in ms.items()}

@@ -25,18 +25,18 @@ class Batch(NamedTuple):
     request: Request
 
 
-def written(outputs: dict, batches: Mapping[int, Batch], gamma: int = 0) -> Text:
+def join_texts(outputs: dict, batches: Mapping[int, Batch], gamma: int = 0) -> Text:
     """Joins the texts that were written with `gamma`."""
     pairs = [(outputs[gamma, i], batch.prompt) for i, batch in batches.items()]
     return join([text_of(*pair) for pair in pairs])
 
 
-def wrote(out: generate.Output, batch: Batch) -> int:
+def count_written(out: generate.Output, batch: Batch) -> int:
     """Returns the number of tokens in a batch's texts, without their prompts."""
     return int(np.sum(out.length - hosts.read(batch.request.start)))
 
 
-def accepted(
+def acceptance(
     scores: scoring.Scores | None, runs: Sequence[generate.Output]
 ) -> estimate.Estimate:
     """Returns alpha, from every scored token.
@@ -47,10 +47,10 @@ def accepted(
     if scores is not None:
         return estimate.rao_blackwell(scores.beta, scores.sequence)
     counts = [(run.counts.accepted, run.counts.tested) for run in runs]
-    return scoring.kept(*map(np.concatenate, zip(*counts, strict=True)))
+    return scoring.accepted_share(*map(np.concatenate, zip(*counts, strict=True)))
 
 
-def counted(
+def tokens_and_steps(
     gammas: Sequence[int], outputs: dict, batches: Mapping[int, Batch]
 ) -> dict[str, list]:
     """Returns the tokens and steps of each batch, [K][N]."""
@@ -62,7 +62,7 @@ def counted(
         ]
 
     steps = each(lambda out, batch: out.counts.calls.max())
-    return {"tokens": each(wrote), "steps": steps}
+    return {"tokens": each(count_written), "steps": steps}
 
 
 def calls(
@@ -72,13 +72,15 @@ def calls(
     columns = {"steps": [], "tokens_per_call": []}
     for gamma in gammas:
         every = [outputs[gamma, i].counts.calls for i in batches]
-        total = sum(wrote(outputs[gamma, i], batch) for i, batch in batches.items())
+        total = sum(
+            count_written(outputs[gamma, i], batch) for i, batch in batches.items()
+        )
         columns["steps"].append(int(sum(each.max() for each in every)))
         columns["tokens_per_call"].append(float(total / np.sum(every)))
     return columns
 
 
-def of_these(
+def expected_calls(
     gammas: Sequence[int],
     scores: scoring.Scores,
     outputs: dict,
@@ -91,8 +93,8 @@ def of_these(
     """
     columns = {key: [] for key in EXPECTED}
     for gamma in gammas:
-        laws = laws_of(gamma, scores)
-        expected = steps_of(laws, len(batches))
+        laws = call_laws(gamma, scores)
+        expected = batch_steps(laws, len(batches))
         columns["predicted_steps"].append(float(sum(expected)))
         steps = [outputs[gamma, i].counts.calls.max() for i in batches]
         # Coins, and texts other than those scored: of the sum of the differences.
@@ -106,14 +108,14 @@ def of_these(
     return columns
 
 
-def laws_of(gamma: int, scores: scoring.Scores) -> list[np.ndarray]:
+def call_laws(gamma: int, scores: scoring.Scores) -> list[np.ndarray]:
     """Returns the distribution of the number of calls of each scored text."""
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = range(scores.sequence.max() + 1)
     return [predict.calls_law(accept[scores.sequence == i], gamma) for i in texts]
 
 
-def steps_of(laws: Sequence[np.ndarray], batches: int) -> list[float]:
+def batch_steps(laws: Sequence[np.ndarray], batches: int) -> list[float]:
     """Returns the expected steps of each of `batches` batches of consecutive rows."""
     rows = np.split(np.arange(len(laws)), batches)
     return [predict.expected_steps([laws[i] for i in row]) for row in rows]

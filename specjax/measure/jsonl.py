@@ -33,7 +33,7 @@ def prepare(path: Path) -> None:
     shown = shorten(str(path), 80)
 
     def tried(descriptor: int) -> None:
-        set_aside(descriptor, path)
+        move_torn_line(descriptor, path)
         if new and not os.fstat(descriptor).st_size:
             path.unlink()
 
@@ -43,7 +43,7 @@ def prepare(path: Path) -> None:
             what = "a folder" if path.is_dir() else "no ordinary file"
             raise ValueError(f"{shown} is {what}: name a .jsonl file")
         new = not path.exists()
-        locked(path, tried)
+        with_lock(path, tried)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(
@@ -59,7 +59,7 @@ def append(path: Path, record: dict) -> None:
     line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
 
     def add(descriptor: int) -> None:
-        set_aside(descriptor, path)
+        move_torn_line(descriptor, path)
         end = os.lseek(descriptor, 0, os.SEEK_END)
         try:
             write(descriptor, line)
@@ -69,7 +69,7 @@ def append(path: Path, record: dict) -> None:
 
     with name_path(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        locked(path, add)
+        with_lock(path, add)
 
 
 def put(path: Path, record: dict) -> None:
@@ -98,10 +98,10 @@ def put(path: Path, record: dict) -> None:
 
         writing.write_whole(path, left())
 
-    locked(path, drop)
+    with_lock(path, drop)
 
 
-def locked(path: Path, change: Callable[[int], None]) -> None:
+def with_lock(path: Path, change: Callable[[int], None]) -> None:
     """Runs `change` on the open file while no other process has it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -154,7 +154,7 @@ def last_line(descriptor: int, path: Path) -> tuple[int, bytes]:
     return start + cut, last[cut:]
 
 
-def set_aside(descriptor: int, path: Path) -> None:
+def move_torn_line(descriptor: int, path: Path) -> None:
     """Moves a torn last line to another file, and ends a last line that is whole.
 
     Raises ValueError for a file that holds no records; that file stays as it is.

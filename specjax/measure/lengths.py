@@ -1,4 +1,4 @@
-"""How fixed lengths, policies and an oracle draft, and what each costs per token.
+"""The cost per token of drafting by fixed lengths, by policies and by an oracle.
 
 Every length and policy decodes the same prompts by Algorithm 1. A call that drafts g
 tokens costs c g + v(g) calls of the target on one token (Definition 3.7; v = 1 in
@@ -93,13 +93,14 @@ def run(
     """Returns the calls of `count` prompts, decoded by the protocol."""
     calls, first = [], 0
 
-    def seen(running: np.ndarray, state: State, info: Info) -> None:
+    def record_step(running: np.ndarray, state: State, info: Info) -> None:
         rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
         sure = state.policy if protocol.decode.policy == RECORDER else info.accept_prob
-        told = info.drafted, info.accepted, info.accept_prob, sure
-        calls.append((first + rows, *(x[rows] for x in hosts.read(told))))
+        numbers = info.drafted, info.accepted, info.accept_prob, sure
+        calls.append((first + rows, *(x[rows] for x in hosts.read(numbers))))
 
-    for _, each in decode(pair, prompts, count, protocol, kernels, seen):
+    decoded = decode(pair, prompts, count, protocol, kernels=kernels, seen=record_step)
+    for _, each in decoded:
         first += len(each.texts)
     return Run(*map(np.concatenate, zip(*calls, strict=True)))
 
@@ -111,6 +112,7 @@ def compare(
     pair: tuple[Pretrained, DraftSource],
     prompts: Prompts,
     protocol: Protocol,
+    *,
     costs: Costs,
     gammas: Sequence[int],
     policies: Sequence[str],
@@ -132,18 +134,19 @@ def compare(
     """
     kept, most = {} if kept is None else kept, protocol.decode.gamma
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
-    how = pair, prompts, count
 
-    def of(policy: str) -> Run:
-        asked = change(protocol, policy=policy)
-        key = pair[0].name, pair[1].name, asked
+    def run_policy(policy: str) -> Run:
+        changed = change(protocol, policy=policy)
+        key = pair[0].name, pair[1].name, changed
         if key not in kept:
-            kept[key] = run(*how, asked, kernels)
+            kept[key] = run(pair, prompts, count, changed, kernels)
         return kept[key]
 
-    every = {f"gamma_{x}": of(f"{__name__}:fixed:{x}") for x in gammas if x < most}
-    longest = every[f"gamma_{most}"] = of(RECORDER)
-    runs = every | {name.partition(":")[0]: of(name) for name in policies}
+    every = {
+        f"gamma_{x}": run_policy(f"{__name__}:fixed:{x}") for x in gammas if x < most
+    }
+    longest = every[f"gamma_{most}"] = run_policy(RECORDER)
+    runs = every | {name.partition(":")[0]: run_policy(name) for name in policies}
     c, v, accepted = costs.c, costs.v(most), longest.accepted
     best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
     best = cost_of(every[best_gamma], c, v)[0]
@@ -151,7 +154,7 @@ def compare(
     least = oracle(accepted, c, v)
     known = kept_if_sure(longest.sure, accepted), longest.chance
     for name, chance in zip(("hindsight", "chances"), known, strict=True):
-        drafted, _ = replayed(chance, accepted, c, v)
+        drafted, _ = replay_renewal(chance, accepted, c, v)
         taken = np.minimum(drafted, accepted)
         runs[name] = longest._replace(drafted=drafted, accepted=taken)
     told = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
@@ -166,7 +169,7 @@ def compare(
             f"{name}_cost": own,
             f"{name}_cost_se": error,
             f"{name}_regret": own / least - 1,
-            f"{name}_closed": closed(own, best, least),
+            f"{name}_closed": gap_share(own, best, least),
         }
     return told
 
@@ -196,7 +199,7 @@ def oracle(accepted: np.ndarray, c: float, v: np.ndarray) -> float:
     return cost(accepted, accepted, c, v)
 
 
-def closed(own: float, best: float, least: float) -> float:
+def gap_share(own: float, best: float, least: float) -> float:
     """Returns the share of the gap from the best gamma's cost to the oracle's.
 
     A rule with share 1 is the oracle; below 0 it is worse than the best gamma.
@@ -218,7 +221,7 @@ def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.n
     return (counts[0] / np.maximum(counts[1], 1))[place]
 
 
-def replayed(
+def replay_renewal(
     kept: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Returns what the rule of `policies.renewal` drafts [N], and its cost per token.

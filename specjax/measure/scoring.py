@@ -58,10 +58,10 @@ def score(
         p, q = probs.dense(p_law), probs.dense(q_law)
         beta = jnp.sum(jnp.minimum(p, q), axis=-1)  # Corollary 3.6
 
-        def of_written(law: Array) -> Array:
+        def at_written(law: Array) -> Array:
             return jnp.take_along_axis(law, written[..., None], axis=-1)[..., 0]
 
-        return beta, of_written(p), of_written(q)
+        return beta, at_written(p), at_written(q)
 
     return Scores(*positions((target, draft), text, temperature, each, **truncation))
 
@@ -128,11 +128,11 @@ def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict
             gamma=gamma,
         )
     else:
-        four = {"counts": kept(calls.accepted, calls.tested)}
+        four = {"counts": accepted_share(calls.accepted, calls.tested)}
     return console.to_plain(four)
 
 
-def kept(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimate:
+def accepted_share(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimate:
     """Returns `estimate.counts`, or 0 if nothing was tested."""
     if tested.any():
         return estimate.counts(accepted, tested)

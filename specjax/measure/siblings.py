@@ -31,7 +31,7 @@ from specjax.types import Draft, Law
 from specjax.verifiers import recursive, token
 
 BOUNDED = 4  # draws for which bounds are worked out, by minutes each
-POINTS = 96  # of time, at which `distinct` is integrated
+POINTS = 96  # times at which `bound_without_replacement` is integrated
 STREAM = 2  # of `texts.keys_of`: not the coins that the texts were written by
 
 
@@ -60,6 +60,7 @@ def measure(
     draft: DraftSource,
     text: Text,
     temperature: float,
+    *,
     most: int = 8,
     seed: int = 0,
     **truncation: float | None,
@@ -82,16 +83,19 @@ def measure(
         drafts = Draft(
             children, jnp.full(count, most), probs.with_shared(same, q.logits), parent
         )
-        never = jnp.full((count, most), jnp.inf), jnp.zeros((count, 2))
-        chance = recursive.verifier.verify(p, drafts, token.Noise(*never)).accept_prob
+        never = token.Noise(jnp.full((count, most), jnp.inf), jnp.zeros((count, 2)))
+        chance = recursive.verifier.verify(p, drafts, never).accept_prob
         before = jnp.cumprod(1 - chance, axis=1)
         tried = jnp.pad(before[:, :-1], ((0, 0), (1, 0)), constant_values=1.0)
         plain = jax.nn.softmax(probs.expand_logits(q.logits)[:, 0], axis=-1)
         share = best_first.shares(jnp.take_along_axis(plain, children, axis=1))
-        laws = probs.dense(p)[:, 0], probs.dense(q)[:, 0]
+        dense_p, dense_q = probs.dense(p)[:, 0], probs.dense(q)[:, 0]
         bounds = (jnp.zeros((count, 0)),) * 2
         if bounded:
-            bounds = tuple(rule(*laws, bounded) for rule in (replaced, distinct))
+            bounds = tuple(
+                bound(dense_p, dense_q, bounded)
+                for bound in (bound_with_replacement, bound_without_replacement)
+            )
         found = chance * tried, tried, share, *bounds
         return tuple(x.reshape(*shape, x.shape[-1]) for x in found)
 
@@ -128,17 +132,17 @@ def _flat(law: Law, count: int) -> Law:
     return probs.with_shared(flat, law.logits)
 
 
-def replaced(p: Array, q: Array, most: int) -> Array:
+def bound_with_replacement(p: Array, q: Array, most: int) -> Array:
     """Returns the bound for 1 .. `most` independent draws: [N, K].
 
     The draws are from q [N, V], for p [N, V]. The bound for one draw is beta.
     """
-    p, q = by_ratio(p, q)
+    p, q = sort_by_ratio(p, q)
     inside = jnp.minimum(jnp.cumsum(q, axis=1), 1.0)[..., None]
-    return least(p, inside ** jnp.arange(1, most + 1))
+    return least_bound(p, inside ** jnp.arange(1, most + 1))
 
 
-def distinct(p: Array, q: Array, most: int) -> Array:
+def bound_without_replacement(p: Array, q: Array, most: int) -> Array:
     """Returns the bound for 1 .. `most` draws from q without replacement: [N, K].
 
     Let ids ring at rates q; they then ring in the order of such draws. All K draws are
@@ -147,7 +151,7 @@ def distinct(p: Array, q: Array, most: int) -> Array:
     the other ids rings at the rate of the rest of q. It is integrated by trapezoids
     over T = POINTS times, to about 5e-4.
     """
-    p, q = by_ratio(p, q)
+    p, q = sort_by_ratio(p, q)
     time = jnp.geomspace(1e-2, 1e3, POINTS)  # the first of all ids rings at about 1
 
     def further(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
@@ -167,16 +171,16 @@ def distinct(p: Array, q: Array, most: int) -> Array:
 
     none = jnp.zeros((len(q), POINTS, most), q.dtype).at[..., 0].set(1.0)
     inside = jax.lax.scan(further, (none, q.sum(1)), q.T)[1]  # [V, N, K]
-    return least(p, jnp.moveaxis(inside, 0, 1))
+    return least_bound(p, jnp.moveaxis(inside, 0, 1))
 
 
-def by_ratio(p: Array, q: Array) -> tuple[Array, Array]:
+def sort_by_ratio(p: Array, q: Array) -> tuple[Array, Array]:
     """Returns p and q with ids in the order of q / p, the largest first."""
     order = jnp.argsort(jnp.where(q > 0, p / jnp.where(q > 0, q, 1.0), jnp.inf), axis=1)
     return jnp.take_along_axis(p, order, 1), jnp.take_along_axis(q, order, 1)
 
 
-def least(p: Array, inside: Array) -> Array:
+def least_bound(p: Array, inside: Array) -> Array:
     """Returns min over H of p(H) + 1 - Q(H), for the sets H of the first ids: [N, K].
 
     inside: Q of these sets, [N, V, K].

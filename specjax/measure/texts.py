@@ -1,4 +1,4 @@
-"""Texts to measure on: by the target alone, and by Algorithm 1 with its calls counted.
+"""Texts to measure on: by the target alone, and by Algorithm 1 with counted calls.
 
 Axes: N sequences, B rows of a batch, L tokens.
 """
@@ -31,8 +31,7 @@ ANSWER, ROWS = 128, 8
 
 
 class Protocol(NamedTuple):
-    """How a task's prompts are decoded. Sequence i continues prompt i, from the first
-    on again where they end.
+    """The settings by which a task's prompts are decoded.
 
     task: what the prompts are called. decode: the settings; gamma, rule and policy are
     those of the speculative run. tokens: how many the target writes at least, in whole
@@ -47,7 +46,7 @@ class Protocol(NamedTuple):
 
 
 def standardized(setting: Mapping) -> str:
-    """Temperature and filters of a setting, or of a record of any age, in words."""
+    """Describes the temperature and filters of a setting, or of a record of any age."""
     filters = [(name, setting.get(name)) for name in Sampling._fields[1:]]
     kept = [(name.replace("_", "-"), x) for name, x in filters if x is not None]
     named = [f", {name} {x:g}" for name, x in kept]
@@ -55,8 +54,11 @@ def standardized(setting: Mapping) -> str:
 
 
 class Text(NamedTuple):
-    """tokens [N, L]: prompt, then output from `start` [N] up to `length` [N]. inputs:
-    what the encoder read, tokens [N, I] and length [N], or None."""
+    """Sequences with their prompts.
+
+    tokens: [N, L], the prompt, then output from `start` [N] up to `length` [N].
+    inputs: what the encoder read, tokens [N, I] and length [N], or None.
+    """
 
     tokens: np.ndarray
     start: np.ndarray
@@ -64,15 +66,19 @@ class Text(NamedTuple):
     inputs: tuple[np.ndarray, np.ndarray] | None = None
 
     def rows(self) -> Iterator[np.ndarray]:
-        """Each output without its prompt."""
+        """Yields each output without its prompt."""
         for tokens, *ends in zip(*self[:3], strict=True):
             yield tokens[slice(*ends)]
 
 
 class Calls(NamedTuple):
-    """Totals of each sequence, [N], as `specjax.theory.estimate` wants them. A call
-    counts if the text had not ended before it; what it accepts counts uncut, though the
-    text ends inside. tokens: the text's own, cut. texts: each output."""
+    """The totals of each sequence, [N], for `specjax.theory.estimate`.
+
+    calls: calls of the target; one counts if the text had not ended before it.
+    accepted, tested: drafted tokens, not cut where the text ends within a call.
+    tokens: those of the text, cut at its end.
+    texts: each output.
+    """
 
     calls: np.ndarray
     accepted: np.ndarray
@@ -87,8 +93,10 @@ def write(
     protocol: Protocol,
     kernels: Kernels | None = None,
 ) -> Text:
-    """Text by the target alone, each sequence up to its end or `new_tokens`. kernels:
-    what reads logits; None is the reference."""
+    """Returns text by the target alone, each sequence up to its end or `new_tokens`.
+
+    kernels: what reads logits; None is the reference.
+    """
     verifier = (kernels or reference()).alone
     slots = width(prompts) + protocol.decode.new_tokens + 1
     count = most(prompts, protocol)
@@ -110,10 +118,13 @@ def read(
     chosen: Selection = ALL,
     answer: int = ANSWER,
 ) -> Prompts:
-    """The prompts of a file (`prompts.read`), by the target's tokenizer or this one. A
-    conversation goes on with answers of at most so many tokens by the target alone,
-    greedy and made once, so that every drafter, rule and gamma that is compared goes on
-    with the same words."""
+    """Returns the prompts of a file (`prompts.read`) in the tokens of the target.
+
+    The tokenizer is the target's or the given one. A conversation continues with
+    answers of at most `answer` tokens, which the target alone writes greedily and only
+    once, so that all drafters, rules and gammas that are compared continue the same
+    words.
+    """
     model = use_tokenizer(target, tokenizer)
 
     def answered(conversations: list[list[int]]) -> list[str]:
@@ -130,11 +141,13 @@ def read(
 
 
 def text_of(out: generate.Output, prompt: Prompt) -> Text:
+    """Returns the texts of an output with its prompt."""
     inputs = None if prompt.inputs is None else tuple(hosts.read(prompt.inputs))
     return Text(out.tokens, hosts.read(prompt.length), out.length, inputs)
 
 
 def join(parts: Sequence[Text]) -> Text:
+    """Joins texts of one width."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
@@ -145,9 +158,12 @@ def speculate(
     protocol: Protocol,
     kernels: Kernels | None = None,
 ) -> Calls:
-    """(target, draft) continue `count` prompts, with coins of their own. kernels: what
-    verifies and draws; None is the protocol's rule by the reference."""
-    each = decode(pair, prompts, count, protocol, kernels)
+    """Returns the calls by which (target, draft) continue `count` prompts.
+
+    Each sequence has random numbers of its own. kernels: what verifies and draws; None
+    is the protocol's rule by the reference.
+    """
+    each = decode(pair, prompts, count, protocol, kernels=kernels)
     return join_calls([calls for _, calls in each], count)
 
 
@@ -156,11 +172,15 @@ def decode(
     prompts: Prompts,
     count: int,
     protocol: Protocol,
+    *,
     kernels: Kernels | None = None,
     seen: Callable | None = None,
 ) -> Iterator[tuple[Prompt, Calls]]:
-    """As `speculate`, batch by batch, with the prompts of each. seen: told of each step
-    (which rows [B] had not ended before it, the state after it, what it measured)."""
+    """Yields what `speculate` returns, batch by batch, with the prompts of each.
+
+    seen: called after each step with which rows [B] had not ended before it, the state
+    after it, and what it measured.
+    """
     target, draft = pair
     kernels = kernels or reference(verifiers.find(protocol.decode.rule))
     spare = protocol.decode.gamma + 1  # so that no limit cuts a call that counts
@@ -172,12 +192,20 @@ def decode(
     params = Params(target.params, draft.params)
     for batch in batches(prompts, protocol, count, stream=1, spare=spare):
         check(decoder, slots, params, *batch)
-        how = {"new_tokens": protocol.decode.new_tokens, "seen": seen}
-        yield batch[0], count_calls(programs, params, *batch, **how)
+        yield (
+            batch[0],
+            count_calls(
+                programs,
+                params,
+                *batch,
+                new_tokens=protocol.decode.new_tokens,
+                seen=seen,
+            ),
+        )
 
 
 def join_calls(batches: Sequence[Calls], count: int) -> Calls:
-    """Those of the first `count` sequences."""
+    """Returns the calls of the first `count` sequences."""
     *totals, texts = zip(*batches, strict=True)
     rows = [text for batch in texts for text in batch]
     return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows[:count])
@@ -232,9 +260,21 @@ def count_calls(
     return Calls(*totals, ends - start, texts)
 
 
+<<<<<<< HEAD
 def ends_of(tokens: np.ndarray, start: Array, length: Array, eos: Any) -> np.ndarray:
     """[B]: where each text ends, after its first `eos` [B] or [B, E]; L if it has not
     ended."""
+||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
+    """[B]: where each text ends, after its first `eos` [B] or [B, E]; L if it has not
+    ended."""
+=======
+def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
+    """Returns where each text ends [B], after its first `eos` [B] or [B, E].
+
+    It is L for a text that has not ended.
+    """
+>>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     slot = np.arange(tokens.shape[1])
     inside = (slot >= start[:, None]) & (slot < length[:, None])
     several = eos.reshape(len(tokens), 1, -1)
@@ -243,20 +283,23 @@ def ends_of(tokens: np.ndarray, start: Array, length: Array, eos: Any) -> np.nda
 
 
 def most(prompts: Prompts, protocol: Protocol) -> int:
-    """How many sequences there can be."""
+    """Returns the most sequences that there can be."""
     # At temperature 0 a prompt has one text; else each has at least one token.
     count = len(prompts.tokens)
     return count if protocol.decode.temperature == 0 else protocol.tokens
 
 
 def width(prompts: Prompts) -> int:
-    """The longest prompt of the task, so that every batch has one shape."""
+    """Returns the length of the task's longest prompt: all batches have this width."""
     return max(map(len, prompts.tokens))
 
 
 def take(prompts: Prompts, index: Sequence[int], narrow: bool = False) -> Prompt:
-    """The prompts of these places, from the first on again where they end, padded as
-    the longest of all are, or only to their own `bucket`."""
+    """Returns the prompts at these places; places past the last begin at the first.
+
+    They are padded to the longest of all prompts, or only to their own `bucket` if
+    `narrow`.
+    """
 
     def rows(texts: Sequence[Sequence[int]]) -> tuple[Array, Array]:
         chosen, longest = [texts[i % len(texts)] for i in index], max(map(len, texts))
@@ -270,8 +313,11 @@ def take(prompts: Prompts, index: Sequence[int], narrow: bool = False) -> Prompt
 def batches(
     prompts: Prompts, protocol: Protocol, count: int, stream: int, spare: int
 ) -> Iterator[tuple[Prompt, Request]]:
-    """Batches of one shape that hold the first `count` sequences, and then some.
-    stream: which coins; sequence i has its own, whatever the batches are."""
+    """Yields batches of one shape that hold at least the first `count` sequences.
+
+    stream: which random numbers to use; sequence i has its own, whatever the batches
+    are.
+    """
     batch, new = protocol.batch, protocol.decode.new_tokens + spare
     sampling = protocol.decode.sampling(batch)
     for first in range(0, count, batch):

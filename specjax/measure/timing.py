@@ -20,10 +20,11 @@ RESAMPLES = 1000
 LEVEL = 0.95  # of the intervals
 
 
-def interleaved(
+def time_in_turns(
     programs: Mapping[Key, Callable],
     rounds: int,
     label: str = "",
+    *,
     warm: Iterable[Callable] | None = None,
     after: Callable[[dict[Key, np.ndarray]], None] | None = None,
     again: int = 0,
@@ -101,7 +102,7 @@ def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
     return sorted(names, key=place)
 
 
-def timed(gammas: Sequence[int], seconds: dict) -> dict:
+def part_times(gammas: Sequence[int], seconds: dict) -> dict:
     """Returns the seconds of the programs that time a part, [K][S], for a record."""
 
     def each(kind: int, gamma: int) -> list[float]:
@@ -116,7 +117,7 @@ def timed(gammas: Sequence[int], seconds: dict) -> dict:
     }
 
 
-def timed_separately(gammas: Sequence[int], seconds: dict) -> dict:
+def part_costs(gammas: Sequence[int], seconds: dict) -> dict:
     """Returns c and v of every gamma, and the milliseconds that they come from.
 
     seconds: see `timed`.
@@ -125,7 +126,7 @@ def timed_separately(gammas: Sequence[int], seconds: dict) -> dict:
     calls = [1e3 * np.array(each) / loops for each in seconds["target_calls"]]
     prefills = [1e3 * float(np.median(each)) for each in seconds["prefills"]]
 
-    def of_medians(part: np.ndarray, whole: np.ndarray) -> float:
+    def ratio_of_medians(part: np.ndarray, whole: np.ndarray) -> float:
         return float(np.median(part) / np.median(whole))
 
     target_ms = calls[0]
@@ -135,13 +136,13 @@ def timed_separately(gammas: Sequence[int], seconds: dict) -> dict:
         c, c_ci, t_draft = None, None, None
         if gamma:  # Definition 3.7, of one drafted token
             drafted = 1e3 * np.array(drafts) / loops
-            c = of_medians(drafted, target_ms) / gamma
-            c_ci = interval(of_medians, (drafted / gamma, target_ms))
+            c = ratio_of_medians(drafted, target_ms) / gamma
+            c_ci = interval(ratio_of_medians, (drafted / gamma, target_ms))
             t_draft = float(np.median(drafted))
         columns["c"].append(c)
         columns["c_ci"].append(c_ci)
-        columns["v"].append(of_medians(call, target_ms))
-        columns["v_ci"].append(interval(of_medians, (call, target_ms)))
+        columns["v"].append(ratio_of_medians(call, target_ms))
+        columns["v_ci"].append(interval(ratio_of_medians, (call, target_ms)))
         columns["draft_ms"].append(t_draft)
     alone, *both = prefills  # with an encoder its run is most of it
     return columns | {

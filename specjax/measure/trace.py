@@ -44,9 +44,8 @@ class Case(NamedTuple):
 
 def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
     """Decodes again step by step; yields the text so far and what the step did."""
-    inputs = case.params, case.prompt, case.request
     stream = generate.build_stream(case.decoder, case.slots)
-    for state, info in stream(*inputs):
+    for state, info in stream(case.params, case.prompt, case.request):
         text = np.array(state.tokens)[0, : int(state.length[0])]
         yield text, jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
 

@@ -1,11 +1,11 @@
-"""How much faster, why, and could one have known: walltime measured and predicted.
+"""Walltime, measured and predicted: how much faster a pair is, and why.
 
-Tables 2 and 4 of Leviathan et al. (2023) in kind. For every gamma: c (Definition 3.7)
-and v = t_p(gamma + 1) / t_p(1), each timed apart in a loop of its own; the speedup that
-Theorem 3.8 expects; the one measured. Other texts than those that are measured choose
+These are tables like 2 and 4 of Leviathan et al. (2023). For every gamma: c (Definition
+3.7) and v = t_p(gamma + 1) / t_p(1), each timed in a separate loop; the speedup that
+Theorem 3.8 expects; and the measured speedup. Texts other than the measured ones choose
 the best gamma and predict its speed (`specjax.theory.speedup`). Texts stop at their
-ends or, where a setting says so, go on to the same number of tokens.
-Axes: N batches that are measured, R rounds, M other batches, K values of gamma.
+ends or, where a setting says so, go on to the same number of tokens. Axes: N measured
+batches, R rounds, M other batches, K values of gamma.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from specjax.verifiers import guarantees
 
 
 class WalltimeSetting(NamedTuple):
-    """What a measurement of walltime decodes, and how often.
+    """The settings of a walltime measurement, and how often each text is decoded.
 
     decode: the settings, whose gamma each of `gammas` takes the place of. batch: rows
     decoded together. gammas: must hold 0, the baseline. texts: how many are measured,
@@ -77,15 +77,19 @@ def measure(
     draft: DraftSource,
     prompts: Prompts,
     setting: WalltimeSetting,
+    *,
     kernels: Kernels | None = None,
     so_far: Callable[[dict], None] | None = None,
 ) -> dict:
-    """Every number of a row, plain: lists are parallel to `gamma`. kernels: what
-    verifies and draws; None is the setting's rule by the reference. so_far: gets the
-    row of the rounds that are done after each but the last, so that what is stopped is
-    not lost; nothing is predicted in it. Raises ValueError as `check`."""
+    """Returns every number of a row as plain values; lists are parallel to `gamma`.
+
+    kernels: what verifies and draws; None is the setting's rule by the reference.
+    so_far: called after each round but the last with the row of the rounds so far, in
+    which nothing is predicted, so that they are not lost if the run is stopped. Raises
+    ValueError like `check`.
+    """
     check(target, draft, setting)
-    pair = prepare(target, draft, prompts, setting, kernels)
+    pair = prepare(target, draft, prompts, setting, kernels=kernels)
     measured, others = batches(prompts, setting)
     texts = dict(enumerate(measured))
     scored = []  # once: every round writes the same texts
@@ -94,25 +98,29 @@ def measure(
         if draft.law is None or setting.decode.rule not in scoring.BY_RATIO:
             return None
         decode = setting.decode
-        chosen = target, draft, text, decode.temperature
-        return scoring.score(*chosen, **decode.truncation())
+        return scoring.score(
+            target, draft, text, decode.temperature, **decode.truncation()
+        )
 
     def row(seconds: dict, outputs: dict) -> dict:
-        text = counts.written(outputs, texts)
+        text = counts.join_texts(outputs, texts)
         scored.extend([] if scored else [score(text)])
         done = setting._replace(rounds=len(next(iter(seconds.values()))))
-        it = describe(pair, done, texts, scored[0], seconds, outputs)
-        new = dict(list(enumerate(others, len(texts)))[: apart_from(prompts, done)])
-        it["timed"]["others"] = aside(done, new, seconds, outputs)
+        it = describe(
+            pair, done, texts, scores=scored[0], seconds=seconds, outputs=outputs
+        )
+        new = dict(list(enumerate(others, len(texts)))[: new_batches(prompts, done)])
+        it["timed"]["others"] = other_times(done, new, seconds, outputs)
         if new and plain(setting) and done.rounds == setting.rounds:
-            scores = score(counts.written(outputs, new))
-            laws = [counts.laws_of(gamma, scores) for gamma in setting.gammas if scores]
-            steps = [counts.steps_of(each, len(new)) for each in laws]
+            scores = score(counts.join_texts(outputs, new))
+            gammas = setting.gammas if scores else ()
+            laws = [counts.call_laws(gamma, scores) for gamma in gammas]
+            steps = [counts.batch_steps(each, len(new)) for each in laws]
             it["timed"]["others"]["expected_steps"] = steps or None
         it |= {"prompts": len(prompts.tokens), "chosen_on": len(new) * setting.batch}
         it |= speedup.speedup_from(it)
         if setting.decode.temperature == 0:
-            again = counts.written(outputs, texts, it["best_gamma"])
+            again = counts.join_texts(outputs, texts, it["best_gamma"])
             it |= greedy(text, again, scored[0])
         return it
 
@@ -127,9 +135,10 @@ def prepare(
     draft: DraftSource,
     prompts: Prompts,
     setting: WalltimeSetting,
+    *,
     kernels: Kernels | None = None,
 ) -> costs.Pair:
-    """The pair with room for the longest text. kernels: as of `measure`."""
+    """Returns the pair with room for the longest text. kernels: see `measure`."""
     slots = width(prompts) + setting.decode.new_tokens + max(setting.gammas) + 1
     kernels = kernels or reference(verifiers.find(setting.decode.rule))
     return costs.Pair(
@@ -138,7 +147,7 @@ def prepare(
 
 
 def plain(setting: WalltimeSetting) -> bool:
-    """Whether it is Algorithm 1 with gamma drafts a call, which can be predicted."""
+    """Tells whether a setting is Algorithm 1 with fixed gamma: it can be predicted."""
     return setting.decode.rule == "token" and setting.decode.policy == "none"
 
 
@@ -146,14 +155,14 @@ def describe(
     pair: costs.Pair,
     setting: WalltimeSetting,
     texts: dict[int, Batch],
+    *,
     scores: scoring.Scores | None,
     seconds: dict,
     outputs: dict,
 ) -> dict:
-    """What was measured of `texts`, but for their speed."""
-    target, draft, slots, kernels, _ = pair
-    gammas = setting.gammas
-    alpha = counts.accepted(scores, [outputs[max(gammas), i] for i in texts])
+    """Returns the measurements of `texts`, except for their speed."""
+    target, draft, gammas = pair.target, pair.draft, setting.gammas
+    alpha = counts.acceptance(scores, [outputs[max(gammas), i] for i in texts])
     row = {
         **record_names(target, draft),
         "encodes": target.encodes,
@@ -161,31 +170,34 @@ def describe(
             setting.decode.rule, draft.name, setting.decode.policy
         ),
         **{k: v for k, v in recorded(setting).items() if k != "gammas"},
-        "kernels": kernels.record,
-        "slots": slots,
+        "kernels": pair.kernels.record,
+        "slots": pair.slots,
         "tokens": int(alpha.count),
         "alpha": alpha.value,
         "alpha_se": estimate.nan_to_none(alpha.se),
         "gamma": list(gammas),
-        "timed": timing.timed(gammas, seconds),
+        "timed": timing.part_times(gammas, seconds),
     }
     if siblings := pair.drafter(max(gammas)).siblings:
         row["siblings"] = siblings
-    row |= timing.timed_separately(gammas, row["timed"])
+    row |= timing.part_costs(gammas, row["timed"])
     row |= counts.calls(gammas, outputs, texts)
     row |= dict.fromkeys(counts.EXPECTED, [None] * len(gammas))
     if scores is not None and plain(setting):
-        row |= counts.of_these(gammas, scores, outputs, texts)
+        row |= counts.expected_calls(gammas, scores, outputs, texts)
     every = [[seconds[DECODE, gamma, i] for i in texts] for gamma in gammas]
     row["timed"]["texts"] = {
         "seconds": np.round(every, timing.DIGITS).tolist(),
-        **counts.counted(gammas, outputs, texts),
+        **counts.tokens_and_steps(gammas, outputs, texts),
     }
     return row
 
 
-def apart_from(prompts: Prompts, setting: WalltimeSetting) -> int:
-    """How many batches of the others are new: an argmax text is that of its prompt."""
+def new_batches(prompts: Prompts, setting: WalltimeSetting) -> int:
+    """Returns how many batches of the others have new texts.
+
+    At temperature 0 a text depends on its prompt only.
+    """
     count = setting.others // setting.batch * setting.rounds
     if setting.decode.temperature > 0:
         return count
@@ -193,10 +205,10 @@ def apart_from(prompts: Prompts, setting: WalltimeSetting) -> int:
     return min(count, new // setting.batch)
 
 
-def aside(
+def other_times(
     setting: WalltimeSetting, new: dict[int, Batch], seconds: dict, outputs: dict
 ) -> dict:
-    """Seconds, tokens and steps of `new`, the others by their index, [K][M]."""
+    """Returns seconds, tokens and steps of the other texts, `new` by index: [K][M]."""
     first, each = (getattr(setting, k) // setting.batch for k in ("texts", "others"))
     places = [divmod(index - first, each) for index in new]  # round, and which of it
     times = [
@@ -205,13 +217,13 @@ def aside(
     ]
     return {
         "seconds": np.round(times, timing.DIGITS).tolist(),
-        **counts.counted(setting.gammas, outputs, new),
+        **counts.tokens_and_steps(setting.gammas, outputs, new),
         "expected_steps": None,
     }
 
 
 def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
-    """Of argmax texts: how many a draft left as they are, and what repeats itself."""
+    """Returns how many argmax texts a draft left unchanged, and their repetitions."""
     same = sum(map(np.array_equal, text.rows(), again.rows()))
     return {"same_greedy_texts": same, **scoring.outside(text, scores)}
 
@@ -219,8 +231,10 @@ def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
 def batches(
     prompts: Prompts, setting: WalltimeSetting
 ) -> tuple[list[Batch], list[Batch]]:
-    """The texts to measure, and the others of every round, one round after the other:
-    of prompts that are not measured while there are any."""
+    """Returns the texts to measure, and the others of every round in sequence.
+
+    The others have prompts that are not measured, as long as there are any.
+    """
     key = root_key(setting.decode.seed)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     sampling = setting.decode.sampling(setting.batch)
@@ -231,8 +245,9 @@ def batches(
         index = np.arange(first, first + setting.batch)
         which = np.where(index < count, index, count + (index - count) % max(new, 1))
         prompt = take(prompts, which if new > 0 else index)
-        limits = setting.decode.new_tokens, sampling, ends
-        request = make_request(fold(key, index), prompt, *limits)
+        request = make_request(
+            fold(key, index), prompt, setting.decode.new_tokens, sampling, ends
+        )
         return Batch(*mesh.rows((prompt, request)))
 
     most = count + setting.others * setting.rounds
@@ -241,7 +256,7 @@ def batches(
 
 
 def first_batch(prompts: Prompts, setting: WalltimeSetting) -> Batch:
-    """The first of those that are measured."""
+    """Returns the first of the batches that are measured."""
     few = setting._replace(texts=setting.batch, others=setting.batch, rounds=1)
     return batches(prompts, few)[0][0]
 
@@ -253,11 +268,14 @@ def run(
     others: list[Batch],
     after: Callable[[dict, dict], None] | None = None,
 ) -> tuple[dict, dict]:
-    """Times everything in turns. All texts are decoded with every gamma; of the others,
-    whose indices follow those of the texts that are measured, each round takes the next
-    ones. Returns seconds [R] by (kind, gamma, index) and the outputs by (gamma, index),
-    of the others one index a round and not one a program; `after` gets both after every
-    round but the last."""
+    """Times everything in turns, and returns seconds and outputs.
+
+    All texts are decoded with every gamma. Each round takes the next ones of the
+    others, whose indices follow those of the measured texts. Seconds [R] are keyed by
+    (kind, gamma, index) and outputs by (gamma, index); the others have one index per
+    round and not per program. `after` is called with both after every round but the
+    last.
+    """
     outputs, programs, warm = {}, {}, []
     first, each = len(measured), setting.others // setting.batch
     prompt, request = others[0]
@@ -302,5 +320,5 @@ def run(
         return {name: hosts.read(out) for name, out in outputs.items()}
 
     each = after and (lambda seconds: after(seconds, fetched()))
-    seconds = timing.interleaved(turns, setting.rounds, label, warm, each)
+    seconds = timing.time_in_turns(turns, setting.rounds, label, warm=warm, after=each)
     return seconds, fetched()

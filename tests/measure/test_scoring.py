@@ -120,8 +120,8 @@ def test_every_length_costs_what_its_counts_say():
     sizes = dict(tokens=36, gamma=3, new_tokens=12, batch=4)
     protocol = make(Protocol, task="tiny", temperature=1.0, **sizes)
     adapting, kept = ("renewal:c=0.1,slope=0.05",), {}
-    how = pair, prompts, protocol, COSTS, (1, 2), adapting
-    told = lengths.compare(*how, kept=kept)
+    options = {"gammas": (1, 2), "policies": adapting, "kept": kept}
+    told = lengths.compare(pair, prompts, protocol, costs=COSTS, **options)
     assert told["sequences"] == 3  # of 36 tokens, 12 each
     for gamma in (1, 2, 3):
         own = {k: told[f"gamma_{gamma}_{k}"] for k in ("tokens_per_call", "drafted")}
@@ -135,5 +135,6 @@ def test_every_length_costs_what_its_counts_say():
     closed = (best - told["renewal_cost"]) / (best - least)
     assert told["renewal_closed"] == pytest.approx(closed)
     assert 0 < told["renewal_drafted"] <= told["gamma_3_drafted"]
-    dear = lengths.compare(*how[:3], lengths.Costs(0.3, 0.1), *how[4:], kept=kept)
+    costs = lengths.Costs(0.3, 0.1)
+    dear = lengths.compare(pair, prompts, protocol, costs=costs, **options)
     assert len(kept) == 4 and dear["gamma_2_cost"] > told["gamma_2_cost"]

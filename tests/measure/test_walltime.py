@@ -64,7 +64,7 @@ def rows(request):
     temperature, top_k = request.param
     setting, kept = change(SETTING, temperature=temperature, top_k=top_k), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "interleaved", by_the_clock)
+        patch.setattr(timing, "time_in_turns", by_the_clock)
         whole = walltime.measure(*PAIR, PROMPTS, setting, so_far=kept.append)
     return [*kept, whole]
 
@@ -96,7 +96,7 @@ def test_a_row_holds_what_its_speeds_are_made_of(row):
     """Read again from a file it gives the same numbers and intervals."""
     again = json.loads(json.dumps(row, allow_nan=False))
     for numbers in (
-        timing.timed_separately(again["gamma"], again["timed"]),
+        timing.part_costs(again["gamma"], again["timed"]),
         speedup.speedup_from(again),
     ):
         assert {name: row[name] for name in numbers} == numbers
@@ -129,12 +129,12 @@ def test_programs_run_in_turns_after_the_warm_ones():
     def after(seconds):
         rounds.append(seconds["a"].size)
 
-    seconds = timing.interleaved(programs, 3, warm=[programs["b"]], after=after)
+    seconds = timing.time_in_turns(programs, 3, warm=[programs["b"]], after=after)
     assert "".join(ran) == "b" + "ab" * 3
     assert {name: len(each) for name, each in seconds.items()} == {"a": 3, "b": 3}
     assert all((each > 0).all() for each in seconds.values()) and rounds == [1, 2]
     with pytest.raises(ValueError, match="rounds must be at least 1"):
-        timing.interleaved(programs, 0)
+        timing.time_in_turns(programs, 0)
 
 
 def test_an_interval_draws_the_same_rounds_of_every_sample():

@@ -71,7 +71,7 @@ def clock(programs, rounds, label, warm, after=None):
 
 def measured(target, draft, **changes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "interleaved", clock)
+        patch.setattr(timing, "time_in_turns", clock)
         return walltime.measure(target, draft, PROMPTS, change(SETTING, **changes))
 
 
@@ -110,10 +110,10 @@ def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
         zero = np.zeros(2, int)
         return generate.Output(None, None, generate.Counts(zero + 9, zero, words, zero))
 
-    alpha = counts.accepted(None, [unmatched(np.zeros(2, int))] * 2)
+    alpha = counts.acceptance(None, [unmatched(np.zeros(2, int))] * 2)
     assert alpha.value == alpha.count == alpha.sequences == 0
     assert np.isnan(alpha.se) and np.isnan(alpha.naive_se)
-    alpha = counts.accepted(None, [unmatched(np.array([4, 5]))] * 2)
+    alpha = counts.acceptance(None, [unmatched(np.array([4, 5]))] * 2)
     assert (alpha.value, alpha.count, alpha.sequences) == (0, 18, 4)
 
 

@@ -18,7 +18,7 @@ def test_a_cost_by_hand():
     v = np.array([1.0, 1.2, 1.5])
     cost = lengths.cost(np.array([2, 0]), np.array([1, 0]), 0.1, v)
     assert cost == pytest.approx((0.2 + 1.5 + 1.0) / 3)
-    assert lengths.closed(0.5, best=0.6, least=0.4) == pytest.approx(0.5)
+    assert lengths.gap_share(0.5, best=0.6, least=0.4) == pytest.approx(0.5)
 
 
 def test_the_oracle_is_the_papers():
@@ -33,7 +33,7 @@ def test_the_oracle_is_the_papers():
 def test_what_knows_no_more_than_alpha_drafts_the_best_gamma(alpha, c, slope):
     accepted, v = geometric(alpha), 1 + slope * np.arange(GAMMA + 1)
     kept = np.full((COUNT, GAMMA), alpha)
-    drafted, cost = lengths.replayed(kept, accepted, c, v)
+    drafted, cost = lengths.replay_renewal(kept, accepted, c, v)
     best = closed_forms.optimal_gamma(alpha, c + slope)
     assert set(drafted) == {best}
     wanted = 1 / closed_forms.walltime_factor(alpha, best, c + slope)
@@ -50,5 +50,7 @@ def test_what_tells_more_costs_less():
     np.testing.assert_allclose(told, chance, atol=0.02)
     least = lengths.oracle(accepted, 0.05, v)
     blind = np.full_like(chance, chance.mean())
-    costs = [lengths.replayed(x, accepted, 0.05, v)[1] for x in (chance, told, blind)]
+    costs = [
+        lengths.replay_renewal(x, accepted, 0.05, v)[1] for x in (chance, told, blind)
+    ]
     assert least < costs[0] < costs[2] and costs[1] == pytest.approx(costs[0], rel=0.01)

@@ -31,10 +31,10 @@ def test_no_set_of_ids_bounds_it_further(seed):
     for draws in (1, 2, 3):
         alone = [p[h].sum() + 1 - q[h].sum() ** draws for h in subsets(vocab)]
         apart = [p[h].sum() + 1 - inside(q, h, draws) for h in subsets(vocab)]
-        with_it = siblings.replaced(p[None], q[None], draws)[0, -1]
-        without = siblings.distinct(p[None], q[None], draws)[0, -1]
+        with_it = siblings.bound_with_replacement(p[None], q[None], draws)[0, -1]
+        without = siblings.bound_without_replacement(p[None], q[None], draws)[0, -1]
         assert with_it == pytest.approx(min(alone), abs=1e-6)
         assert without == pytest.approx(min(apart), abs=1e-3)
-    assert siblings.replaced(p[None], q[None], 1)[0, 0] == pytest.approx(
+    assert siblings.bound_with_replacement(p[None], q[None], 1)[0, 0] == pytest.approx(
         np.minimum(p, q).sum(), abs=1e-6
     )

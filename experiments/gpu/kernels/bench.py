@@ -26,7 +26,7 @@ from experiments.gpu.kernels.timing import Fixed, State
 from experiments.records.kernel_times import COLD, WARM, group, has_program, quantities
 from experiments.records.words import SKIPPED, UNCLEAR
 from specjax.measure.row import Measurement
-from specjax.measure.timing import interleaved
+from specjax.measure.timing import time_in_turns
 
 REFERENCE = f"{programs.REF}/{programs.NONE}"
 NEEDED = REFERENCE, EMPTY  # a row is nothing without them
@@ -351,7 +351,7 @@ class Timing(NamedTuple):
         and waiting, and those of its kernels by CUPTI.
         """
         runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
-        seconds = interleaved(runs, self.setting.rounds, "latency")
+        seconds = time_in_turns(runs, self.setting.rounds, "latency")
         told = {}
         for entry in ready:
             name = group(entry.program.name)

@@ -21,7 +21,7 @@ from jax import Array, lax
 
 from experiments.gpu.aot import hlo
 from experiments.gpu.kernels.inputs import Inputs
-from specjax.measure.timing import interleaved
+from specjax.measure.timing import time_in_turns
 
 MOVED = 2**34  # bytes that a loop of copies or reads is to move
 LENGTHS = 20, 4096  # fewest and most steps of such a loop
@@ -222,7 +222,7 @@ def measure_steps(
     runs = {
         (name, i): run for name, pair in programs.items() for i, run in enumerate(pair)
     }
-    seconds = interleaved(runs, rounds, label)
+    seconds = time_in_turns(runs, rounds, label)
     return {
         name: step_seconds(seconds[name, 0], seconds[name, 1], length)
         for name in programs
@@ -266,8 +266,16 @@ def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> 
     length = int(np.clip(MOVED // nbytes, *LENGTHS))
     counts = length, SHORT
     runs = {count: partial(chain(step, count), fixed, state) for count in counts}
+<<<<<<< HEAD
     seconds = interleaved(runs, ROUNDS, "memory")
     each = float(np.median(step_seconds(seconds[length], seconds[SHORT], length)))
+||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+    seconds = interleaved(runs, ROUNDS, "memory")
+    each = float(np.median(of_one(seconds[length], seconds[SHORT], length)))
+=======
+    seconds = time_in_turns(runs, ROUNDS, "memory")
+    each = float(np.median(of_one(seconds[length], seconds[SHORT], length)))
+>>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     if each <= 0:
         raise RuntimeError(
             f"{length} steps on {nbytes} bytes took no longer than {SHORT}: time more"

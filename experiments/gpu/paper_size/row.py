@@ -39,7 +39,7 @@ LABELS = {
 
 # Of XLA: graphs of so many kernels at least are none.
 NO_GRAPHS = {"xla_gpu_graph_min_graph_size": 1_000_000}
-WARM_AGAIN = 2  # runs once everything is compiled, see `timing.interleaved`
+WARM_AGAIN = 2  # runs once everything is compiled, see `timing.time_in_turns`
 
 
 # Of the settings, as records have them.
@@ -332,7 +332,7 @@ def parts_of_a_step(
             drafts = costs.drafts(alone, gamma, loops)
             programs["draft", gamma] = partial(drafts, request, drafting)
     label, again = "parts of a step", WARM_AGAIN
-    seconds = timing.interleaved(programs, setting.rounds, label, again=again)
+    seconds = timing.time_in_turns(programs, setting.rounds, label, again=again)
     ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
 
     def those(part: str, repeated: int) -> dict:
@@ -362,8 +362,8 @@ def whole_texts(
             programs["prefill", gamma, index] = partial(run, prompt, none)
     parts = "decode", "prefill"
     warm = [programs[part, gamma, 0] for gamma in decoders for part in parts]
-    seconds = timing.interleaved(
-        programs, rounds, "whole texts", warm, again=WARM_AGAIN
+    seconds = timing.time_in_turns(
+        programs, rounds, "whole texts", warm=warm, again=WARM_AGAIN
     )
     timed, each = {}, range(len(texts))
     for gamma in decoders:

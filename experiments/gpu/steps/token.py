@@ -40,7 +40,7 @@ def measure(it: pair.Inputs) -> dict:
         for way, options in ways.items()
         for count in (gamma, gamma - 1)
     }
-    seconds = timing.interleaved(programs, it.setting.rounds, "token", again=2)
+    seconds = timing.time_in_turns(programs, it.setting.rounds, "token", again=2)
     us = {name: 1e6 * float(np.median(each)) for name, each in seconds.items()}
     took = {way: (us[way, gamma] - us[way, gamma - 1]) / loops for way in ways}
     longer, shorter = (

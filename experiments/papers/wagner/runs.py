@@ -276,7 +276,7 @@ def in_turns(
             programs[i, name] = program
     programs = {key: programs[key] for key in sorted(programs, key=lambda key: key[0])}
     warm = [programs[0, name] for name in ways]
-    taken, measured = timing.interleaved(programs, 1, label, warm), {}
+    taken, measured = timing.time_in_turns(programs, 1, label, warm=warm), {}
     for name, (_, batches) in ways.items():
         outs = [jax.device_get(outputs[name, i]) for i in range(len(batches))]
         lengths = np.array([float(out.length[0]) for out in outs])

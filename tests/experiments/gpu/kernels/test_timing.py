@@ -55,7 +55,7 @@ def test_a_step_takes_what_its_work_takes():
     }
     alone = jax.jit(lambda x: sorting(many)(0, x, x))
     runs["alone"] = partial(alone, numbers)
-    seconds = timing.interleaved(runs, 25, "sorts")
+    seconds = timing.time_in_turns(runs, 25, "sorts")
     least = {name: samples.min() for name, samples in seconds.items()}
     once, more = (
         timing.step_seconds(least[times, steps], least[times, SHORT], steps)
@@ -73,7 +73,7 @@ def test_neither_a_dispatch_nor_what_precedes_a_loop_is_in_a_step(monkeypatch):
         late = 1 + np.arange(rounds)
         return {key: late * dispatch + run() * step for key, run in runs.items()}
 
-    monkeypatch.setattr(timing, "interleaved", planted)
+    monkeypatch.setattr(timing, "time_in_turns", planted)
     runs = {"it": (lambda: 100, lambda: SHORT), "empty": (lambda: 0, lambda: 0)}
     each = timing.measure_steps(runs, length=100, rounds=4, label="")
     np.testing.assert_allclose(each["it"], [step] * 4)
@@ -197,11 +197,11 @@ def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
         assert begins[0] == begins[1]
         return {length: np.full(rounds, 1.0 + 1e-3 * length) for length in runs}
 
-    monkeypatch.setattr(timing, "interleaved", planted)
+    monkeypatch.setattr(timing, "time_in_turns", planted)
     np.testing.assert_allclose(timing.copy_speed(moved), 2 * moved / 1e-3)
     np.testing.assert_allclose(timing.read_speed(moved), moved / 1e-3)
     monkeypatch.setattr(
-        timing, "interleaved", lambda runs, *_: dict.fromkeys(runs, 1.0)
+        timing, "time_in_turns", lambda runs, *_: dict.fromkeys(runs, 1.0)
     )
     with pytest.raises(RuntimeError, match="took no longer than"):
         timing.copy_speed(moved)

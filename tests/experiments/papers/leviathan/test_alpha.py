@@ -167,8 +167,8 @@ def test_rows_of_one_run_share_a_text(tmp_path, monkeypatch):
     weights.write_text("1")
     named, kept = chains()[0]._replace(files=(weights,)), {}
     monkeypatch.setattr(pairs, "write", lambda *arguments: object())
-    first = pairs.written(named, PROMPTS, WARM, kept=kept)
+    first = pairs.target_text(named, PROMPTS, WARM, kept=kept)
     other = change(WARM, gamma=5, rule="block", policy="adaptive")
-    assert pairs.written(named, PROMPTS, other, kept=kept) is first
+    assert pairs.target_text(named, PROMPTS, other, kept=kept) is first
     weights.write_text("2")
-    assert pairs.written(named, PROMPTS, WARM, kept=kept) is not first
+    assert pairs.target_text(named, PROMPTS, WARM, kept=kept) is not first
