@@ -87,17 +87,9 @@ def test_memory_grows_with_the_length_and_not_its_square():
         tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
         start = jax.ShapeDtypeStruct((1,), jnp.int32)
         cache = jax.eval_shape(
-<<<<<<< HEAD
             lambda: kv.empty(
                 1, batch=1, heads=8, slots=length, width=2, dtype=jnp.float32
             )
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-            lambda: kv.empty(1, (1, 8, length, 2), jnp.dtype("float32"))
-=======
-            lambda: kv.empty(
-                1, batch=1, heads=8, slots=length, width=2, dtype=jnp.dtype("float32")
-            )
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
         )
         run = jax.jit(lambda *arguments: model.apply(*arguments)[1], donate_argnums=3)
         compiled = run.lower(params, tokens, start, cache).compile()

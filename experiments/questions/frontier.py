@@ -128,8 +128,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     at its point nearest to TV.
     """
     chosen = fused.for_protocol(*pair, protocol)
-<<<<<<< HEAD
-    text = written(pair[0], prompts, protocol, chosen, kept)
+    text = target_text(pair[0], prompts, protocol, chosen, kept)
     found, sequence = scoring.positions(
         pair,
         text,
@@ -137,15 +136,6 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         outcomes,
         **protocol.decode.truncation(),
     )
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, outcomes
-    found, sequence = scoring.positions(*how, **protocol.decode.truncation())
-=======
-    text = target_text(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, outcomes
-    found, sequence = scoring.positions(*how, **protocol.decode.truncation())
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     places, beta = len(sequence), found[:, :1, 0]  # at l = 1
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)

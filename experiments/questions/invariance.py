@@ -69,20 +69,10 @@ def measure(
             and against block verification.
     """
     chosen = fused.for_protocol(*pair, protocol)
-<<<<<<< HEAD
-    text = written(pair[0], prompts, protocol, chosen, kept)
+    text = target_text(pair[0], prompts, protocol, chosen, kept)
     each, sequence = scoring.positions(
         pair, text, protocol.decode.temperature, chances, **protocol.decode.truncation()
     )
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, chances
-    each, sequence = scoring.positions(*how, **protocol.decode.truncation())
-=======
-    text = target_text(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, chances
-    each, sequence = scoring.positions(*how, **protocol.decode.truncation())
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     ones = np.ones_like(each[:, :1], dtype=np.float64)
     totals = by_text(np.concatenate([each, ones], -1), sequence)
     told = {"tokens": len(sequence), "sequences": len(totals)}

@@ -86,13 +86,7 @@ def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
         calls.append((first + rows, *(np.array(x)[rows] for x in told)))
 
     kernels = fused.for_protocol(*pair, protocol)
-<<<<<<< HEAD
-    for _, each in decode(pair, prompts, count, how, kernels, record):
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    for _, each in decode(pair, prompts, count, how, kernels, seen):
-=======
-    for _, each in decode(pair, prompts, count, how, kernels=kernels, seen=seen):
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+    for _, each in decode(pair, prompts, count, how, kernels=kernels, seen=record):
         first += len(each.texts)
     return Watched(*map(np.concatenate, zip(*calls, strict=True)))
 

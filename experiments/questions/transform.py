@@ -107,20 +107,10 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     if heat not in (0, *HEATS):
         raise ValueError(f"temperature must be 0 or one of {HEATS}; got {heat}")
     chosen = fused.for_protocol(*pair, protocol)
-<<<<<<< HEAD
-    text = written(pair[0], prompts, protocol, chosen, kept)
+    text = target_text(pair[0], prompts, protocol, chosen, kept)
     chance, sure, sequence = scoring.positions(
         pair, text, protocol.decode.temperature, arms, **protocol.decode.truncation()
     )
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    text = written(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, arms
-    chance, sure, sequence = scoring.positions(*how, **protocol.decode.truncation())
-=======
-    text = target_text(pair[0], prompts, protocol, chosen, kept)
-    how = pair, text, protocol.decode.temperature, arms
-    chance, sure, sequence = scoring.positions(*how, **protocol.decode.truncation())
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     chance = chance.astype(np.float64)
     alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
     ways = {"alike": chance[:, alike], "argmax": chance[:, -1]}

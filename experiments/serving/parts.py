@@ -108,16 +108,8 @@ def time_parts(
     for batch in setting.batches:  # one after the other: caches take their room
         programs = _programs(pair, setting, servers=servers, batch=batch, single=single)
         if batch == setting.rows:
-<<<<<<< HEAD
             programs |= _whole(pair, setting, servers=servers, texts=texts)
-        found = timing.interleaved(programs, setting.rounds, f"steps of {batch} rows")
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-            programs |= _whole(pair, setting, servers, texts)
-        found = timing.interleaved(programs, setting.rounds, f"steps of {batch} rows")
-=======
-            programs |= _whole(pair, setting, servers, texts)
         found = timing.time_in_turns(programs, setting.rounds, f"steps of {batch} rows")
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
         median |= {name: float(np.median(each)) for name, each in found.items()}
         if batch == setting.rows:
             calls = {x: programs["whole", batch, x]().counts.calls for x in servers}

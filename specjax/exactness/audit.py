@@ -324,17 +324,9 @@ def write(
     reference."""
     starts, decoded, written = [], [], 0
     count = texts.most(prompts, protocol)
-<<<<<<< HEAD
-    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels):
+    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels=kernels):
         tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
         starts.append(Text(tokens, length, length, prompt.inputs))
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels):
-        starts.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-=======
-    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels=kernels):
-        starts.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
         decoded.append(calls)
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:

@@ -260,21 +260,11 @@ def count_calls(
     return Calls(*totals, ends - start, texts)
 
 
-<<<<<<< HEAD
 def ends_of(tokens: np.ndarray, start: Array, length: Array, eos: Any) -> np.ndarray:
-    """[B]: where each text ends, after its first `eos` [B] or [B, E]; L if it has not
-    ended."""
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
-    """[B]: where each text ends, after its first `eos` [B] or [B, E]; L if it has not
-    ended."""
-=======
-def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
     """Returns where each text ends [B], after its first `eos` [B] or [B, E].
 
     It is L for a text that has not ended.
     """
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     slot = np.arange(tokens.shape[1])
     inside = (slot >= start[:, None]) & (slot < length[:, None])
     several = eos.reshape(len(tokens), 1, -1)

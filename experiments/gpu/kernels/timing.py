@@ -266,16 +266,8 @@ def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> 
     length = int(np.clip(MOVED // nbytes, *LENGTHS))
     counts = length, SHORT
     runs = {count: partial(chain(step, count), fixed, state) for count in counts}
-<<<<<<< HEAD
-    seconds = interleaved(runs, ROUNDS, "memory")
-    each = float(np.median(step_seconds(seconds[length], seconds[SHORT], length)))
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    seconds = interleaved(runs, ROUNDS, "memory")
-    each = float(np.median(of_one(seconds[length], seconds[SHORT], length)))
-=======
     seconds = time_in_turns(runs, ROUNDS, "memory")
-    each = float(np.median(of_one(seconds[length], seconds[SHORT], length)))
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
+    each = float(np.median(step_seconds(seconds[length], seconds[SHORT], length)))
     if each <= 0:
         raise RuntimeError(
             f"{length} steps on {nbytes} bytes took no longer than {SHORT}: time more"

@@ -37,16 +37,8 @@ def measure(it: pair.Inputs) -> dict:
     none = request._replace(limit=request.start)  # no step at all
     programs = {("text", i): partial(run, *text) for i, text in enumerate(it.texts)}
     programs["prefill"] = partial(run, prompt, none)
-<<<<<<< HEAD
     programs["drafts"] = pair.drafts(it, gamma, loops=setting.loops)
-    seconds = timing.interleaved(programs, setting.rounds, "steps", again=2)
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    programs["drafts"] = pair.drafts(it, gamma, setting.loops)
-    seconds = timing.interleaved(programs, setting.rounds, "steps", again=2)
-=======
-    programs["drafts"] = pair.drafts(it, gamma, setting.loops)
     seconds = timing.time_in_turns(programs, setting.rounds, "steps", again=2)
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     ms = {name: 1e3 * float(np.median(each)) for name, each in seconds.items()}
     outputs = [run(*text) for text in it.texts]
     calls = sum(int(output.counts.calls[0]) for output in outputs)

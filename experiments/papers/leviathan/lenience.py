@@ -62,7 +62,6 @@ def measure(
     gamma: int | None,
     kept: dict | None = None,
 ) -> dict:
-<<<<<<< HEAD
     """Returns every number of a row as a plain value; keys that end in `_l0.5` are of l
     = 0.5.
 
@@ -70,17 +69,8 @@ def measure(
     E(beta_l - beta_1), and `runs`: a decoding run for each l (`run_level`).
 
     Args:
-        kept: as for `pairs.written`.
+        kept: as for `pairs.target_text`.
     """
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-    """Every number of a row, plain; keys that end in `_l0.5` are of that l. alpha, its
-    speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l - beta_1);
-    `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`."""
-=======
-    """Every number of a row, plain; keys that end in `_l0.5` are of that l. alpha, its
-    speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l - beta_1);
-    `runs`: a decoding run for each l (`ran`). kept: as of `pairs.target_text`."""
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     target, draft = players
     chosen = fused.for_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)

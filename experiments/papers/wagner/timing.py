@@ -258,21 +258,11 @@ def shares(
     alone = verification([method], {method.top_k: inputs}, rounds=rounds, label=label)
     programs = {}
     for gamma in (each.tokens.shape[1] for each in inputs):
-<<<<<<< HEAD
         _, state = begin(pair, method, gamma=gamma, begun=begun)
         programs[gamma] = partial(
             steps(pair, method, gamma=gamma, loops=LOOPS), begun[1], state
         )
-    seconds = timing.interleaved(programs, rounds, "steps")
-||||||| parent of 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
-        _, state = began(pair, method, gamma, begun)
-        programs[gamma] = partial(steps(pair, method, gamma, LOOPS), begun[1], state)
-    seconds = timing.interleaved(programs, rounds, "steps")
-=======
-        _, state = began(pair, method, gamma, begun)
-        programs[gamma] = partial(steps(pair, method, gamma, LOOPS), begun[1], state)
     seconds = timing.time_in_turns(programs, rounds, "steps")
->>>>>>> 68d1680e (Name what measures a pair by verbs and its arguments by keywords)
     return {
         gamma: {"step": 1e6 * each / LOOPS, "verify": alone[method.name, gamma]}
         for gamma, each in seconds.items()
