@@ -21,7 +21,7 @@ from specjax.drafts.source import DraftSource
 from specjax.measure import texts
 from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts
-from specjax.prompts.questions import ALL, Selection
+from specjax.prompts.questions import ALL, Chosen
 from specjax.runtime import console, mesh
 from specjax.runtime.console import Parser, checked_text
 from specjax.speech import spoken_prompts
@@ -153,7 +153,7 @@ def read_case(
     flags: argparse.Namespace,
     pair: tuple[Pretrained, DraftSource],
     otherwise: Sequence[str] = (),
-    chosen: Selection = ALL,
+    chosen: Chosen = ALL,
     answer: int = texts.ANSWER,
 ) -> tuple[tuple[Pretrained, DraftSource], Prompts]:
     """Returns the pair and its prompts.

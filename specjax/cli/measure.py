@@ -26,7 +26,7 @@ from specjax.measure.provenance import inputs as inputs_of
 from specjax.measure.row import own_files, versions
 from specjax.measure.texts import width
 from specjax.prompts import Prompts, questions
-from specjax.prompts.questions import Selection
+from specjax.prompts.questions import Chosen
 from specjax.runtime import console, hosts, mesh
 from specjax.runtime.console import Parser
 
@@ -85,7 +85,7 @@ def prepare(
         saving.prepare()
         pages.prepare(flags.report)
         pair = shared.load_pair((flags.target, flags.draft), flags.dtype, flags.cache)
-        chosen = Selection(flags.per_category, flags.longest)
+        chosen = Chosen(flags.per_category, flags.longest)
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, answer=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)

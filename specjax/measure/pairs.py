@@ -31,7 +31,7 @@ from specjax.measure.texts import Protocol, Text, speculate, write
 from specjax.policies import POLICIES
 from specjax.pretrained import files_of
 from specjax.prompts import Prompts
-from specjax.prompts.questions import ALL, Selection
+from specjax.prompts.questions import ALL, Chosen
 from specjax.runtime import mesh
 from specjax.theory import estimate
 from specjax.types import Kernels
@@ -58,7 +58,7 @@ def prompts(name: str, target: Pretrained) -> Task:
 
 
 def questions(
-    name: str, target: Pretrained, chosen: Selection = ALL, tokens: int = texts.ANSWER
+    name: str, target: Pretrained, chosen: Chosen = ALL, tokens: int = texts.ANSWER
 ) -> Task:
     """Returns the chosen questions of a benchmark's file, by its path.
 

@@ -21,7 +21,7 @@ from specjax.keys import root_key
 from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts, make_prompts
 from specjax.prompts import read as read_prompts
-from specjax.prompts.questions import ALL, Selection
+from specjax.prompts.questions import ALL, Chosen
 from specjax.runtime import console, hosts, mesh
 from specjax.step import Decoder
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
@@ -115,7 +115,7 @@ def read(
     path: str | Path,
     target: Pretrained,
     tokenizer: str | None = None,
-    chosen: Selection = ALL,
+    chosen: Chosen = ALL,
     answer: int = ANSWER,
 ) -> Prompts:
     """Returns the prompts of a file (`prompts.read`) in the tokens of the target.

@@ -29,7 +29,7 @@ from specjax.prompts.lines import (
     quote,
     split_turns,
 )
-from specjax.prompts.questions import ALL, Question, Selection
+from specjax.prompts.questions import ALL, Chosen, Question
 
 Answer = Callable[[list[list[int]]], list[str]]  # conversations as ids -> answers
 
@@ -65,7 +65,7 @@ def read(
     path: str | Path,
     model: Pretrained,
     answer: Answer | None = None,
-    chosen: Selection = ALL,
+    chosen: Chosen = ALL,
 ) -> Prompts:
     """Returns the prompts of a file of JSON objects, one per line, possibly .gz or .xz.
 
@@ -127,7 +127,7 @@ def gather(
     fields: Sequence[dict[str, Any]],
     model: Pretrained,
     answer: Answer | None = None,
-    chosen: Selection = ALL,
+    chosen: Chosen = ALL,
 ) -> Prompts:
     """Returns the prompts of lines, turn by turn: all first turns, then those after
     answers.

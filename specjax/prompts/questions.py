@@ -28,8 +28,8 @@ class Question(NamedTuple):
     text: str
 
 
-class Selection(NamedTuple):
-    """The prompts of a file that are read; None means no limit.
+class Chosen(NamedTuple):
+    """The choice of prompts of a file; None means no limit.
 
     per_category: the number of questions of each category, the first by their ids.
     longest: the largest number of tokens of a prompt. task: questions of this task
@@ -43,7 +43,7 @@ class Selection(NamedTuple):
     by: str | None = None
 
 
-ALL = Selection()
+ALL = Chosen()
 
 
 def make_question(
@@ -65,7 +65,7 @@ def make_question(
     )
 
 
-def select(lines: Sequence[Mapping[str, Any]], chosen: Selection) -> list[int]:
+def select(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
     """Returns the places of the selected lines, in their order.
 
     The first questions of a category are the first by id: 2 before 10, and "mtbench-9"

@@ -51,7 +51,7 @@ TYPED = [
     (transcribe, "a.wav --mesh data=999", "needs 999 devices, and"),
     (measure, "--policy hope", "choose one of none, adaptive, confidence"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
-    (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),
+    (measure, "--policy math:pi", "math:pi is of class float: name an object of class"),
     (measure, "--policy adaptive:up", "start must be a whole number; got 'up'"),
     (measure, "--top-k 2.5", "top_k must be a whole number, at least 1; leave top_k"),
     (audit, "--top-p 1.5", "--top-p/--top_p: top_p must be in (0, 1]; leave top_p out"),

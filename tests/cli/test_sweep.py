@@ -121,5 +121,5 @@ def test_rows_are_measured_by_processes_of_their_own(tmp_path, capsys):
 def test_a_worker_that_is_told_to_stop_is_lost_whatever_a_scheduler_asks(monkeypatch):
     monkeypatch.setenv(console.PREEMPTED, "0")
     told = "import os; from specjax.runtime import console"
-    told += "; raise SystemExit(console.terminated())"
+    told += "; raise SystemExit(console.termination_code())"
     assert sweep.work([sys.executable, "-c", told])[0] in workers.KILLED

@@ -10,7 +10,7 @@ from specjax import pretrained
 from specjax.cli import measure
 from specjax.measure import categories, jsonl, pairs, rows, specdec
 from specjax.measure.walltime import WalltimeSetting
-from specjax.prompts.questions import Question, Selection
+from specjax.prompts.questions import Chosen, Question
 from tests.support import text_folders
 from tests.support.settings import make
 
@@ -91,7 +91,7 @@ def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     target, data = text_folders.gpt2(tmp_path / "gpt2"), tmp_path / "a.jsonl"
     data.write_text("\n".join(map(json.dumps, LINES)))
     out = tmp_path / "out.jsonl"
-    chosen = partial(pairs.questions, chosen=Selection(task="rag"))
+    chosen = partial(pairs.questions, chosen=Chosen(task="rag"))
     both = pretrained.load(str(target)), "copying"
     setting = make(WalltimeSetting, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
     row = pairs.by_question(*both, setting, str(data), chosen).run()

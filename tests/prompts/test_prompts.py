@@ -112,13 +112,13 @@ def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
     assert texts == [alone("1?"), *second]
     assert read.questions[1] == ("m-10", "math", "", 1, "2?")
     assert [each.id for each in read.questions] == ["m-10", "m-10", 9, 2, 2]
-    few = questions.Selection(per_category=1, longest=len(read.tokens[2]))
+    few = questions.Chosen(per_category=1, longest=len(read.tokens[2]))
     short = prompts.read(path, model, answer, few)  # of math 9 is before m-10
     assert [each.id for each in short.questions] == [9, 2] and short.left_out == 1
     with pytest.raises(ValueError, match="line 1: there are 2 turns, and no model"):
         prompts.read(path, model)
     with pytest.raises(ValueError, match="raise --longest"):
-        prompts.read(path, model, answer, questions.Selection(longest=1))
+        prompts.read(path, model, answer, questions.Chosen(longest=1))
 
 
 def test_lines_are_read_in_one_way(tmp_path):
@@ -159,21 +159,21 @@ def test_what_is_no_file_of_lines_is_told(tmp_path):
 def test_ids_are_in_order_as_a_person_counts():
     lines = [{"id": f"b-{i}", "category": "x"} for i in (10, 9, 2)]
     lines.insert(1, {"id": 1, "category": "stem"})
-    assert questions.select(lines, questions.Selection(2)) == [1, 2, 3]
-    of_task = questions.Selection(task="mt_bench")
+    assert questions.select(lines, questions.Chosen(2)) == [1, 2, 3]
+    of_task = questions.Chosen(task="mt_bench")
     assert questions.select(lines, of_task) == [1]
     with pytest.raises(
         ValueError, match="no question belongs to y: the file has mt_bench, x"
     ):
-        questions.select(lines, questions.Selection(task="y"))
+        questions.select(lines, questions.Chosen(task="y"))
     about = questions.make_question(lines[0] | {"category": "stem"}, 0, 0, "")
     assert questions.group_name(about, "task") == "mt_bench"
     with pytest.raises(ValueError, match="question b-10 has no sub_category: write it"):
-        questions.select(lines, questions.Selection(by="sub_category"))
+        questions.select(lines, questions.Chosen(by="sub_category"))
     with pytest.raises(
         ValueError, match="several lines have question_id b-10: give each"
     ):
-        questions.select([*lines, lines[0]], questions.Selection(unique=True))
+        questions.select([*lines, lines[0]], questions.Chosen(unique=True))
 
 
 def test_without_text_there_is_the_start_token():
@@ -199,8 +199,8 @@ BAD = [
     ('{"prompt": 3}', "prompt must be one text"),
     (DEEP, "nested too deeply"),
     ("{", "not JSON"),
-    ('"x"', "want "),
-    ('{"prompt": "x", "tokens": [1]}', "want "),
+    ('"x"', "write "),
+    ('{"prompt": "x", "tokens": [1]}', "write "),
     ('{"tokens": []}', "tokens is empty"),
     ('{"tokens": "1 2"}', "list of ids"),
     ('{"tokens": [true]}', "list of ids"),
@@ -212,7 +212,7 @@ BAD = [
     ('{"messages": [{"role": "user", "content": 3}]}', "content must be one text"),
     ('{"turns": []}', "turns must be a list of texts"),
     ('{"turns": ["x", 3]}', "a turn must be one text"),
-    (f'{{{TALK}, "turns": ["x"]}}', "want "),
+    (f'{{{TALK}, "turns": ["x"]}}', "write "),
     ('{"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM"]}', "prepare.py"),
     (f'{{{TALK}, "tools": [1]}}', "tools must be a list of objects"),
     (f'{{{TALK}, "documents": {{}}}}', "documents must be a list of objects"),

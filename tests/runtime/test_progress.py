@@ -95,7 +95,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the backg
 console, progress = map(runpy.run_path, ({console.__file__!r}, {progress.__file__!r}))
 assert "rich" not in sys.modules
 def main():
-    with console["stops"]():
+    with console["handle_stops"]():
         for _ in progress["track"](itertools.count(), "endless"):
             time.sleep(0.01)
 console["command"](main)

@@ -101,7 +101,7 @@ FAULTS = {
     "short": "shorter than 0.01 s",
     "slow": "100 samples a second",
     "folder": "is a folder",
-    "pipe": "is no file",
+    "pipe": "is not a file",
     "nan": "first 1.50 s from its start",
 }
 

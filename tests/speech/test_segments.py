@@ -218,5 +218,5 @@ def test_a_clock_carries_and_no_time_is_told():
     assert subtitles.clock(3599.9995, ",") == "01:00:00,000"
     assert subtitles.clock(360_000.001, ".") == "100:00:00.001"
     for seconds in -0.01, math.nan, math.inf:
-        with pytest.raises(ValueError, match="no time"):
+        with pytest.raises(ValueError, match="not a time"):
             subtitles.clock(seconds, ".")
