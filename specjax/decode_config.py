@@ -72,7 +72,7 @@ class DecodeConfig:
         default = DecodeConfig()
         return self.replace(**{name: getattr(default, name) for name in PER_PROMPT})
 
-    def truncation(self) -> dict[str, float | None]:
+    def truncation(self) -> dict[str, Any]:
         """Returns top_k, top_p and min_p, as `make_sampling` takes them."""
         return {name: getattr(self, name) for name in Sampling._fields[1:]}
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.stages import Wrapped
 
@@ -247,7 +248,9 @@ def build_stream(
     return stream
 
 
-def check_finite(tokens: Array, start: Array, length: Array) -> None:
+def check_finite(
+    tokens: Array | np.ndarray, start: Array | np.ndarray, length: Array | np.ndarray
+) -> None:
     """Raises FloatingPointError for rows [B, L] with the mark of a guarded verifier.
 
     Only tokens between `start` and `length` [B] are checked.

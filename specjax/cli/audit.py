@@ -105,7 +105,7 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     pair, prompts = shared.read_case(flags, pair)
     config = shared.read_config(flags, new_tokens=flags.length)
     setting = Protocol("", config, tokens=flags.tokens, batch=flags.batch)
-    return place_on_mesh(pair, setting), prompts, setting
+    return place_on_mesh(pair, setting.batch), prompts, setting
 
 
 def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:

@@ -24,7 +24,7 @@ class Block(NamedTuple):
     """A run of lines of a file of prompts, the work of one task.
 
     offset: the byte at which its first line begins. line: that line's number in the
-    file, from 1. first: the number of prompts before it. count: the number of its own
+    file, from 1. first: the number of prompts before it. size: the number of its own
     prompts. digest: of their lines. how: a digest of the settings that its texts are
     decoded with."""
 
@@ -32,7 +32,7 @@ class Block(NamedTuple):
     offset: int
     line: int
     first: int
-    count: int
+    size: int
     digest: str
     how: str = ""
 
@@ -117,9 +117,9 @@ def read_lines(path: Path, block: Block) -> list[tuple[int, bytes]]:
     Raises ValueError where they differ from those that the file was cut into."""
     with path.open("rb") as file:
         file.seek(block.offset)
-        some = itertools.islice(iterate_prompts(file), block.count)
+        some = itertools.islice(iterate_prompts(file), block.size)
         found = [(block.line + number - 1, line) for _, number, line in some]
-    if len(found) < block.count:
+    if len(found) < block.size:
         raise ValueError(
             f"{path} ends before {block}: it was changed during the run; start the same"
             " command again"
@@ -151,7 +151,7 @@ def split(path: Path, folder: Path, every: Iterable[Block], before: list[str]) -
     before: the digests of the blocks that were joined."""
     with path.open(encoding="utf-8") as file:
         for block, digest in zip(every, before, strict=False):
-            rows = [*itertools.islice(file, block.count)]
+            rows = [*itertools.islice(file, block.size)]
             if digest == block.digest:
                 write_whole(texts_path(folder, block), rows)
 
@@ -175,7 +175,7 @@ def join(folder: Path, blocks: Iterable[Block], path: Path) -> int:
                         )
                     count += 1
                     yield text
-            if count != block.first + block.count:
+            if count != block.first + block.size:
                 raise ValueError(
                     f"{file.name} lacks some texts of its block: remove the file, and"
                     " start the same command again"

@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from specjax.cli import report
 from specjax.measure.provenance import settings
@@ -165,14 +166,16 @@ def quantities(measured: dict) -> Iterator[tuple[Name, tuple]]:
         if None not in numbers[name]:
             yield (name, None), numbers[name]
     gammas = measured.get("gamma")
-    for name in LISTS if isinstance(gammas, list) else ():
+    if not isinstance(gammas, list):
+        return
+    for name in LISTS:
         values, ranges = (measured.get(key) or [] for key in (name, f"{name}_ci"))
         for gamma, *pair in zip(gammas, values, ranges, strict=False):
             if None not in pair:
                 yield (name, gamma), (pair[0], error_of(pair[1]))
 
 
-def setting(record: dict, name: str):
+def setting(record: dict, name: str) -> Any:
     measured = record["measured"]
     return measured.get(name, measured.get("protocol", {}).get(name))
 
@@ -190,7 +193,7 @@ def provenance(a: dict, b: dict) -> list[tuple]:
 def flatten(origin: dict) -> dict:
     """Returns the fields of MADE; {"device": {"kind": k}} becomes {"device.kind":
     k}."""
-    fields = {}
+    fields: dict[str, Any] = {}
     for key in MADE:
         value = origin.get(key)
         inner = value if isinstance(value, dict) else {"": value}

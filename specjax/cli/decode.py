@@ -82,7 +82,7 @@ def decode_blocks(
     """Decodes the blocks that have no texts, joins all, and returns the fields of
     `run`."""
     every = [*list_blocks(setting)]
-    counts = [each.count for each in every]
+    counts = [each.size for each in every]
     path, decoded, lacking, failed = setting.folder / TEXTS, 0, 0, {}
 
     def begin(block: Block) -> Any:
@@ -105,14 +105,14 @@ def decode_blocks(
             with bar, contextlib.closing(outcomes):
                 bar.draw()
                 for block, end in outcomes:
-                    line = end.error or f"{block.count} texts by {end.host}"
+                    line = end.error or f"{block.size} texts by {end.host}"
                     with bar.paused():
                         print(f"{block}: {line}", flush=True)
                     if end.error:
                         failed[str(block)] = end.error
-                        lacking += block.count
+                        lacking += block.size
                     else:
-                        decoded += block.count
+                        decoded += block.size
                         bar.update(bar.done + 1)
             if not failed:
                 with parser.report_errors():

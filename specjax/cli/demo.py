@@ -117,8 +117,8 @@ def make_parser() -> Parser:
     add("--audio", metavar="FILE", help=of_audio)
     of_new = "new tokens: at most, or exactly for a GPT-2 that is named by its size;"
     of_new += " default %(default)s"
-    limit = {"type": console.count, "default": 60, "help": of_new}
-    add("--n_tokens_to_generate", "--tokens", **limit)
+    names = "--n_tokens_to_generate", "--tokens"
+    add(*names, type=console.count, default=60, help=of_new)
     demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
     of_gamma = "drafted tokens per step; default %(default)s"
@@ -192,20 +192,20 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Returns the tokens of the baseline, those of speculation, and seconds [2, ROUNDS].
     """
     alone = Decoder(case.decoder.target, verifier=case.kernels.alone)
-    runs, tokens = {"baseline": alone, "speculative": case.decoder}, []
-    for name, parts in runs.items():
-        runs[name] = build_run(case, parts)
+    runs, tokens = [], []
+    for name, parts in (("baseline", alone), ("speculative", case.decoder)):
+        runs.append(build_run(case, parts))
         with console.announce(f"  the {name} text"):
-            tokens.append(runs[name]())
+            tokens.append(runs[-1]())
         finite.check([tokens[-1][int(case.prompt.length[0]) :]])
     seconds = np.zeros((len(runs), ROUNDS))
     with console.announce(f"Timing {ROUNDS} rounds"):
         for at in np.ndindex(ROUNDS):
-            for times, run in zip(seconds, runs.values(), strict=True):
+            for times, run in zip(seconds, runs, strict=True):
                 start = time.perf_counter()
                 run()
                 times[at] = time.perf_counter() - start
-    return *tokens, seconds
+    return tokens[0], tokens[1], seconds
 
 
 @contextlib.contextmanager

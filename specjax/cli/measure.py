@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +32,9 @@ from specjax.runtime import console, hosts, mesh
 from specjax.runtime.console import Parser
 
 # The defaults of how much is measured. texts: for batches of one.
-BRIEF = dict(gammas=(0, 3, 6), tokens=64, texts=8, rounds=2)
-THOROUGH = dict(gammas=(0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
+Effort = dict[str, Any]
+BRIEF: Effort = dict(gammas=(0, 3, 6), tokens=64, texts=8, rounds=2)
+THOROUGH: Effort = dict(gammas=(0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
 QUESTIONS_GAMMA = 5  # for --by and --specdec, which measure one gamma
 
 

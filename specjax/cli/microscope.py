@@ -66,7 +66,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
             pair = shared.load_pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
-            pair = place_on_mesh(pair, setting)
+            pair = place_on_mesh(pair, setting.batch)
             chosen = fused.for_setting(*pair, setting)
             report = examine(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))

@@ -135,8 +135,9 @@ def render_svg(draw: Any, measured: Mapping[str, dict]) -> str:
     from matplotlib.figure import Figure
 
     gray = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    style = dict.fromkeys((*gray, "text.color"), GRAY) | {"svg.fonttype": "none"}
-    with matplotlib.rc_context(style | {"svg.hashsalt": "specjax"}):
+    style: dict[Any, Any] = dict.fromkeys((*gray, "text.color"), GRAY)
+    style |= {"svg.fonttype": "none", "svg.hashsalt": "specjax"}
+    with matplotlib.rc_context(style):
         figure = Figure(figsize=(9, 4), layout="constrained")
         draw(figure.subplots(), measured)
         out = io.StringIO()

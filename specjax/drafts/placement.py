@@ -6,7 +6,7 @@ the layout says `draft`, and else lie whole on every device, with its caches.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import flax.linen as nn
 from jax.sharding import PartitionSpec
@@ -16,10 +16,10 @@ from specjax.drafts.source import DraftSource, Recipe, recipe
 from specjax.runtime import mesh
 from specjax.types import Drafter
 
+D = TypeVar("D", DraftSource, DraftSource | None)
 
-def place_pair(
-    target: Pretrained, draft: DraftSource | None
-) -> tuple[Pretrained, DraftSource | None]:
+
+def place_pair(target: Pretrained, draft: D) -> tuple[Pretrained, D]:
     """Returns both with their parameters on the mesh in use, if there is one.
 
     Args:

@@ -45,7 +45,7 @@ def measure_audit(
     pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
 ) -> dict:
     """Returns the results of one audit: plain numbers, with None for infinity."""
-    pair = pairs.place_on_mesh(pair, protocol)
+    pair = pairs.place_on_mesh(pair, protocol.batch)
     drafting, verifier = apply_fault(pair[1], protocol, fault)
     chosen = fused.for_protocol(*pair, protocol, verifier)
     steps, calls = auditing.run((pair[0], drafting), prompts, protocol, chosen)

@@ -203,8 +203,9 @@ def rows(
     question without a group.
     """
     groups: dict[str, list[Turn]] = {}
-    for turn in turns if by is not None else ():
-        groups.setdefault(questions.group_name(turn.asked, by), []).append(turn)
+    if by is not None:
+        for turn in turns:
+            groups.setdefault(questions.group_name(turn.asked, by), []).append(turn)
     groups[ALL] = list(turns)
     gamma, found, drop = max(setting.gammas), {}, ("gammas", "texts", "others", "ends")
     for group, chosen in groups.items():
@@ -225,7 +226,7 @@ def rows(
         if ms:
             c, v = (ms[f"t_{part}_ms"] / ms["t_target_ms"] for part in PARTS)
             by_calls = found[group]["tokens_per_call"] / (gamma * c + v)
-            found[group] |= ms | {"speed_by_calls": by_calls}
+            found[group] |= {**ms, "speed_by_calls": by_calls}
         if setting.decode.temperature == 0:
             same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in chosen]
             found[group]["same_greedy_texts"] = sum(same)
@@ -282,7 +283,7 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
 
 def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
     """Returns the turns of each question by its id."""
-    asked = {}
+    asked: dict[str | int, list[Turn]] = {}
     for turn in turns:
         asked.setdefault(turn.asked.id, []).append(turn)
     return asked

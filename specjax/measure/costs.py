@@ -92,7 +92,7 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
     """Returns the program of `loops` target calls on gamma + 1 tokens, with laws."""
     model = pair.target.model
 
-    def call(params: Any, request: Request, state: State):
+    def call(params: Any, request: Request, state: State) -> tuple[State, Any]:
         state = _turn(state, model.vocab)
         drafted = state.tokens[:, :gamma]
         read = pair.verifier(gamma).law or probs.standardize
@@ -110,7 +110,7 @@ def drafts(pair: Pair, gamma: int, loops: int) -> partial:
     """
     drafter, vocab = pair.drafter(gamma), pair.target.vocab
 
-    def call(params: Any, request: Request, state: State):
+    def call(params: Any, request: Request, state: State) -> tuple[State, Any]:
         budget = np.full(state.budget.shape, gamma, np.int32)
         drafting = _turn(state, vocab)._replace(budget=budget)
         key = keys.iteration(request.key, drafting.tokens[:, 0])
@@ -129,8 +129,8 @@ def _repeat(call: Callable, loops: int, params: Params) -> partial:
     """
 
     @jax.jit
-    def run(params: Any, request: Request, state: State):
-        def body(_: Any, carry: Any):
+    def run(params: Any, request: Request, state: State) -> Any:
+        def body(_: Any, carry: tuple[State, Any]) -> tuple[State, Any]:
             return call(params, request, carry[0])
 
         return jax.lax.fori_loop(1, loops, body, call(params, request, state))[1]

@@ -69,7 +69,7 @@ def calls(
     gammas: Sequence[int], outputs: dict, batches: Mapping[int, Batch]
 ) -> dict[str, list]:
     """Returns the steps of all batches, and the tokens per call, for each gamma."""
-    columns = {"steps": [], "tokens_per_call": []}
+    columns: dict[str, list[float]] = {"steps": [], "tokens_per_call": []}
     for gamma in gammas:
         every = [outputs[gamma, i].counts.calls for i in batches]
         total = sum(
@@ -91,7 +91,7 @@ def expected_calls(
     They follow from the scores of these texts by dynamic programming; they are not a
     prediction of a speed.
     """
-    columns = {key: [] for key in EXPECTED}
+    columns: dict[str, list[float | None]] = {key: [] for key in EXPECTED}
     for gamma in gammas:
         laws = call_laws(gamma, scores)
         expected = batch_steps(laws, len(batches))

@@ -150,6 +150,7 @@ def compare(
     c, v, accepted = costs.c, costs.v(most), longest.accepted
     best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
     best = cost_of(every[best_gamma], c, v)[0]
+    assert longest.sure is not None
     runs["oracle"] = longest._replace(drafted=accepted)
     least = oracle(accepted, c, v)
     known = kept_if_sure(longest.sure, accepted), longest.chance
@@ -157,7 +158,7 @@ def compare(
         drafted, _ = replay_renewal(chance, accepted, c, v)
         taken = np.minimum(drafted, accepted)
         runs[name] = longest._replace(drafted=drafted, accepted=taken)
-    told = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
+    told: dict[str, Any] = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
     told |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
     told |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
     for name, it in runs.items():

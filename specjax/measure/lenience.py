@@ -7,7 +7,7 @@ values of l, M generated tokens in all.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +55,7 @@ def score(
     text: Text,
     temperature: float,
     lenience: Sequence[float],
-    **truncation: float | None,
+    **truncation: Any,
 ) -> Scores:
     """Scores every generated token of `text` for every l in one pass of each model.
 
@@ -105,8 +105,9 @@ def log_probability(scores: Scores) -> Estimate:
     least = min(log_p.min(), -1.0)
     share = estimate.rao_blackwell(log_p / least, scores.sequence)
     value, se, naive = (least * x for x in (share.value, share.se, share.naive_se))
-    errors = dict(se=float(abs(se)), naive_se=float(abs(naive)))
-    return share._replace(value=float(value), **errors)
+    return share._replace(
+        value=float(value), se=float(abs(se)), naive_se=float(abs(naive))
+    )
 
 
 def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:

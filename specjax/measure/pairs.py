@@ -122,7 +122,7 @@ def measure_siblings(
         **protocol.decode.truncation(),
     )._asdict()
     found["accept"], found["accept_se"] = found.pop("rate"), found.pop("error")
-    shown = {}
+    shown: dict[str, Any] = {}
     for name, values in found.items():
         bare, _, se = name.partition("_")
         shown |= {
@@ -284,12 +284,13 @@ def measure_alpha(
     pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict | None = None
 ) -> dict:
     """Returns every estimate of alpha, and what it was measured on: plain values."""
-    pair = place_on_mesh(pair, protocol)
+    pair = place_on_mesh(pair, protocol.batch)
     chosen = fused.for_protocol(*pair, protocol)
     text = target_text(pair[0], prompts, protocol, chosen, kept)
-    scores, how = None, (text, protocol.decode.temperature)
+    scores, heat = None, protocol.decode.temperature
     if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
-        scores = scoring.score(*pair, *how, **protocol.decode.truncation())
+        truncation = protocol.decode.truncation()
+        scores = scoring.score(*pair, text, heat, **truncation)
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.decode.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
@@ -330,12 +331,12 @@ def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
     return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
 
 
-def place_on_mesh(pair: Pair, setting: Protocol | bench.WalltimeSetting) -> Pair:
+def place_on_mesh(pair: Pair, batch: int) -> Pair:
     """Returns the pair on the mesh in use, if there is one.
 
-    Raises ValueError for a mesh that does not divide it or the setting's batch.
+    Raises ValueError for a mesh that does not divide it, or a batch of so many rows.
     """
-    mesh.check_rows(setting.batch)
+    mesh.check_rows(batch)
     return place_pair(*pair)
 
 
@@ -364,6 +365,6 @@ def target_text(
 def measure_walltime(
     pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting, name: str
 ) -> dict:
-    pair = place_on_mesh(pair, setting)
+    pair = place_on_mesh(pair, setting.batch)
     chosen = fused.for_setting(*pair, setting)
     return {"task": name, **bench.measure(*pair, prompts, setting, kernels=chosen)}

@@ -34,7 +34,7 @@ def machine() -> dict:
 
 def versions() -> dict[str, str | None]:
     """Returns the versions of Python and of the packages that a number depends on."""
-    installed = {"python": platform.python_version()}
+    installed: dict[str, str | None] = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             installed[name] = metadata.version(name)

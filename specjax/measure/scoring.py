@@ -47,7 +47,7 @@ def score(
     draft: DraftSource,
     text: Text,
     temperature: float,
-    **truncation: float | None,
+    **truncation: Any,
 ) -> Scores:
     """Scores every generated token of `text` in one pass of each model.
 
@@ -72,7 +72,7 @@ def positions(
     temperature: float,
     each: Callable,
     keys: Array | None = None,
-    **truncation: float | None,
+    **truncation: Any,
 ) -> list[np.ndarray]:
     """Returns `each(p, q, written)` of every generated token, and its sequence [M].
 
@@ -82,15 +82,16 @@ def positions(
     argument. truncation: see `score`.
     """
     target, draft = pair
-    target_law = law_of(target.model)
+    target_law, draft_law = law_of(target.model), draft.law
+    assert draft_law is not None
 
     @jax.jit
-    def rows(p_params: Any, q_params: Any, prompt: Prompt, *row_keys: Array):
+    def rows(p_params: Any, q_params: Any, prompt: Prompt, *row_keys: Array) -> Any:
         sampling = make_sampling(prompt.tokens.shape[0], temperature, **truncation)
         read, written = prompt.tokens[:, :-1], prompt.tokens[:, 1:]
         before = prompt._replace(tokens=read)
         p_law = target_law(p_params, before, sampling)
-        q_law = draft.law(q_params, before, sampling)
+        q_law = draft_law(q_params, before, sampling)
         return each(p_law, q_law, written, *row_keys)
 
     count, size = text.tokens.shape
@@ -164,8 +165,11 @@ def outside(text: Text, scores: Scores | None) -> dict[str, float | None]:
         for ids, start, length in zip(*text[:3], strict=True)
     ]
     inside = np.concatenate(marks)
-    row = {"repeated": float(inside.mean()) if inside.size else 0.0}
-    row |= {"alpha_fresh": None, "alpha_fresh_se": None}
+    row: dict[str, float | None] = {
+        "repeated": float(inside.mean()) if inside.size else 0.0,
+        "alpha_fresh": None,
+        "alpha_fresh_se": None,
+    }
     if scores is not None and not inside.all():
         beta, sequence = scores.beta[~inside], scores.sequence[~inside]
         alpha = estimate.rao_blackwell(beta, sequence)

@@ -14,7 +14,7 @@ here, so the result is still a bound. Axes: B rows, T tokens, N = B T, K childre
 generated tokens, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ def measure(
     *,
     most: int = 8,
     seed: int = 0,
-    **truncation: float | None,
+    **truncation: Any,
 ) -> Siblings:
     """Returns the acceptances from which trees are built.
 

@@ -73,10 +73,11 @@ def acceptance(asked: dict[str | int, list[Turn]]) -> dict[str, Any]:
         name: {turn.asked.turn: float(np.mean(turn.lengths)) for turn in each}
         for name, each in asked.items()
     }
-    of_kind, every = {}, []
+    of_kind: dict[str | None, list[float]] = {}
+    every: list[int] = []
     for each in asked.values():
         lengths = [n for turn in each for n in turn.lengths]
-        of_kind.setdefault(each[0].asked.category, []).append(np.mean(lengths))
+        of_kind.setdefault(each[0].asked.category, []).append(float(np.mean(lengths)))
         every += lengths
     histogram = dict(sorted(Counter(every).items()))
     joint = {k: float(np.mean(np.array(every) >= k)) for k in histogram}

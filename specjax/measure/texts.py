@@ -5,7 +5,7 @@ Axes: N sequences, B rows of a batch, L tokens.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -143,7 +143,8 @@ def read(
 def text_of(out: generate.Output, prompt: Prompt) -> Text:
     """Returns the texts of an output with its prompt."""
     inputs = None if prompt.inputs is None else tuple(hosts.read(prompt.inputs))
-    return Text(out.tokens, hosts.read(prompt.length), out.length, inputs)
+    tokens, start, length = hosts.read((out.tokens, prompt.length, out.length))
+    return Text(tokens, start, length, inputs)
 
 
 def join(parts: Sequence[Text]) -> Text:
@@ -192,23 +193,24 @@ def decode(
     params = Params(target.params, draft.params)
     for batch in batches(prompts, protocol, count, stream=1, spare=spare):
         check(decoder, slots, params, *batch)
-        yield (
-            batch[0],
-            count_calls(
-                programs,
-                params,
-                *batch,
-                new_tokens=protocol.decode.new_tokens,
-                seen=seen,
-            ),
-        )
+        new = protocol.decode.new_tokens
+        calls = count_calls(programs, params, *batch, new_tokens=new, seen=seen)
+        yield batch[0], calls
 
 
 def join_calls(batches: Sequence[Calls], count: int) -> Calls:
     """Returns the calls of the first `count` sequences."""
-    *totals, texts = zip(*batches, strict=True)
-    rows = [text for batch in texts for text in batch]
-    return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows[:count])
+
+    def rows(name: str) -> np.ndarray:
+        return np.concatenate([getattr(batch, name) for batch in batches])[:count]
+
+    return Calls(
+        calls=rows("calls"),
+        accepted=rows("accepted"),
+        tested=rows("tested"),
+        tokens=rows("tokens"),
+        texts=[text for batch in batches for text in batch.texts][:count],
+    )
 
 
 def count_calls(
@@ -244,7 +246,8 @@ def count_calls(
         ends = np.minimum(ends_of(tokens, start, length, eos), start + new_tokens)
         return tokens, ends, length < ends
 
-    def unfinished(state: State) -> tuple[State, Request] | None:
+    def unfinished(state: State | None) -> tuple[State, Request] | None:
+        assert state is not None
         return (state, endless) if running.any() else None
 
     initial = programs.prefill(params, prompt)
@@ -257,10 +260,13 @@ def count_calls(
         totals += np.where(running, np.stack([np.ones_like(start), *taken]), 0)
         tokens, ends, running = look(state)
     texts = [row[slice(*span)] for row, *span in zip(tokens, start, ends, strict=True)]
-    return Calls(*totals, ends - start, texts)
+    calls, accepted, tested = totals
+    return Calls(calls, accepted, tested, tokens=ends - start, texts=texts)
 
 
-def ends_of(tokens: np.ndarray, start: Array, length: Array, eos: Any) -> np.ndarray:
+def ends_of(
+    tokens: np.ndarray, start: np.ndarray, length: np.ndarray, eos: np.ndarray
+) -> np.ndarray:
     """Returns where each text ends [B], after its first `eos` [B] or [B, E].
 
     It is L for a text that has not ended.
@@ -313,7 +319,7 @@ def batches(
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
         keys = keys_of(protocol.decode.seed, stream, index)
-        prompt = take(prompts, index)
+        prompt = take(prompts, index.tolist())
         request = make_request(keys, prompt, new, sampling, prompts.ends)
         yield mesh.rows((prompt, request))
 

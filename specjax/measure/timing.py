@@ -8,7 +8,7 @@ and v come from programs that loop over one part (Definition 3.7 of Leviathan et
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -131,7 +131,7 @@ def part_costs(gammas: Sequence[int], seconds: dict) -> dict:
 
     target_ms = calls[0]
     keys = ("c", "c_ci", "v", "v_ci", "draft_ms")
-    columns = {key: [] for key in keys}
+    columns: dict[str, list[Any]] = {key: [] for key in keys}
     for gamma, call, drafts in zip(gammas, calls, seconds["drafts"], strict=True):
         c, c_ci, t_draft = None, None, None
         if gamma:  # Definition 3.7, of one drafted token

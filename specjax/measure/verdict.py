@@ -92,7 +92,7 @@ def dearest(row: dict) -> str:
     """
     spent = costs(row, row["gamma"].index(row["best_gamma"]))
     extra = {**spent, "score": spent["score"] - 1}
-    return max(extra, key=extra.get)
+    return max(extra, key=lambda name: extra[name])
 
 
 def costs(row: dict, at: int) -> dict[str, float]:

@@ -92,7 +92,7 @@ def measure(
     pair = prepare(target, draft, prompts, setting, kernels=kernels)
     measured, others = batches(prompts, setting)
     texts = dict(enumerate(measured))
-    scored = []  # once: every round writes the same texts
+    scored: list[scoring.Scores | None] = []  # once: all rounds write the same texts
 
     def score(text: Text) -> scoring.Scores | None:
         if draft.law is None or setting.decode.rule not in scoring.BY_RATIO:
@@ -113,8 +113,9 @@ def measure(
         it["timed"]["others"] = other_times(done, new, seconds, outputs)
         if new and plain(setting) and done.rounds == setting.rounds:
             scores = score(counts.join_texts(outputs, new))
-            gammas = setting.gammas if scores else ()
-            laws = [counts.call_laws(gamma, scores) for gamma in gammas]
+            laws = []
+            if scores is not None:
+                laws = [counts.call_laws(gamma, scores) for gamma in setting.gammas]
             steps = [counts.batch_steps(each, len(new)) for each in laws]
             it["timed"]["others"]["expected_steps"] = steps or None
         it |= {"prompts": len(prompts.tokens), "chosen_on": len(new) * setting.batch}
@@ -125,7 +126,8 @@ def measure(
         return it
 
     def after(seconds: dict, outputs: dict) -> None:
-        so_far(row(seconds, outputs))
+        if so_far is not None:
+            so_far(row(seconds, outputs))
 
     return row(*run(pair, setting, measured, others, so_far and after))
 
@@ -244,7 +246,7 @@ def batches(
     def batch(first: int) -> Batch:
         index = np.arange(first, first + setting.batch)
         which = np.where(index < count, index, count + (index - count) % max(new, 1))
-        prompt = take(prompts, which if new > 0 else index)
+        prompt = take(prompts, (which if new > 0 else index).tolist())
         request = make_request(
             fold(key, index), prompt, setting.decode.new_tokens, sampling, ends
         )
@@ -276,15 +278,16 @@ def run(
     round and not per program. `after` is called with both after every round but the
     last.
     """
-    outputs, programs, warm = {}, {}, []
+    outputs, programs = {}, {}
+    warm: list[Callable[[], Any]] = []
     first, each = len(measured), setting.others // setting.batch
     prompt, request = others[0]
     empty = request._replace(limit=request.start)  # no step at all
 
-    def whole(gamma: int, decode: Any, chosen: dict[int, Batch]):
+    def whole(gamma: int, decode: Any, chosen: dict[int, Batch]) -> Callable[[], Any]:
         turns = itertools.cycle(chosen.items())
 
-        def program():
+        def program() -> Any:
             index, batch = next(turns)
             outputs[gamma, index] = decode(*batch)
             return outputs[gamma, index]
@@ -319,6 +322,11 @@ def run(
     def fetched() -> dict:
         return {name: hosts.read(out) for name, out in outputs.items()}
 
-    each = after and (lambda seconds: after(seconds, fetched()))
-    seconds = timing.time_in_turns(turns, setting.rounds, label, warm=warm, after=each)
+    def done(seconds: dict) -> None:
+        if after is not None:
+            after(seconds, fetched())
+
+    seconds = timing.time_in_turns(
+        turns, setting.rounds, label, warm=warm, after=after and done
+    )
     return seconds, fetched()

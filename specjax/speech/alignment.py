@@ -8,13 +8,13 @@ tokens, S states of the encoder, V vocabulary."""
 
 import functools
 import reprlib
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.stages import Wrapped
 from scipy.ndimage import median_filter
 from scipy.special import softmax
 
@@ -34,7 +34,7 @@ def heads(pair: Listeners) -> Heads:
 
     They stand in generation_config.json or, for CTranslate2, in config.json. Raises
     ValueError where there are none, or other numbers."""
-    place, config = folder(pair.target), pair.target.config
+    place, config = folder(pair.target), pair.config
     files = (read_json(place / name).get(HEADS) for name in (GENERATION, CONFIG))
     entries = next(filter(None, files), None)
     if entries is None and place.is_relative_to(zoo.FOLDER):
@@ -63,7 +63,7 @@ def heads(pair: Listeners) -> Heads:
 
 
 @functools.lru_cache(maxsize=8)
-def program(config: whisper.Config, heads: Heads) -> Callable:
+def program(config: whisper.Config, heads: Heads) -> Wrapped:
     """Returns a jitted function of params, states [B, S, E], texts [B, T] and text [V]
     bool.
 

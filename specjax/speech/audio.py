@@ -27,14 +27,14 @@ class Level(NamedTuple):
     """The loudness and the length of a recording.
 
     peak, mixed: the largest sample of one channel, and of the channels' mean. full:
-    samples at full scale or beyond. count: samples of all channels. seconds: the length
+    samples at full scale or beyond. size: samples of all channels. seconds: the length
     that could be read. promised: the length by the header, where that is wrong. broken:
     why no more could be read."""
 
     peak: float = 0.0
     mixed: float = 0.0
     full: int = 0
-    count: int = 0
+    size: int = 0
     seconds: float = 0.0
     promised: float | None = None
     broken: str | None = None
@@ -51,7 +51,7 @@ class Audio(NamedTuple):
 
 def read(file: str | Path) -> Audio:
     """Returns a whole file. Raises ValueError as `blocks`."""
-    levels = []
+    levels: list[Level] = []
     samples = np.concatenate(list(blocks(file, on_end=levels.append)))
     return Audio(samples, notes(file, levels[-1]))
 
@@ -114,7 +114,7 @@ def notes(file: str | Path, level: Level) -> tuple[str, ...]:
         lines.append(f"{file} is silent: expect no words, or invented ones")
     elif level.mixed < SILENT:
         lines.append(f"{file}: its channels cancel each other; name a file with one")
-    share = level.full / max(level.count, 1)
+    share = level.full / max(level.size, 1)
     if share >= CLIPPED:
         lines.append(
             f"{file} is clipped: {100 * share:.1f} % of its samples are at full scale;"
@@ -146,8 +146,9 @@ def _open(sound: ModuleType, file: Path) -> tuple[Any, Sound | None]:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: copy or download it again")
         header = containers.find(file)
-        lacks = header is not None and header.lacks_size
-        source = containers.complete_header(file, header) if lacks else file
+        source: Any = file
+        if header is not None and header.lacks_size:
+            source = containers.complete_header(file, header)
         return sound.SoundFile(source), header
     except PermissionError:
         raise ValueError(f"{file} may not be read: change its permissions") from None
@@ -207,10 +208,11 @@ def _mix_channels(
             part, broken = _read_part(sound, opened)
             if not len(part) and on_end is not None:
                 seconds = at / opened.samplerate
-                wrong = header is not None and (header.lacks_size or header.cut)
-                promised = header.promised / header.there * seconds if wrong else None
-                end = dict(seconds=seconds, promised=promised, broken=broken)
-                on_end(level._replace(**end))
+                promised = None
+                if header is not None and (header.lacks_size or header.cut):
+                    promised = header.promised / header.there * seconds
+                level = level._replace(seconds=seconds, promised=promised)
+                on_end(level._replace(broken=broken))
             yield mixed, not len(part)
 
 
@@ -223,12 +225,12 @@ def _read_part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
 
 
 def _add_part(level: Level, part: np.ndarray, mixed: np.ndarray) -> Level:
-    size = np.abs(part)
+    loud = np.abs(part)
     return Level(
-        peak=max(level.peak, float(size.max())),
+        peak=max(level.peak, float(loud.max())),
         mixed=max(level.mixed, float(np.abs(mixed).max())),
-        full=level.full + int((size >= FULL).sum()),
-        count=level.count + part.size,
+        full=level.full + int((loud >= FULL).sum()),
+        size=level.size + part.size,
     )
 
 
@@ -245,7 +247,8 @@ def _resample(
 
 def _equal_blocks(parts: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
     """Yields the same samples in blocks of one size, but the last."""
-    pending, count = [], 0
+    pending: list[np.ndarray] = []
+    count = 0
     for part in parts:
         pending, count = [*pending, part], count + len(part)
         while count >= size:

@@ -34,16 +34,16 @@ def parse(text: str) -> tuple[Clip, ...]:
 
 def check(clips: Iterable[Sequence[float]]) -> tuple[Clip, ...]:
     """Returns the same parts. Raises ValueError unless they follow one another."""
-    clips = tuple(Clip(*map(float, clip)) for clip in clips)
-    edges = [0.0, *(edge for clip in clips for edge in clip)]
+    parts = tuple(Clip(float(start), float(end)) for start, end in clips)
+    edges = [0.0, *(edge for part in parts for edge in part)]
     ordered = all(earlier <= later for earlier, later in pairwise(edges))
-    if not (clips and ordered and all(b - a >= SHORTEST for a, b in clips)):
-        shown = ",".join(f"{start:g}-{end:g}" for start, end in clips)
+    if not (parts and ordered and all(b - a >= SHORTEST for a, b in parts)):
+        shown = ",".join(f"{start:g}-{end:g}" for start, end in parts)
         raise ValueError(
             f"parts {shown}: give one or more, in order and without overlap, each of"
             f" {SHORTEST} s or longer"
         )
-    return clips
+    return parts
 
 
 def clip_to_length(clips: Iterable[Clip], seconds: float) -> tuple[Clip, ...]:

@@ -9,12 +9,13 @@ import io
 import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 # Of bytes: what ffmpeg, sox, arecord and others write where they cannot go back.
 STREAMS = range(0x7FFF0000, 0x80000001), range(0xFFFF0000, 0x100000000)
 PAGE = 65_307  # bytes of an Ogg page, at most
 LAST_PAGE = 4  # the bit of its flags that ends a stream
+Order = Literal["big", "little"]  # of bytes
 
 
 class Sound(NamedTuple):
@@ -88,7 +89,7 @@ def aiff(stream: BinaryIO, size: int) -> Sound | None:
 
 def au(stream: BinaryIO, size: int) -> Sound | None:
     head = stream.read(12)
-    order = "big" if head[:4] == b".snd" else "little"
+    order: Order = "big" if head[:4] == b".snd" else "little"
     offset, promised = (int.from_bytes(head[i : i + 4], order) for i in (4, 8))
     return Sound(promised, max(0, size - offset))
 
@@ -181,7 +182,7 @@ READERS: dict[bytes, Callable[[BinaryIO, int], Sound | None]] = {
 }
 
 
-def chunks(stream: BinaryIO, order: str) -> Iterator[tuple[bytes, int, int]]:
+def chunks(stream: BinaryIO, order: Order) -> Iterator[tuple[bytes, int, int]]:
     """Yields name, size and place of the content of each chunk from here on."""
     while len(head := stream.read(8)) == 8:
         promised, at = int.from_bytes(head[4:], order), stream.tell()
@@ -205,5 +206,6 @@ def complete_header(file: Path, sound: Sound) -> mmap.mmap:
     with file.open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     least = min(sound.there, STREAMS[0].start - 1).to_bytes(4, "little")
+    assert sound.field is not None
     mapped[sound.field : sound.field + 4] = least
     return mapped

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.stages import Wrapped
 
 from specjax import decode_config, finite, fused, generate, verifiers
 from specjax.decode_config import DecodeConfig
@@ -30,11 +31,11 @@ from specjax.runtime import mesh
 from specjax.runtime.mesh import Layout
 from specjax.speech import rules
 from specjax.speech.limits import Limits
-from specjax.speech.pair import Listeners
+from specjax.speech.pair import Listeners, whisper_config
 from specjax.speech.sequential import Decode, Decoded
 from specjax.speech.tokens import CONTEXT, Tokens
 from specjax.step import Decoder
-from specjax.types import Encoded, Features, Model, Params, Prompt, Request
+from specjax.types import Encoded, Features, Logits, Model, Params, Prompt, Request
 
 WIDTHS = 8, 64  # of prompts: few programs
 LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
@@ -90,7 +91,8 @@ def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
 
 def positions(pair: Listeners) -> int:
     """Of the side that knows fewer."""
-    return min(side.config.positions for side in pair[:2] if side is not None)
+    sides = [side for side in pair[:2] if side is not None]
+    return min(whisper_config(side).positions for side in sides)
 
 
 def longest(pair: Listeners) -> int:
@@ -147,8 +149,10 @@ def build(
         own = jnp.arange(batch) < rows  # what fills the batch up has ended at once
         request = request._replace(limit=jnp.where(own, limit, request.start))
         heard = jnp.asarray(features[index]), prompt, request
-        *written, encoded = run(pair, plan, *mesh.rows(heard))
-        decoded, spent = texts_of(*written, request, rows, pair.tokens.end)
+        output, quiet, seconds, encoded = run(pair, plan, *mesh.rows(heard))
+        decoded, spent = texts_of(
+            output, quiet, request, rows=rows, end=pair.tokens.end, seconds=seconds
+        )
         if on_batch is not None:
             on_batch(spent)
         return decoded._replace(states=encoded) if states else decoded
@@ -172,11 +176,11 @@ def make_plan(
     """Returns the key of a program that has room for the longest text behind prompts of
     a width, as far as there are positions."""
     slots = min(positions(pair), width + LONGEST + config.gamma + 1)
-    bare = pair.tokens._replace(tasks=(), languages=(), language=None, task=None)
-    draft = None if pair.draft is None else pair.draft.config
+    none: Any = ()  # in place of mappings, which do not hash
+    bare = pair.tokens._replace(tasks=none, languages=none, language=None, task=None)
     return Plan(
-        target=pair.target.config,
-        draft=draft,
+        target=pair.config,
+        draft=None if pair.draft is None else whisper_config(pair.draft),
         shared=pair.shared,
         tokens=bare,
         limits=pair.limits,
@@ -189,7 +193,7 @@ def make_plan(
 
 
 @functools.lru_cache(maxsize=32)
-def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
+def program(plan: Plan) -> Wrapped:
     """Returns what decodes by a plan, jitted: (params, prompt, request) -> the output
     and the probabilities [B] that nobody speaks. Prompts have what the target's encoder
     gave, `types.Encoded`; where the draft hears by another, its params are as of
@@ -197,7 +201,9 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
     decoder, bare = make_decoder(plan), whisper.build(plan.target)
     finish = generate.build_rest(decoder)
 
-    def decode(params: Params, prompt: Prompt, request: Request):
+    def decode(
+        params: Params, prompt: Prompt, request: Request
+    ) -> tuple[generate.Output, Array]:
         state = generate.prefill(decoder, params, prompt, plan.slots)
         cache = state.target_cache.model
         quiet = no_speech(bare, plan.tokens, params.target, prompt, cache)
@@ -217,19 +223,19 @@ def make_decoder(plan: Plan) -> Decoder:
     if plan.draft is None or gamma == 0:
         verifier = finite.guard(chosen.alone)
         return Decoder(target, verifier=verifier, logprobs=True)
-    draft = constrained(make_draft(plan), ruled)
+    draft = constrained(make_draft(plan, plan.draft), ruled)
     drafter = autoregressive.build(draft, gamma, chosen.draw)
     if plan.mesh is not None and plan.mesh.draft == 1:
         drafter = whole_drafter(drafter)
     return Decoder(target, drafter, finite.guard(chosen.verifier), logprobs=True)
 
 
-def make_draft(plan: Plan) -> Model:
+def make_draft(plan: Plan, config: whisper.Config) -> Model:
     """The draft of a plan, without rules; with fewer ids than its target it says some
-    of these."""
-    if plan.draft.vocab != plan.target.vocab:
-        return reduced_vocab.spread(reduced_vocab.build(plan.draft, plan.target))
-    small = whisper.build(plan.draft)
+    of these. config: of the draft."""
+    if config.vocab != plan.target.vocab:
+        return reduced_vocab.spread(reduced_vocab.build(config, plan.target))
+    small = whisper.build(config)
     if plan.shared:
         return small
     # By an encoder of its own, whose states [B, S, E] are in its params.
@@ -240,14 +246,14 @@ def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
     """The same model, whose params are {"model": its own, "heard": an array}, and which
     hears `inputs_of` that array and the prompt."""
 
-    def init(params: Any, prompt: Prompt, slots: int):
+    def init(params: Any, prompt: Prompt, slots: int) -> Any:
         own = prompt._replace(inputs=inputs_of(params["heard"], prompt))
         return model.init(params["model"], own, slots)
 
-    def apply(params: Any, *arguments: Any):
+    def apply(params: Any, *arguments: Any) -> tuple[Array, Any]:
         return model.apply(params["model"], *arguments)
 
-    def readout(params: Any, features: Array):
+    def readout(params: Any, features: Array) -> Logits:
         return model.readout(params["model"], features)
 
     return model._replace(init=init, apply=apply, readout=readout, shapes=None)
@@ -270,20 +276,23 @@ def run(
 ) -> tuple[generate.Output, np.ndarray, tuple[float, float], Array]:
     """Compiles, or finds compiled, then encodes and decodes and times both, and the
     encoder, alone. Returns what the target's encoder gave, too."""
-    drafting = pair.draft is not None and plan.decode.gamma > 0
-    sides = [pair.target, *([pair.draft] if drafting and not pair.shared else [])]
+    draft = pair.draft if plan.decode.gamma > 0 else None
+    sides = [pair.target]
+    if draft is not None and not pair.shared:
+        sides.append(draft)
     encoders = [
-        encoder(side.config).lower(side.params, sounds).compile() for side in sides
+        encoder(whisper_config(side)).lower(side.params, sounds).compile()
+        for side in sides
     ]
 
-    def inputs(states: list) -> tuple[Params, Prompt, Request]:
-        small = pair.draft.params if drafting else None
+    def inputs(states: list[Any]) -> tuple[Params, Prompt, Request]:
+        small = None if draft is None else draft.params
         if len(states) > 1:
             small = {"model": small, "heard": states[1]}
         params = Params(pair.target.params, small)
         return params, prompt._replace(inputs=Encoded(states[0])), request
 
-    shape = jax.eval_shape(encoder(pair.target.config), pair.target.params, sounds)
+    shape = jax.eval_shape(encoder(pair.config), pair.target.params, sounds)
     compiled = program(plan).lower(*inputs([shape] * len(sides))).compile()
     began = time.perf_counter()
     both = zip(encoders, sides, strict=True)
@@ -296,7 +305,7 @@ def run(
 
 
 @functools.lru_cache(maxsize=8)
-def encoder(config: whisper.Config) -> Callable:
+def encoder(config: whisper.Config) -> Wrapped:
     """(params, frames [B, F, M]) -> states, jitted."""
     return jax.jit(
         lambda params, frames: whisper.encode(config, params, Features(frames)).states
@@ -304,11 +313,11 @@ def encoder(config: whisper.Config) -> Callable:
 
 
 @functools.lru_cache(maxsize=8)
-def first_logits(config: whisper.Config, start: int) -> Callable:
+def first_logits(config: whisper.Config, start: int) -> Wrapped:
     """(params, frames [B, F, M]) -> logits [B, V] behind `<|startoftranscript|>`, whose
     id is `start`, alone; jitted."""
 
-    def logits(params: Any, frames: Array):
+    def logits(params: Any, frames: Array) -> Array:
         ids = jnp.full((len(frames), 1), start, jnp.int32)
         return whisper.logits(config, params, Features(frames), ids)[:, 0]
 
@@ -318,10 +327,11 @@ def first_logits(config: whisper.Config, start: int) -> Callable:
 def texts_of(
     output: generate.Output,
     quiet: np.ndarray,
-    seconds: tuple[float, float],
     request: Request,
+    *,
     rows: int,
     end: int,
+    seconds: tuple[float, float],
 ) -> tuple[Decoded, Spent]:
     """The texts of the first `rows`, and what they took. Raises FloatingPointError for
     logits that were no law."""
@@ -329,6 +339,7 @@ def texts_of(
     texts = [ids[start:stop] for ids, start, stop in spans][:rows]
     finite.check(texts)
     lengths = np.array([len(ids) for ids in texts])
+    assert output.logprob is not None
     mean = (output.logprob[:rows] / np.maximum(lengths, 1)).tolist()
     bare = [[int(i) for i in ids if i != end] for ids in texts]
     calls, _, tested, accepted = (int(each[:rows].sum()) for each in output.counts)

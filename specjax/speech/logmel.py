@@ -5,9 +5,9 @@ They have 80 bands, or 128 in large-v3, on windows of 25 ms every 10 ms; the mod
 frequencies, M bands."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 RATE = 16_000  # samples a second
 FFT, HOP = 400, 160  # samples: 25 ms, 10 ms
@@ -114,14 +114,14 @@ def filters(bands: int = 80) -> np.ndarray:
     return np.maximum(0.0, np.minimum(rising, falling)) * 2 / (high - low)
 
 
-def mel(frequency: Any):
+def mel(frequency: ArrayLike) -> np.ndarray:
     """Converts Hz to mel on Slaney's scale (Auditory Toolbox, 1998)."""
     frequency = np.asarray(frequency, np.float64)
     above = LINEAR * KNEE + LOGARITHMIC * np.log(np.maximum(frequency, KNEE) / KNEE)
     return np.where(frequency < KNEE, LINEAR * frequency, above)
 
 
-def hertz(mels: Any):
+def hertz(mels: ArrayLike) -> np.ndarray:
     """Converts mel to Hz, the inverse of `mel`."""
     mels = np.asarray(mels, np.float64)
     above = KNEE * np.exp(np.maximum(mels - LINEAR * KNEE, 0.0) / LOGARITHMIC)

@@ -38,6 +38,11 @@ class Listeners(NamedTuple):
     write: Callable[[str], list[int]]
     shared: bool
 
+    @property
+    def config(self) -> whisper.Config:
+        """Returns the sizes of the target."""
+        return whisper_config(self.target)
+
 
 def load_pair(
     target: str | Path | Pretrained,
@@ -49,16 +54,16 @@ def load_pair(
     draft: also a file of `checkpoints.reduced_vocab`, or early_exit:1, the target's own
     first layers. Raises ValueError, naming the fix, for models that are not Whispers,
     that differ in tokens or windows, or without a tokenizer beside them."""
-    target = _load_whisper(target, dtype)
-    place = folder(target)
-    tokens, coder = special.read(place), tokenizer(target, place)
-    limits = limits_of(target, place, tokens, coder.encode)
+    large = _load_whisper(target, dtype)
+    place = folder(large)
+    tokens, coder = special.read(place), tokenizer(large, place)
+    limits = limits_of(large, place, tokens, coder.encode)
 
     def write(text: str) -> list[int]:
         return special.text_ids(tokens, coder.encode(f" {text.strip()}"))
 
     pair = Listeners(
-        target=target,
+        target=large,
         draft=None,
         tokens=tokens,
         limits=limits,
@@ -68,15 +73,15 @@ def load_pair(
     )
     if draft is None:
         return pair
-    draft = _load_draft(draft, target, dtype)
-    if reduced_vocab.is_reduced(draft.params):
-        return pair._replace(draft=draft, shared=True)
-    check(target, draft, tokens)
-    shared = whisper.same_encoder(target.params, draft.params)
+    small = _load_draft(draft, large, dtype)
+    if reduced_vocab.is_reduced(small.params):
+        return pair._replace(draft=small, shared=True)
+    check(large, small, tokens)
+    shared = whisper.same_encoder(large.params, small.params)
     if shared:
-        once = draft.params | {"encoder": target.params["encoder"]}
-        draft = draft._replace(params=once)
-    return pair._replace(draft=draft, shared=shared)
+        once = small.params | {"encoder": large.params["encoder"]}
+        small = small._replace(params=once)
+    return pair._replace(draft=small, shared=shared)
 
 
 def encode_prompt(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
@@ -104,7 +109,7 @@ def place(pair: Listeners) -> Listeners:
     """Returns the pair on the mesh in use, with one copy of a shared encoder."""
     target, draft = pair[:2]
     target, source = place_pair(target, draft and model_source(draft))
-    if draft is not None:
+    if draft is not None and source is not None:
         params = source.params
         if pair.shared and "encoder" in params:
             params = params | {"encoder": target.params["encoder"]}
@@ -128,8 +133,8 @@ def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:
         ids = special.names(place)
     except ValueError:  # no tokenizer: the target's counts
         return
-    own = special.read(place)._replace(language=tokens.language, task=tokens.task)
-    if ids and own != tokens:
+    others = special.read(place)._replace(language=tokens.language, task=tokens.task)
+    if ids and others != tokens:
         raise ValueError(
             f"{draft.name} has other special tokens than {target.name}: take a draft"
             " of the same version of Whisper"
@@ -180,12 +185,18 @@ def _load_draft(
     return source.pretrained
 
 
-def _load_whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:
-    if not isinstance(model, Pretrained):
-        model = pretrained.load(model, dtype)
+def whisper_config(model: Pretrained) -> whisper.Config:
+    """Returns the sizes of a Whisper. Raises ValueError, with the fix, for another
+    model."""
     if not isinstance(model.config, whisper.Config):
         raise ValueError(
             f"{model.name} reads no recordings: name a Whisper, such as"
             " openai/whisper-small.en with distil-whisper/distil-small.en"
         )
-    return model
+    return model.config
+
+
+def _load_whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:
+    loaded = model if isinstance(model, Pretrained) else pretrained.load(model, dtype)
+    whisper_config(loaded)
+    return loaded

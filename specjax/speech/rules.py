@@ -25,11 +25,11 @@ NEVER = -jnp.inf
 class State(NamedTuple):
     """The memory of the rules of a row's own tokens, those after its prompt; int32.
 
-    count: their number, at most 2. last, before: whether the last one, and the one
+    number: how many, at most 2. last, before: whether the last one, and the one
     before it, is a timestamp; before is 1 where there is none. time: the last
     timestamp's id, -1 if there is none."""
 
-    count: Array
+    number: Array
     last: Array
     before: Array
     time: Array
@@ -64,7 +64,7 @@ def build(
     def apply(state: State, logits: Array) -> Array:
         if logits.shape[-1] != vocab:
             raise ValueError(f"logits of {logits.shape[-1]} ids, rules of {vocab}")
-        fresh = (state.count == 0)[..., None]
+        fresh = (state.number == 0)[..., None]
         logits = jnp.where(never | (fresh & at_first), NEVER, logits)
         if not timestamps:
             return logits
@@ -110,9 +110,9 @@ def advance(tokens: Tokens, state: State, token: Array) -> State:
     """Returns the state after one more token in each row."""
     time = is_time(tokens, token)
     return State(
-        jnp.minimum(state.count + 1, 2),
+        jnp.minimum(state.number + 1, 2),
         time.astype(jnp.int32),
-        jnp.where(state.count == 0, 1, state.last),
+        jnp.where(state.number == 0, 1, state.last),
         jnp.where(time, token, state.time).astype(jnp.int32),
     )
 

@@ -173,7 +173,7 @@ def transcribe(
     options.prompt(tokens)
 
     def progress() -> Iterator[Progress]:
-        waiting, rows = enumerate(recordings), []
+        waiting, rows = enumerate(recordings), list[Row]()
         while True:
             while len(rows) < batch and (arrived := next(waiting, None)) is not None:
                 row = start_row(*arrived, options)
@@ -240,6 +240,7 @@ def _decode_rows(
         ]
         for task, with_words in zip(tasks, align(decoded.states, tasks), strict=True):
             later, done = results[task.row]
+            assert done is not None
             results[task.row] = later, done._replace(segments=with_words)
     return results
 

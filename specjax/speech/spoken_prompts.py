@@ -73,7 +73,7 @@ def from_list(
         except ValueError as error:
             place = names[i] if names else f"prompt {i}"
             raise ValueError(f"{place}: {error}") from None
-    most = both.target.config.vocab
+    most = both.config.vocab
     if len(lines) > most:
         raise ValueError(f"{len(lines)} recordings: give at most {most} at once")
     inputs = [[i] for i in range(len(lines))]
@@ -100,7 +100,7 @@ def make_head(line: dict[str, Any], pair: Listeners) -> list[int]:
 def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
     """Returns the features of one recording, [F, M]; ValueError for no file, or a long
     one."""
-    file, config = line["audio"], pair.target.config
+    file, config = line["audio"], pair.config
     if not isinstance(file, str):
         raise ValueError(f"audio must be the name of a file; got {quote(file)}")
     samples = audio.read(folder / file).samples
@@ -115,8 +115,9 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
 
 def use_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
     """Returns the pair whose prompts name rows of `sounds` [N, F, M]."""
-    target = both.target
-    ruled = rules.build(both.tokens, both.limits, target.config.vocab, False)
+    target, draft = both.target, both.draft
+    assert draft is not None
+    ruled = rules.build(both.tokens, both.limits, both.config.vocab, False)
 
     def with_table(model: Pretrained, kind: type, table: Array) -> Pretrained:
         changed = constrained(from_table(model.model, kind, table), ruled)
@@ -124,11 +125,11 @@ def use_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
         return model._replace(model=changed, params=params)
 
     if not both.shared:
-        heard = with_table(both.draft, Features, sounds)
+        heard = with_table(draft, Features, sounds)
     else:
-        listen = decoding.encoder(target.config)
+        listen = decoding.encoder(both.config)
         states = [listen(target.params, sound[None])[0] for sound in sounds]
-        heard = with_table(both.draft, Encoded, jnp.stack(states))
+        heard = with_table(draft, Encoded, jnp.stack(states))
     # No configuration builds the model that reads the table.
     source = model_source(heard._replace(name=pair[1].name, config=None))
     source = source._replace(files=pair[1].files, pretrained=pair[1].pretrained)

@@ -49,7 +49,7 @@ def fields(segments: Iterable[Segment], language: str | None = None) -> dict[str
     """Returns all fields, with the names that Whisper's own command gives them.
 
     A number that is not finite is null."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, segment in enumerate(segments):
         numbers = {
             "start": round(segment.start, 3),
@@ -112,7 +112,7 @@ def _format_times(segment: Segment) -> str:
     """Returns the words, each after its start time if that is later than those
     before."""
     latest, text = segment.start, ""
-    for word in segment.words:
+    for word in segment.words or ():
         if latest < word.start < segment.end:
             text, latest = f"{text}<{clock(word.start, '.')}>", word.start
         text += _escape(word.text)

@@ -47,13 +47,13 @@ class Tokens(NamedTuple):
     task: str | None = None
 
 
-def is_time(tokens: Tokens, ids: Any):
+def is_time(tokens: Tokens, ids: Any) -> Any:
     """Returns whether ids are timestamps: a bool for a number, an array for an
     array."""
     return (ids >= tokens.first_time) & (ids <= tokens.first_time + STEPS)
 
 
-def is_text(tokens: Tokens, ids: Any):
+def is_text(tokens: Tokens, ids: Any) -> Any:
     """Returns whether ids are text, including added words; as `is_time`."""
     return (ids < tokens.end) | (ids > tokens.first_time + STEPS)
 

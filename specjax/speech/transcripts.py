@@ -144,7 +144,7 @@ def transcribe(
     pair = target if isinstance(target, Listeners) else load_pair(target, draft)
     check(timestamps, words, clips, vad, chunked)
     pair = place(pair)
-    config = pair.target.config
+    config = pair.config
     spoken = special.codes(pair.tokens, language, len(files))
     times = pair.tokens.first_time < config.vocab and not chunked
     times = times if timestamps is None else timestamps
@@ -163,7 +163,7 @@ def transcribe(
     spent: list[Spent] = []
     clips = None if clips is None else cuts.check(clips)
     ears = voice.detector() if vad else None
-    transcripts, good = [Transcript(Path(file)) for file in files], []
+    transcripts, good = [Transcript(Path(file)) for file in files], list[int]()
 
     def sounds() -> Iterator[Recording]:
         """Yields the features of each file that can be read."""
@@ -217,7 +217,9 @@ def transcribe(
     return summarize(tuple(transcripts), spent, guarantees.combine(rule))
 
 
-def check(timestamps: bool, words: bool, clips: Any, vad: bool, chunked: bool) -> None:
+def check(
+    timestamps: bool | None, words: bool, clips: Any, vad: bool, chunked: bool
+) -> None:
     """Raises ValueError for options that exclude each other."""
     if chunked and timestamps:
         raise ValueError("chunked windows have no times: leave one of them out")
@@ -288,7 +290,7 @@ def detector(pair: Listeners) -> Callable[[np.ndarray], str] | None:
     It is None where the model has English only."""
     if not pair.tokens.languages:
         return None
-    listen = decoding.first_logits(pair.target.config, pair.tokens.start)
+    listen = decoding.first_logits(pair.config, pair.tokens.start)
 
     def detect(frames: np.ndarray) -> str:
         logits = listen(pair.target.params, frames[None])

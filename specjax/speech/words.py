@@ -35,7 +35,7 @@ def build(pair: Listeners, on_batch: Callable[[Spent], None]) -> Align:
     It makes one call of the target for all windows of a batch. on_batch: is called with
     the seconds that it took. Raises ValueError for a target whose checkpoint does not
     name the heads that follow the sound."""
-    config, tokens = pair.target.config, pair.tokens
+    config, tokens = pair.config, pair.tokens
     listen = alignment.program(config, alignment.heads(pair))
     text = np.asarray(is_text(tokens, np.arange(config.vocab)))
 
@@ -85,7 +85,7 @@ def tidy_words(segment: Segment, sound: np.ndarray, start: float) -> Segment:
       sound: [S] bool, where its window is not quiet.
       start: seconds at which that window begins.
     """
-    words = pauses.leave_out_pauses(segment.words, sound, start)
+    words = pauses.leave_out_pauses(segment.words or (), sound, start)
     return segment._replace(words=order_words(words, segment.start, segment.end))
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -21,9 +21,8 @@ from specjax.types import Params, Prompt, Request, TokenAutomaton
 from specjax.verifiers import guarantees
 
 T = TypeVar("T")
-PerPrompt = T | Sequence[T]  # one value, or one for each prompt
+PerPrompt: TypeAlias = T | Sequence[T]  # one value, or one for each prompt
 Prompted = Sequence[str | dict[str, Any] | Sequence[int] | Sequence[dict[str, Any]]]
-PER_TEXT = "texts", "ids", "ended", "logprobs"  # of `Generated`
 
 
 class Generated(NamedTuple):
@@ -130,22 +129,20 @@ def generate_text(
       FloatingPointError: logits are no law, in one line that names the row and the
         step; see `specjax.finite`.
     """
+    each: dict[str, Any] = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "new_tokens": new_tokens,
+        "seed": seed,
+    }
     config = DecodeConfig(
-        gamma=gamma,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        rule=rule,
-        policy=policy,
-        new_tokens=new_tokens,
-        seed=seed,
-        kernels=kernels,
-        logprobs=logprobs,
+        gamma, rule=rule, policy=policy, kernels=kernels, logprobs=logprobs, **each
     )
-    stop, beside = check_stop(stop), {"rules": rules, "samples": samples}
+    stop = check_stop(stop)
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, config, **beside)
+        ready = prepared(target, draft, prompts, config, rules=rules, samples=samples)
         made = joined(*ready, stop) if stop or logprobs else run(*ready)
     return made if samples is None else by_prompt(made, samples)
 
@@ -181,10 +178,10 @@ def stream_text(
     Raises:
       ValueError, FloatingPointError: as `generate_text`, the first before any compute.
     """
-    stop, beside = check_stop(stop), {"rules": rules, "samples": samples}
-    config = DecodeConfig(gamma, temperature, **settings)
+    stop = check_stop(stop)
+    config = DecodeConfig(gamma, **settings | {"temperature": temperature})
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, config, **beside)
+        ready = prepared(target, draft, prompts, config, rules=rules, samples=samples)
         pieces = streamed(*ready, stop)
     return pieces if samples is None else of_samples(pieces, samples)
 
@@ -199,13 +196,15 @@ def of_samples(pieces: Iterable[Piece], samples: int) -> Iterator[Piece]:
 def by_prompt(made: Generated, samples: int) -> Generated:
     """What was made of rows, with a list of so many for each prompt."""
 
-    def grouped(rows: list | None) -> list | None:
-        if rows is None:
-            return None
+    def grouped(rows: list[Any]) -> list[Any]:
         return [rows[i : i + samples] for i in range(0, len(rows), samples)]
 
-    each = {name: grouped(getattr(made, name)) for name in PER_TEXT}
-    return made._replace(**each)
+    return made._replace(
+        texts=grouped(made.texts),
+        ids=grouped(made.ids),
+        ended=grouped(made.ended),
+        logprobs=None if made.logprobs is None else grouped(made.logprobs),
+    )
 
 
 def streamed(
@@ -235,7 +234,7 @@ def joined(
     """All pieces of each text."""
     pieces = streamed(pair, plan, prompt, request, stop)
     begun = time.perf_counter()
-    parts = [[] for _ in request.start]
+    parts: list[list[Piece]] = [[] for _ in request.start]
     for piece in pieces:
         parts[piece.index].append(piece)
     seconds = time.perf_counter() - begun

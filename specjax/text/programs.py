@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
+from jax.stages import Wrapped
 from jax.typing import ArrayLike
 
 from specjax import (
@@ -43,7 +44,6 @@ from specjax.prompts import from_list as read_prompts
 from specjax.runtime import mesh as meshes
 from specjax.step import Decoder
 from specjax.types import (
-    Params,
     Prompt,
     Request,
     Sampling,
@@ -76,7 +76,7 @@ class Plan(NamedTuple):
 def prepared(
     target: str | Pretrained,
     draft: DraftLike | None,
-    prompts: Sequence[str | dict[str, Any]],
+    prompts: Sequence[Any],
     config: DecodeConfig,
     *,
     rules: TokenAutomaton | None = None,
@@ -101,7 +101,7 @@ def prepared(
     check_settings(config, rules, samples)
     pair = opened(target, draft)
     if pair[1] is not None:
-        check_pair(*pair, with_alpha=False)
+        check_pair(pair[0], pair[1], with_alpha=False)
         if rules is not None:
             pair = pair[0], with_rules(pair[1], rules)
     read = read_prompts(prompts, pair[0])
@@ -128,7 +128,7 @@ def prepared(
 
 def batch_of(
     read: Prompts,
-    each: dict[str, list | None],
+    each: dict[str, Any],
     *,
     most: int | None,
     samples: int,
@@ -144,9 +144,9 @@ def batch_of(
       places: [N], as of `prepared`.
     """
     count = len(read.tokens)
-    row = np.repeat(np.arange(count), samples)  # the prompt of each
+    row = [i for i in range(count) for _ in range(samples)]  # the prompt of each
 
-    def rows(values: Sequence | None) -> np.ndarray | None:
+    def rows(values: Sequence[Any] | None) -> Any:
         return None if values is None else np.array(values)[row]
 
     inputs = None if read.inputs is None else [read.inputs[i] for i in row]
@@ -160,7 +160,7 @@ def batch_of(
 
 
 @functools.lru_cache(maxsize=32)
-def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
+def program(plan: Plan) -> Wrapped:
     """The loop of a plan, the same function for the same plan: JAX compiles it once for
     each shape."""
     return jax.jit(generate.build_loop(decoder(plan), plan.slots))
@@ -229,7 +229,7 @@ def keys(seeds: ArrayLike, places: ArrayLike, samples: ArrayLike = 0) -> Array:
     return jax.vmap(jax.random.fold_in)(root_key(seeds, samples), np.uint32(places))
 
 
-def per_prompt(config: DecodeConfig, count: int) -> dict[str, list | None]:
+def per_prompt(config: DecodeConfig, count: int) -> dict[str, Any]:
     """Returns each setting of `PER_PROMPT` as a list with a value for each of `count`
     prompts; None where no prompt has one.
 

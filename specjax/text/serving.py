@@ -57,7 +57,7 @@ class Served(NamedTuple):
     """What a request was answered with. index: of its arrival, from 0. tokens: ids [N].
     calls: of the target. arrived, admitted, ended: seconds since serving began."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # in place of tuple.index
     tokens: np.ndarray
     calls: int
     arrived: float
@@ -87,7 +87,9 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
         put = jax.lax.dynamic_update_slice_in_dim
         return jax.tree.map(lambda rows, new: put(rows, new, row, axis=0), batch, one)
 
-    def go_on(params: Params, request: Request, state: State):
+    def go_on(
+        params: Params, request: Request, state: State
+    ) -> tuple[State, Info, Array]:
         state, info = step(params, request, state)
         return state, info, has_ended(request, state)
 
@@ -126,8 +128,10 @@ def serve(
     """
     begun = time.perf_counter()
     now = lambda: time.perf_counter() - begun  # noqa: E731
-    numbered, request, calls = enumerate(arrivals), None, 0
-    free, busy = list(range(server.rows)), {}
+    numbered, calls = enumerate(arrivals), 0
+    request: Request | None = None
+    free = list(range(server.rows))
+    busy: dict[int, tuple[int, int, float, float]] = {}
     coming = next(numbered, None)
 
     def next_batch(state: State | None) -> Batch | None:
@@ -140,19 +144,23 @@ def serve(
                 server.check(params, prompt, asked)
                 if state is None:
                     state, request = server.begin(params, prompt, asked)
+                assert request is not None
                 row, admitted = free.pop(), now()
                 one = np.int32(row), prompt, asked
                 state, request = server.admit(params, state, request, *one)
                 busy[row] = index, calls, at, admitted
                 coming = next(numbered, None)
             if busy:
+                assert state is not None and request is not None
                 return state, request
-            time.sleep(max(0.0, coming[1].at - now()))
+            if coming:
+                time.sleep(max(0.0, coming[1].at - now()))
         return None
 
     steps = generate.run_steps(server.step, params, None, next_batch=next_batch)
     for state, _, ended in steps:
         calls, ended = calls + 1, np.asarray(ended)
+        assert request is not None
         done, at = [row for row in busy if ended[row]], now()
         if done:  # copies: the next step takes the buffers
             texts = map(np.array, (state.tokens, request.start, state.length))
@@ -160,6 +168,6 @@ def serve(
             generate.check_finite(tokens, start, length)
         for row in done:
             free.append(row)
-            index, before, *when = busy.pop(row)
+            index, before, arrived, admitted = busy.pop(row)
             ids = tokens[row, start[row] : length[row]]
-            yield Served(index, ids, calls - before, *when, at)
+            yield Served(index, ids, calls - before, arrived, admitted, ended=at)

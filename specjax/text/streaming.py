@@ -30,7 +30,7 @@ class Piece(NamedTuple):
     decided on, and of these kept. sample: which of its prompt's texts it is of.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # in place of tuple.index
     text: str
     ended: str | None
     tokens: tuple[int, ...]
@@ -88,7 +88,8 @@ def pieces(
     until = stops(tokenizer, stop)
     going = np.ones(len(start), bool)
 
-    def unfinished(state: State) -> tuple[State, Request] | None:
+    def unfinished(state: State | None) -> tuple[State, Request] | None:
+        assert state is not None
         # The row of a text that stopped is at its limit.
         now = request._replace(limit=jnp.asarray(limit))
         return (state, now) if going.any() else None

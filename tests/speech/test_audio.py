@@ -61,7 +61,7 @@ def test_blocks_are_the_whole(rate, tmp_path):
     assert [len(part) for part in parts[:-1]] == [32_000] * 3
     np.testing.assert_array_equal(np.concatenate(parts), audio.read(path).samples)
     (level,) = levels
-    assert level.count == int(7.3 * rate) and level.peak == pytest.approx(0.5, abs=1e-3)
+    assert level.size == int(7.3 * rate) and level.peak == pytest.approx(0.5, abs=1e-3)
 
 
 def test_what_is_odd_is_noted(tmp_path):
