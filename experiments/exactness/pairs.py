@@ -217,14 +217,14 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
 @contextlib.contextmanager
 def one_slot(on: Array) -> Iterator[None]:
     """Gives every slot the noise of slot 0 where `on`, while a function is traced."""
-    gumbels, uniform = keys.gumbels, keys.uniform
+    gumbels, uniforms = keys.gumbels, keys.uniforms
 
     def first_slot(slots: Array | int) -> Array:
         return jnp.where(on, 0, slots)
 
     shared = {
         "gumbels": lambda key, slots, *more: gumbels(key, first_slot(slots), *more),
-        "uniform": lambda key, slot, *more: uniform(key, first_slot(slot), *more),
+        "uniforms": lambda key, slots, *more: uniforms(key, first_slot(slots), *more),
     }
     with mock.patch.multiple(keys, **shared):
         yield

@@ -251,7 +251,7 @@ def test_a_stopped_command_cancels_its_workers(own, monkeypatch, capsys):
 
     launcher = Dying(0, stand_in)
     monkeypatch.setattr(workers, "make_launcher", lambda *_: launcher)
-    monkeypatch.setattr(decode.Bar, "to", stop)
+    monkeypatch.setattr(decode.Bar, "update", stop)
     monkeypatch.setattr(console, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as stopped:
@@ -362,7 +362,7 @@ def test_mended_prompts_cost_their_own_blocks(
     texts += ["more", "and more", "and one"]
     wrote(tmp_path, texts)
     assert main()["decoded"] == 4
-    for said, flags in ("texts of gamma 4", ["--gamma", "9"]), ("has changed", []):
+    for said, flags in ("decoded with gamma 4", ["--gamma", "9"]), ("has changed", []):
         assert said in refused(decode.main, [*argv, *flags])
         wrote(tmp_path, ["first", *texts])
 

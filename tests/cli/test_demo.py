@@ -79,7 +79,7 @@ def test_greedy_texts_are_identical_and_the_summary_is_the_traces(pair):
         tested = sum(step.tested for step in printed.trace)
         assert accepted + added == NEW and accepted + rejected == tested
         calls = len(printed.trace)
-        assert f"({accepted} accepted of {tested} drafted" in printed.summary
+        assert f"({accepted} accepted of {tested} tested" in printed.summary
         assert f"= {NEW / calls:.2f} ({NEW} in {calls} calls)" in printed.summary
         assert (
             f"; at most gamma + 1 = {K + 1}\nChen's r = {NEW / calls / (K + 1):.3f} "

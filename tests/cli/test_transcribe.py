@@ -95,7 +95,7 @@ REFUSED = [
     ("a.flac --format srt", "name their folder with --out"),
     ("a.flac --chunked --format srt --out FOLDER", "srt needs times"),
     ("a.flac x/a.wav --out FOLDER", "two recordings would be written to"),
-    ("a.flac --out FOLDER/a.flac", "is no folder"),
+    ("a.flac --out FOLDER/a.flac", "is not a folder"),
     ("a.flac --chunked --sequential", "not allowed with"),
     ("a.flac --gamma -1", "--gamma: must be a whole number"),
     ("a.flac --batch 0", "--batch: must be a whole number"),

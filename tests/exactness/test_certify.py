@@ -45,8 +45,8 @@ each_rule = pytest.mark.parametrize("rule", CHAINS)
 BRANCHING = {trial.fixture.name: trial for trial in tree_trials()}
 
 
-def certified(rule: str, *trial) -> certify.Certificate:
-    return certify.certify(verifiers.find(rule), *trial)
+def certified(rule: str, *trial, **dtype: str) -> certify.Certificate:
+    return certify.certify(verifiers.find(rule), *trial, **dtype)
 
 
 @functools.cache
@@ -108,7 +108,7 @@ def the_better_drawn(q) -> dict:
 
 def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
     case = BRANCHING["tree, replaced"]._replace(n=2)
-    certificate = certified("kseq", *case, CLAIMS["kseq"], "float64")
+    certificate = certified("kseq", *case, CLAIMS["kseq"], dtype="float64")
     assert certificate.broken == () and certificate.error < 1e-14
 
 
@@ -143,7 +143,7 @@ def test_rules_are_ordered_by_what_they_keep(name):
 @pytest.mark.parametrize("name", ["ragged certain", "T 1.3, top-p 0.8"])
 @each_rule
 def test_it_is_exact_in_float64(rule, name):
-    certificate = certified(rule, *TRIALS[name], CLAIMS[rule], "float64")
+    certificate = certified(rule, *TRIALS[name], CLAIMS[rule], dtype="float64")
     assert certificate.broken == () and certificate.error < 1e-15
 
 

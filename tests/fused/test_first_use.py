@@ -138,7 +138,7 @@ def test_a_row_decodes_by_what_is_chosen(chosen, monkeypatch, name):
     run, wanted = RUNS[name]
     asked = chosen(wanted)
     for measured in ("check_memory", "copy_speed", "read_speed"):  # of a GPU
-        monkeypatch.setattr(row, measured, lambda *arguments: None)
+        monkeypatch.setattr(row, measured, lambda *_, **__: None)
     with pytest.raises(Stop):
         run()
     (kernels, verifier, sizes), *_ = asked

@@ -64,7 +64,8 @@ def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
     assert rate.shape == error.shape == (3,) and (error > 0).all()
 
     def logits(side):
-        return np.asarray(whole(side.model)(side.params, tokens))[:, 2:39]
+        model = getattr(side, "pretrained", side).model
+        return np.asarray(whole(model)(side.params, tokens))[:, 2:39]
 
     best = logits(target).argmax(-1)
     ranked = np.argsort(-logits(draft), axis=-1, kind="stable")

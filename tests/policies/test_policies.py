@@ -136,7 +136,7 @@ def test_the_targets_call_is_as_short_as_the_longest_draft():
 
 def test_what_is_drafted_at_once_has_no_policy_within():
     world = tiny.transformers()
-    with pytest.raises(ValueError, match="stops within a draft, and this draft is"):
+    with pytest.raises(ValueError, match="stops within a draft, but this drafter"):
         build_step(world.target, copying.build(3), policy=policies.renewal())
     build_step(world.target, copying.build(3), policy=policies.cost_table())
 

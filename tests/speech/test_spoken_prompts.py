@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specjax import pretrained
+from specjax import drafts, pretrained
 from specjax.cli import audit, measure, microscope
 from specjax.measure import jsonl
 from specjax.speech import logmel, spoken_prompts
@@ -67,7 +67,8 @@ REFUSED = [
 
 def test_lines_are_recordings_and_what_is_none_is_named(names, place):
     sound.write(place / "long.wav", speech_folders.sound(4.0), logmel.RATE)
-    pair = tuple(pretrained.load(names[side]) for side in ("target", "draft"))
+    both = (pretrained.load(names[side]) for side in ("target", "draft"))
+    pair = drafts.pair(*both)
     _, read = spoken_prompts.read(place / "data.jsonl", pair)
     assert len(read.tokens) == len(read.inputs) == 2
     for line, message in REFUSED:

@@ -185,7 +185,7 @@ def test_the_language_is_named_or_tuned_for_or_heard(
     pair = pairs.load_pair(names["target"], None)
     tuned = pair._replace(tokens=pair.tokens._replace(language="de", task="translate"))
     (heard,) = rules.language(pair.tokens, logits_of([pair.tokens.start]))
-    monkeypatch.setattr(decoding, "build", lambda *_: decode)
+    monkeypatch.setattr(decoding, "build", lambda *_, **__: decode)
     for target, language, wanted in (
         (tuned, None, "de"),
         (tuned, "English", "en"),

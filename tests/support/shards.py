@@ -55,13 +55,13 @@ def found(path: Path) -> tuple[Pretrained, Counter]:
     """Returns what is loaded, and the numbers that were read of each stored array."""
     reads, inner = Counter(), archive.reader
 
-    def noted(held, source, shape, dtype):
+    def noted(held, source, *, shape, dtype):
         def read(name, index):
             values = held.read(name, index)
             reads[name] += values.size
             return values
 
-        return inner(held._replace(read=read), source, shape, dtype)
+        return inner(held._replace(read=read), source, shape=shape, dtype=dtype)
 
     with mock.patch.object(archive, "reader", noted):
         return checkpoints.load(path), reads

@@ -160,7 +160,7 @@ REFUSED = [
     ("latin", WARM, "no language 'latin': choose one of english, german"),
     ("english", change(WARM, rule="block"), "set the rule to token"),
     ("english", change(WARM, gamma=0), "gamma to at least 1; got token and 0"),
-    ("english", WARM, "target has no tokenizer: name a model that has one"),
+    ("english", WARM, "target has no tokenizer beside its weights"),
 ]
 
 

@@ -240,8 +240,8 @@ import sys, time
 from experiments import run
 from specjax.configs import run as loop
 measure = loop.measure
-def slow(*row):
-    done = measure(*row)
+def slow(*row, **options):
+    done = measure(*row, **options)
     time.sleep(0.6)
     return done
 loop.measure = slow

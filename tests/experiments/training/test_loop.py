@@ -79,7 +79,9 @@ def test_a_stopped_run_ends_with_the_same_weights(
         run(tmp_path, data)
     if how == "told":
         assert stopped.value.code == 143
-        assert "stopped at step 4; the same command goes on" in capsys.readouterr().out
+        assert (
+            "stopped at step 4; start the same command again" in capsys.readouterr().out
+        )
     assert signal.getsignal(signal.SIGTERM) == before
     assert curve(tmp_path, "step") == [2, 4]
     (tmp_path / "checkpoint.msgpack.partial").write_bytes(b"killed while writing")

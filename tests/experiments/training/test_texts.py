@@ -17,6 +17,7 @@ from experiments.training.texts import (
     packages,
 )
 from specjax import probs, zoo
+from specjax.drafts import counts as draft_counts
 from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
 from tests.support.prepared_texts import write
@@ -150,7 +151,7 @@ def test_a_command_writes_what_a_row_reads(tmp_path, monkeypatch):
     flags = ["--data", data, "--vocab", "16", "--out", str(out)]
     monkeypatch.setattr("sys.argv", ["counts", *flags])
     counts.main()
-    bigram, unigram = counts.ngram(2, str(out)), counts.ngram(1, str(out))
+    bigram, unigram = (draft_counts.ngram(order, str(out)) for order in (2, 1))
     assert (bigram.vocab, bigram.name, unigram.name) == (16, "bigram", "unigram")
     first, after = laws(bigram)
     assert first.argmax() == 5 and first[5] > 0.7  # texts begin with the start token
