@@ -42,7 +42,12 @@ GIVEN_BACK = {"MALLOC_TRIM_THRESHOLD_": "100000"}
 
 
 class ReadingSetting(NamedTuple):
-    """format: of `FORMATS`. smaller: divides its sizes, for a test."""
+    """The setting of a row of reading.
+
+    Attributes:
+        format: of `FORMATS`.
+        smaller: divides its sizes, for a test.
+    """
 
     format: str
     smaller: int = 1

@@ -1,10 +1,10 @@
 """The drafted tokens that a run of Algorithm 1 tested, one by one.
 
-A call tests drafts until it rejects one. Where it keeps a draft, that is the token of
-the text; where it rejects one, the text has what was drawn in its place. Either follows
-p (Appendix A.1): it is the target's own token there. The token that a call adds when it
-keeps its whole draft was never tested.
-Axes: N sequences, B rows of a batch, M generated tokens in all.
+A call tests drafts until it rejects one. A kept draft is the token of the text; in the
+place of a rejected one the text has the token that was drawn instead. Both follow p
+(Appendix A.1): they are the target's own tokens. The token that a call adds after a
+draft that was kept whole was never tested. Axes: N sequences, B rows of a batch, M
+generated tokens in all.
 """
 
 from typing import NamedTuple
@@ -23,8 +23,9 @@ Pair = tuple[Pretrained, DraftSource]  # target, draft
 
 
 class Call(NamedTuple):
-    """One call of the target, [B]: the length of each text before it, and how many
-    drafts it tested and accepted."""
+    """A call of the target, [B]: the length of each text before it, and how many drafts
+    it tested and accepted.
+    """
 
     length: np.ndarray
     tested: np.ndarray
@@ -32,11 +33,16 @@ class Call(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """At each generated token x, [M], text after text.
+    """The numbers of each generated token x, [M], text after text.
 
-    block: the place in its block of the draft that was tested there, from 1 on, 0 where
-    none was. kept: whether the text has that draft. alpha: sum_x min(p, q). expected:
-    min(1, q(x) / p(x)). sequence: the text. place: in what was generated, from 0 on.
+    Attributes:
+        block: the position in its block of the draft that was tested there, from 1 on,
+            0 where none was.
+        kept: whether the text has that draft.
+        alpha: sum_x min(p, q).
+        expected: min(1, q(x) / p(x)).
+        sequence: the text.
+        place: the position among the generated tokens, from 0 on.
     """
 
     block: np.ndarray
@@ -47,14 +53,16 @@ class Tokens(NamedTuple):
     place: np.ndarray
 
     def tested(self) -> "Tokens":
-        """Those at which a draft was tested."""
+        """Returns the tokens at which a draft was tested."""
         return Tokens(*(leaf[self.block > 0] for leaf in self))
 
 
 def run(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
 ) -> tuple[Text, Tokens]:
-    """Texts by speculation until `protocol.tokens` are written, and every token."""
+    """Writes texts by speculation until `protocol.tokens` are written, and returns them
+    with every token.
+    """
     begun, decoded, blocks, written = [], [], [], 0
     log: list[Call] = []  # what each step decided on
 
@@ -67,7 +75,7 @@ def run(
     for prompt, calls in decoded:
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
         decoded.append(calls)
-        blocks += tested(log, np.asarray(prompt.length), calls.tokens)
+        blocks += match_calls(log, np.asarray(prompt.length), calls.tokens)
         log.clear()
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:
@@ -77,14 +85,18 @@ def run(
     calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
     prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
     text = lenience.outputs(prompted, calls)
-    return text, scored(pair, text, blocks[:count], protocol)
+    return text, score_tokens(pair, text, blocks[:count], protocol)
 
 
-def tested(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
-    """Of each text (block, kept), arrays of its length, from the calls that wrote it.
+def match_calls(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
+    """Returns (block, kept) of each text, arrays of its length, from the calls that
+    wrote it.
 
-    start [B], tokens [B]: where it begins, and how many tokens it has. What a call did
-    beyond the end of a text is left out.
+    Results of a call beyond the end of a text are left out.
+
+    Args:
+        start: [B], where each text begins.
+        tokens: [B], the number of its tokens.
     """
     texts = [(np.zeros(n, np.int32), np.zeros(n, bool)) for n in tokens]
     for call in log:
@@ -96,8 +108,12 @@ def tested(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
     return texts
 
 
-def scored(pair: Pair, text: Text, blocks: list, protocol: Protocol) -> Tokens:
-    """Each token with what one pass of both models says of it. blocks: of `tested`."""
+def score_tokens(pair: Pair, text: Text, blocks: list, protocol: Protocol) -> Tokens:
+    """Returns each token with the numbers of one pass of both models.
+
+    Args:
+        blocks: as `match_calls` returns them.
+    """
     filters = protocol.decode.truncation()
     scores = scoring.score(*pair, text, protocol.decode.temperature, **filters)
     block, kept = (np.concatenate(leaf) for leaf in zip(*blocks, strict=True))

@@ -24,10 +24,15 @@ LOOPS = 20  # calls in one program that times them
 
 
 class EngineSetting(NamedTuple):
-    """size: of `weights.SIZES`. gamma: of every engine that drafts; Theorem 3.8's best
-    for the alpha and the share of bytes that the draft of "small" has (.78, .29).
-    texts: of `inputs` tokens each, a batch of all of them or one after another.
-    rounds: of programs in turns, `pause` seconds before each."""
+    """The setting of the rows that compare engines.
+
+    Attributes:
+        size: of `weights.SIZES`.
+        gamma: of every engine that drafts; Theorem 3.8's best for the alpha and the
+            share of bytes of the draft of "small" (.78, .29).
+        texts: of `inputs` tokens each, in one batch or one after another.
+        rounds: of programs in turns, `pause` seconds before each.
+    """
 
     size: str = "small"
     gamma: int = 3

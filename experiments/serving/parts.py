@@ -92,10 +92,13 @@ def time_parts(
     setting: LoadSetting,
     servers: dict[int, Server],
 ) -> dict[tuple[str, int, int], float]:
-    """Medians in seconds by (part, batch, gamma): "target" a call on gamma + 1 tokens,
-    "draft" gamma drafted tokens, "step" as it is served; and of the batch that serves,
-    whose programs `servers` has by gamma, "admit" one request, "begin" a whole batch,
-    "loop" a step within its loop."""
+    """Returns medians in seconds by (part, batch, gamma).
+
+    "target" is a call on gamma + 1 tokens, "draft" gamma drafted tokens, "step" a step
+    as it is served. The batch that serves, whose programs `servers` has by gamma, also
+    has "admit", the admission of one request, "begin", the start of a whole batch, and
+    "loop", a step within its loop.
+    """
     tokens = np.full(setting.rows, setting.most)
     texts, median = (
         make_requests(

@@ -37,8 +37,13 @@ FUSED = re.compile(r" fusion\((?=.* calls=%all-reduce-scatter)")  # a TPU's
 
 
 class ShardingSetting(NamedTuple):
-    """batch: of all devices. slots: of the caches. input_tokens: what an encoder
-    reads."""
+    """The sizes of a step on a mesh.
+
+    Attributes:
+        batch: of all devices.
+        slots: of the caches.
+        input_tokens: of an encoder's input.
+    """
 
     gamma: int = 5
     batch: int = 8

@@ -44,11 +44,14 @@ RECORDED = "gamma", "temperature", "rule"  # of the settings
 
 
 class LaunchSetting(NamedTuple):
-    """What a row compiles.
+    """The setting of a row of launches.
 
-    decode: the settings; of a rule that is not `token` whole steps alone are counted.
-    slots: of the caches. input_tokens: what an encoder reads. device: one of
-    `compilers.DEVICES`.
+    Attributes:
+        decode: the settings of decoding; with a rule other than `token` only whole
+            steps are counted.
+        slots: of the caches.
+        input_tokens: of an encoder's input.
+        device: one of `compilers.DEVICES`.
     """
 
     decode: DecodeConfig = DecodeConfig(gamma=5, temperature=1.0)
@@ -59,7 +62,9 @@ class LaunchSetting(NamedTuple):
 
 
 class ProgramInputs(NamedTuple):
-    """What the programs of a pair are compiled for. state: behind the prompt."""
+    """The arguments that the programs of a pair are compiled for; `state` is the one
+    after the prompt.
+    """
 
     decoder: Decoder
     params: Params
@@ -73,10 +78,11 @@ def build(
     draft: t5.Config | gpt.Config | DraftLike,
     setting: LaunchSetting,
 ) -> Measurement:
-    """The measurement of one row: a pair by its sizes, or bundled models; a draft may
-    be a name, as `specjax.drafts` tells it.
+    """Returns the measurement of one row: a pair by its sizes, or bundled models; a
+    draft may be a name, as for `specjax.drafts`.
 
-    Raises ValueError for a pair of two vocabularies, or a gamma below 2.
+    Raises:
+        ValueError: the vocabularies differ, or gamma is below 2.
     """
     if isinstance(draft, str):
         draft = drafts.load_draft(draft, target)
@@ -97,7 +103,9 @@ def build(
 
 
 def check_vocabularies(target: Any, draft: Any) -> None:
-    """Raises ValueError for two that have not as many ids, by their `vocab`."""
+    """Raises ValueError for two configurations with different numbers of ids, by their
+    `vocab`.
+    """
     if target.vocab != draft.vocab:
         raise ValueError(
             f"the target has a vocabulary of {target.vocab}, the draft one of"
@@ -202,7 +210,11 @@ def program_inputs(
 def initial_inputs(
     pair: costs.Pair, gamma: int, *, batch: int, read: int, temperature: float = 1.0
 ) -> ProgramInputs:
-    """A batch behind its start tokens, as shapes. read: tokens that an encoder read."""
+    """Returns a batch after its start tokens, as shapes.
+
+    Args:
+        read: tokens that an encoder reads.
+    """
     decoder, params = pair.decoder(gamma), pair.params(gamma)
 
     def begin(params: Params):
@@ -220,7 +232,9 @@ def initial_inputs(
 
 
 def prefilling(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """All that precedes the first step: encoders, and what the prompt leaves."""
+    """Compiles everything before the first step: encoders, and the state after the
+    prompt.
+    """
 
     def run(params: Params, prompt: Prompt):
         return generate.prefill(inputs.decoder, params, prompt, setting.slots)
@@ -230,8 +244,9 @@ def prefilling(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 
 
 def drafting(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """A draft of gamma tokens, as a step has it; its loop makes each one after the
-    first."""
+    """Compiles a draft of gamma tokens, as in a step; its loop makes each one after the
+    first.
+    """
 
     def run(cache, params, request, state):
         gamma = setting.decode.gamma
@@ -255,8 +270,9 @@ def scoring(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 
 
 def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """From the two laws to the tokens in the buffer and the sums of a run: what is left
-    of a step."""
+    """Compiles the rest of a step: from the two laws to the tokens in the buffer and
+    the sums of a run.
+    """
     request, decoder = inputs.request, inputs.decoder
     read = decoder.verifier.law or probs.standardize
 
@@ -284,7 +300,7 @@ def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 
 
 def stepping(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """A step as the loop of `generate` makes it, which keeps sums of what it did."""
+    """Compiles a step as in the loop of `generate`, which keeps sums of its counts."""
     step = build_step(*inputs.decoder)
 
     def run(state, totals, params, request):
@@ -296,28 +312,32 @@ def stepping(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 
 
 def sums(inputs: ProgramInputs) -> jax.ShapeDtypeStruct:
-    """What a run counts, as its shape."""
+    """Returns the shape of a run's counts."""
     rows = len(generate.Counts._fields), *inputs.state.length.shape
     return jax.ShapeDtypeStruct(rows, jnp.int32)
 
 
 def draft_loop(compiled: Compiled) -> hlo.Loop:
-    """The loop over drafted tokens: the one that launches most."""
+    """Returns the loop over drafted tokens: the one with the most launches."""
     return max(hlo.loops(compiled.program), key=hlo.iteration)
 
 
 def total(compiled: Compiled, setting: LaunchSetting) -> int:
-    """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
-    that over drafted tokens does."""
+    """Returns the kernels of a run; a loop whose end the program decides runs gamma - 1
+    times, as the loop over drafted tokens does.
+    """
     return sum(
         1 for _ in hlo.repeat_kernels(compiled.program, setting.decode.gamma - 1)
     )
 
 
 def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
-    """What the host does for a step: how often it waits for the device, once of it to
-    ask whether all texts have ended; CUDA graphs that it launches, kernels that lie in
-    them, and those that it launches one by one."""
+    """Returns the work of the host for a step.
+
+    It is how often the host waits for the device, once of it to ask whether all texts
+    have ended; CUDA graphs that it launches, kernels in them, and kernels that it
+    launches one by one.
+    """
     unknown = setting.decode.gamma - 1  # as of `total`
     told = graphs.host_work(step.thunks, step.program, unknown)
     told += graphs.HostWork(waits=1)
@@ -330,7 +350,9 @@ def per_layer(sequence: hlo.Sequence, layers: int) -> float:
 
 
 def by_cause(sequence: hlo.Sequence) -> dict[str, int]:
-    """Kernels by the part of the model that their last operation belongs to."""
+    """Returns the kernels by the part of the model that their last operation belongs
+    to.
+    """
     return dict(Counter(map(cause, hlo.everything(sequence))).most_common())
 
 

@@ -35,14 +35,19 @@ NAMED = "kernel_bench.KernelSetting"
 
 
 class KernelSetting(NamedTuple):
-    """What a row chooses: B, G, V and the dtype of the logits.
+    """The setting of a row of kernels: B, G, V and the dtype of the logits.
 
-    acceptances: the first is that at which tiles are chosen. rounds: R. length: steps
-    of a chain, at most. cache: bytes of which twice is read before every step that
-    finds caches cold. copied: bytes of the array whose copy gives the speed of the
-    memory. grid: tiles that are tried. skip: implementations that are not run, by name;
-    only: those that are, as "implementation/carried", all of them by default. dry: a
-    trial on a CPU, interpreted.
+    Attributes:
+        acceptances: tiles are chosen at the first of them.
+        rounds: R.
+        length: the most steps of a chain.
+        cache: bytes of a cache; twice as many are read before every step that finds
+            caches cold.
+        copied: bytes of the array whose copy gives the speed of the memory.
+        grid: tiles that are tried.
+        skip: names of implementations that are not run.
+        only: names of those that are, as "implementation/carried"; all by default.
+        dry: a trial on a CPU, interpreted.
     """
 
     batch: int

@@ -35,9 +35,15 @@ TOO_FEW = "too few trials"
 
 
 class EqualityRows(NamedTuple):
-    """rows: in all, of batches of `batch`. vocab: no multiple of the blocks, so that
-    the last one overlaps. trials: of the chi-square test, over `small` ids. tiles: that
-    split `vocab` into several blocks. dry: a trial on a CPU, interpreted."""
+    """The setting of a comparison with float64.
+
+    Attributes:
+        rows: in total, in batches of `batch`.
+        vocab: no multiple of the blocks, so that the last one overlaps.
+        trials: of the chi-square test, over `small` ids.
+        tiles: that split `vocab` into several blocks.
+        dry: a trial on a CPU, interpreted.
+    """
 
     rows: int = 2**20
     batch: int = 4096

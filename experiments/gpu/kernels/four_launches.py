@@ -167,7 +167,7 @@ def _race(p, q, n, lses, heat, seed, best, where, *, size: int, gamma: int) -> N
 
 
 def gumbel(low: Array, high: Array, ids: Array) -> Array:
-    """-log(-log u) of an id each: Threefry of 20 rounds (Salmon et al. 2011)."""
+    """Returns -log(-log u) for each id: Threefry of 20 rounds (Salmon et al. 2011)."""
     keys = low, high, low ^ high ^ jnp.uint32(PARITY)
     x, y = ids.astype(jnp.uint32) + keys[0], jnp.zeros_like(ids, jnp.uint32) + keys[1]
     for turn in range(5):

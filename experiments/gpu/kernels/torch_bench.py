@@ -37,8 +37,12 @@ CLOSE = 0.7706  # `inputs.noise_of` an acceptance of 0.7
 
 
 class TorchSetting(NamedTuple):
-    """As in `experiments.gpu.kernels.bench`; seconds: that the program may take; dry: a
-    trial on a CPU."""
+    """The setting of a row of PyTorch, as in `experiments.gpu.kernels.bench`.
+
+    Attributes:
+        seconds: that the program may take.
+        dry: a trial on a CPU.
+    """
 
     batch: int
     gamma: int

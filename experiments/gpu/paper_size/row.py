@@ -47,13 +47,17 @@ RECORDED = "temperature", "gamma", "new_tokens", "seed", "kernels"
 
 
 class PaperSizeSetting(NamedTuple):
-    """What a row chooses.
+    """The setting of a row at the paper's sizes.
 
-    decode: the settings; their gamma, published, is one of `gammas`. alpha: published,
-    at which acceptance is simulated. input_tokens: what the encoder reads. `texts` are
-    predicted and measured, `others` give the rest of a step. loops: calls in a program
-    that times one call. copied, read: bytes of the arrays whose copy and whose read,
-    each in a loop, give the speeds of the memory.
+    Attributes:
+        decode: the settings of decoding; their gamma, published, is one of `gammas`.
+        alpha: published, at which acceptance is simulated.
+        input_tokens: of the encoder's input.
+        texts: the number of texts that are predicted and measured.
+        others: the number of texts that give the rest of a step.
+        loops: calls in a program that times one call.
+        copied, read: bytes of the arrays whose copy and whose read, each in a loop,
+            give the speeds of the memory.
     """
 
     decode: DecodeConfig
@@ -114,12 +118,14 @@ def build(
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
-    """Every number of a row, plain; lists in `by_gamma` are parallel.
+    """Returns every number of a row as a plain value; lists in `by_gamma` are parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
-    the gamma that is predicted to be fastest. Milliseconds, unless a name says else.
-    Raises ValueError before anything is allocated where the device's memory does not
-    suffice.
+    the gamma with the fastest prediction. Numbers are milliseconds, unless a name says
+    otherwise.
+
+    Raises:
+        ValueError: before anything is allocated, if the device's memory is too small.
     """
     every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = every[: setting.texts], every[setting.texts :]
@@ -215,11 +221,11 @@ def check_memory(
 def by_gamma(
     setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, Timed]
 ) -> dict[str, list]:
-    """c, v, EXP and the exact prediction of every gamma, in parallel lists.
+    """Returns c, v, EXP and the exact prediction of every gamma, in parallel lists.
 
-    The rest of a step, its overhead, is measured at the published gamma and taken to be
-    the same at the others; the prediction counts the steps of `new_tokens` whose
-    acceptances are independent (`specjax.theory.predict`), and the prefill.
+    The rest of a step, its overhead, is measured at the published gamma and assumed to
+    be the same at the others. The prediction counts the prefill, and the steps of
+    `new_tokens` with independent acceptances (`specjax.theory.predict`).
     """
     gammas, single, timed = setting.gammas, call[0], rest[setting.decode.gamma]
     overhead = timed.step() - drafted[setting.decode.gamma] - call[setting.decode.gamma]

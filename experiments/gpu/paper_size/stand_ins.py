@@ -72,10 +72,12 @@ def tree_bytes(tree) -> int:
 
 
 def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
-    """What one decoding step must read: decoder, readout, keys and values of the input.
+    """Returns the bytes that one decoding step must read: decoder, readout, keys and
+    values of the input.
 
-    Not what runs before the first step, nor one row of the embedding, and the keys and
-    values of the text so far, thousands of times smaller at the paper's sizes.
+    It leaves out everything before the first step, one row of the embedding, and the
+    keys and values of the text so far, which are thousands of times smaller at the
+    paper's sizes.
     """
     decoder = model(config).shapes["decoder"]
     read = sum(leaf.size for leaf in jax.tree.leaves(decoder))

@@ -18,9 +18,16 @@ from specjax.runtime import mesh
 
 
 class FitSetting(NamedTuple):
-    """chip: one of `forms.CHIPS`. layout: the mesh, "model=8". batches, caches: of what
-    is predicted, caches by their slots; points: (batch, slots) of what is compiled.
-    alpha: published, or None. inputs: what an encoder read."""
+    """The setting of a row of predicted and compiled memory.
+
+    Attributes:
+        chip: one of `forms.CHIPS`.
+        layout: the mesh, "model=8".
+        batches, caches: of the predictions, caches by their slots.
+        points: (batch, slots) of the compiled steps.
+        alpha: published, or None.
+        inputs: tokens of an encoder's input.
+    """
 
     chip: str
     layout: str

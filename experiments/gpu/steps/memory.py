@@ -10,7 +10,11 @@ GB = 1e9
 
 
 class MemorySetting(NamedTuple):
-    """copied, read: bytes of the arrays that a loop copies, and reads."""
+    """The sizes of a measurement of the memory.
+
+    Attributes:
+        copied, read: bytes of the arrays that a loop copies, and reads.
+    """
 
     copied: int = 2**30
     read: int = 8 * 10**9

@@ -43,14 +43,21 @@ RECORDED = "gamma", "temperature", "new_tokens", "kernels", "seed"
 
 
 class StepSetting(NamedTuple):
-    """What a row chooses.
+    """The setting of a row of steps.
 
-    part: one of PARTS, what is measured. decode: the settings of the texts. flags:
-    XLA_FLAGS of the process. trips: of the draft's loop, "known" as the program is
-    compiled, or told by the "device" after each token. logged: a source file of XLA
-    whose messages (VLOG 3) are counted, or ""; writing them takes time. alpha: at which
-    acceptance is simulated. input_tokens: of the encoder. texts: how many are decoded.
-    loops: drafts in a program that times one. seconds: that the process may take.
+    Attributes:
+        part: one of PARTS, which is measured.
+        decode: the settings of the texts.
+        flags: XLA_FLAGS of the process.
+        trips: of the draft's loop, "known" at compilation, or decided by the "device"
+            after each token.
+        logged: a source file of XLA whose messages (VLOG 3) are counted, or ""; writing
+            them takes time.
+        alpha: at which acceptance is simulated.
+        input_tokens: of the encoder's input.
+        texts: the number of decoded texts.
+        loops: drafts in a program that times one.
+        seconds: that the process may take.
     """
 
     part: str = "steps"

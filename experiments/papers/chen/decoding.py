@@ -1,8 +1,8 @@
-"""Texts of both ways, the target alone and by speculation, r, and their times.
+"""The texts of both ways, by the target alone and by speculation, with r and their
+times.
 
-Chen et al. (2023) print mean token times of both ways; what r and the times of single
-calls give in theory stands beside their ratio.
-Axes: N texts.
+Chen et al. (2023) print mean token times of both ways; beside their ratio stands the
+theoretical speedup, from r and the times of single calls. Axes: N texts.
 """
 
 import jax
@@ -48,7 +48,7 @@ def batch_of(
 
 
 def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:
-    """Batches of one shape, which hold the first `count` texts."""
+    """Yields batches of one shape, which hold the first `count` texts."""
     each = range(0, count, setting.batch)
     return [np.arange(first, first + setting.batch) for first in each]
 
@@ -56,7 +56,7 @@ def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:
 def write_alone(
     pair: costs.Pair, task: Task, setting: ChenSetting, count: int
 ) -> list[np.ndarray]:
-    """Texts by the target alone, without their prompts."""
+    """Returns texts by the target alone, without their prompts."""
     decode, texts = costs.decode(pair, 0), []
     for index in progress.track(indices(setting, count), "target alone"):
         prompt, request = batch_of(task, setting, index, ALONE)
@@ -65,8 +65,9 @@ def write_alone(
 
 
 def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> Calls:
-    """Texts by speculation, with coins of their own, and their calls, of which no end
-    or limit of a text cuts one that counts."""
+    """Returns texts by speculation, with their own random numbers, and their calls, of
+    which only those count that no end or limit of a text cuts.
+    """
     decoder, params = pair.decoder(setting.K), pair.params(setting.K)
     programs, decoded = generate.build_programs(decoder, pair.slots), []
     for index in progress.track(indices(setting, count), "speculation"):
@@ -80,7 +81,7 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
 
 
 def rate(calls: Calls, setting: ChenSetting) -> dict:
-    """r of Chen et al., Figure 1: tokens decoded a call, over K + 1."""
+    """Returns r of Chen et al., Figure 1: tokens decoded a call, over K + 1."""
     tokens, runs = calls.accepted + calls.calls, calls.calls
     per_call = float(tokens.sum() / runs.sum())
     parts = (by_prompt(each, setting.samples) for each in (tokens, runs))
@@ -95,7 +96,7 @@ def rate(calls: Calls, setting: ChenSetting) -> dict:
 
 
 def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
-    """What was written of each prompt, as it reads after it."""
+    """Returns the text written after each prompt, decoded as it reads there."""
     tokenizer, prompts = pair.target.tokenizer, task.prompts.tokens
     written = []
     for i, ids in enumerate(texts):
@@ -106,8 +107,9 @@ def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
 
 
 def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> dict:
-    """Milliseconds of a draft, of a target call on one token and on K + 1, batch 1, and
-    the speedup that they and r give."""
+    """Returns milliseconds of a draft, of a target call on one token and on K + 1,
+    batch 1, and the speedup that follows from them and r.
+    """
     K, first = setting.K, batch_of(task, setting, np.arange(1), ALONE)
     ms = costs.call_ms(pair, K, *first, setting.rounds)
     speed = closed_forms.chen_speedup(
@@ -117,8 +119,11 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
 
 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:
-    """Mean token times of both ways, whole texts at batch 1 with their prompts, and the
-    speedup: their ratio. The ways decode a text in turn."""
+    """Returns mean token times of both ways, for whole texts at batch 1 with their
+    prompts, and the speedup, their ratio.
+
+    The ways decode each text in turns.
+    """
     each, places = {}, [np.array([i]) for i in range(min(setting.timed, count))]
     for way, (gamma, stream) in WAYS.items():
         batches = [batch_of(task, setting, i, stream) for i in places]

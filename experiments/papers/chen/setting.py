@@ -17,11 +17,15 @@ from specjax.verifiers import token
 
 
 class ChenSetting(NamedTuple):
-    """What a row after Chen et al. (2023) decodes.
+    """The setting of a row after Chen et al. (2023).
 
-    task: as `read` takes it. metric: of `METRICS`. decode: the settings, whose gamma is
-    K. samples: texts of each prompt, in batches. timed: texts decoded alone for their
-    walltime; 0 times nothing. rounds: of the times of a call.
+    Attributes:
+        task: as `read` takes it.
+        metric: of `METRICS`.
+        decode: the settings of decoding, whose gamma is K.
+        samples: texts of each prompt, in batches.
+        timed: texts decoded alone for their walltime; 0 times nothing.
+        rounds: of the times of a call.
     """
 
     task: str

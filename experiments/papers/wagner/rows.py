@@ -40,12 +40,18 @@ SCORED = 2000  # tokens of the target's text on which laws are compared, at leas
 
 
 class WagnerSetting(NamedTuple):
-    """share: of a task's prompts, chosen by `seed`, each continued `repeats` times, at
-    most `new_tokens` a text, in batches. gammas: for which acceptance is counted, or
-    verification timed. timed: texts decoded alone for their walltime. rounds: of each
-    timing. scales: -alpha = beta of the sigmoids; a row of texts takes the first.
-    suffix: put after each text that an encoder reads; the paper's is "Summary:".
-    kernels: what reads logits, see `specjax.fused`."""
+    """The setting of a row after Wagner et al. (2024).
+
+    Attributes:
+        share: of a task's prompts, chosen by `seed`, each continued `repeats` times
+            with at most `new_tokens`, in batches.
+        gammas: for which acceptance is counted, or verification timed.
+        timed: texts decoded alone for their walltime.
+        rounds: of each timing.
+        scales: -alpha = beta of the sigmoids; a row of texts takes the first.
+        suffix: put after each text that an encoder reads; the paper's is "Summary:".
+        kernels: the implementation that reads logits, see `specjax.fused`.
+    """
 
     task: str
     scales: tuple[float, ...] = (1e4,)

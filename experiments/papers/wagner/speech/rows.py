@@ -29,11 +29,19 @@ ALONE = 0  # gamma of decoding without a draft
 
 
 class ListeningSetting(NamedTuple):
-    """folder, split, share: of the recordings, see `utterances.read`. language: that is
-    spoken. gammas: the first is that of texts whose words are counted; of the others
-    acceptance is told. scales: -alpha = beta of sigmoids. sigmoids: their rules. batch:
-    recordings decoded together where words are counted. batches: of which the speed is
-    measured, on `timed` recordings in `rounds` rounds."""
+    """The setting of a row of speech.
+
+    Attributes:
+        folder, split, share: of the recordings, see `utterances.read`.
+        language: that is spoken.
+        gammas: words are counted at the first; acceptance is also counted at the
+            others.
+        scales: -alpha = beta of sigmoids.
+        sigmoids: their rules.
+        batch: recordings decoded together where words are counted.
+        batches: for which the speed is measured, on `timed` recordings in `rounds`
+            rounds.
+    """
 
     folder: str
     split: str = ""

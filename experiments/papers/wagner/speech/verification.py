@@ -64,14 +64,14 @@ def measure(
         cut = wagner.filter_pair(sides, top_k)
         text = wagner.target_texts(sides, sample, top_k)
         inputs = [timing.inputs_of(cut, text, gamma) for gamma in setting.gammas]
-        values |= measured(group, inputs, top_k, setting.rounds)
+        values |= measure_methods(group, inputs, top_k, setting.rounds)
     return values
 
 
-def measured(
+def measure_methods(
     methods: list[Method], inputs: list[timing.Inputs], top_k: int | None, rounds: int
 ) -> dict:
-    """Of methods that share a filter; the first is the baseline."""
+    """Returns the numbers of methods that share a filter; the first is the baseline."""
     seconds, values = timing.verification(methods, {top_k: inputs}, rounds=rounds), {}
     for method in methods:
         for each in inputs:
