@@ -6,6 +6,7 @@ import pytest
 
 import specjax
 from specjax import checkpoints, generate, text, zoo
+from specjax.decode_config import DecodeConfig
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
@@ -59,6 +60,24 @@ def test_a_folder_of_gpt2_comes_with_its_own(tmp_path):
 
 
 # Text.
+
+
+def test_a_tree_that_is_named_is_drafted(pair):
+    """And one program serves every source of the same sizes."""
+    name = f"tree:draft={pair[1].files[0]},width=2"
+    config = DecodeConfig(gamma=6, rule="recursive")
+    plans = [
+        programs.prepared(pair[0], draft, PROMPTS, config)[1]
+        for draft in (name, specjax.load_draft(name, pair[0]))
+    ]
+    assert plans[0] == plans[1]
+    assert programs.decoder(plans[0]).drafter.siblings == "without"
+
+
+def test_a_target_without_a_configuration_is_refused_in_one_line(pair):
+    bare = pair[0]._replace(config=None)
+    with pytest.raises(ValueError, match="m0 has no configuration, being a model of"):
+        specjax.generate_text(bare, None, PROMPTS)
 
 
 @pytest.mark.parametrize("side", [0, 1])

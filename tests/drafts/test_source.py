@@ -1,8 +1,15 @@
-"""Targets and drafts of every family, as they take part in a measurement."""
+"""A draft's source: its recipes, and its names in records."""
 
 from specjax import pretrained
 from specjax.drafts import counts
-from specjax.drafts.source import record_names
+from specjax.drafts.source import recipe, record_names
+
+
+def test_recipes_of_one_function_and_options_are_equal():
+    first, second = recipe(dict, a=1, b=2), recipe(dict, a=1, b=3)
+    assert first == recipe(dict, a=1, b=2) and hash(first) != hash(second)
+    assert second.change(b=2) == first != second
+    assert first(c=3) == {"a": 1, "b": 2, "c": 3}
 
 
 def test_a_record_says_how_weights_were_stored():
