@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import zoo
-from specjax.models import families
 from specjax.pretrained import Pretrained
 from specjax.prompts import questions, text_files
 from specjax.prompts.lines import (
@@ -193,7 +192,7 @@ def start_prompt(model: Pretrained) -> Prompts:
 
 def check_reads(model: Pretrained) -> None:
     """Raises ValueError for a model of speech, which reads no prompts of this kind."""
-    if families.of(model.config).listens:
+    if model.listens:
         raise ValueError(
             f"{model.name} reads recordings and no texts: name a model of text, or"
             " decode recordings with specjax transcribe"

@@ -243,7 +243,7 @@ BAD = [
     ({"prompts": "def"}, "prompts must be a list"),
     ({"prompts": [3]}, "prompt 0: prompt must be one text; got 3"),
     ({"prompts": [[]]}, "prompt 0: tokens is empty"),
-    ({"prompts": [[1], {"role": "user"}]}, "prompt 1: want"),
+    ({"prompts": [[1], {"role": "user"}]}, "prompt 1: write"),
     ({"new_tokens": 0}, "new_tokens must be a whole number, at least 1 and"),
     ({"temperature": -1.0}, "temperature must be"),
     ({"top_p": 0.0}, "top_p must be"),
@@ -253,7 +253,7 @@ BAD = [
     ({"target": "copying"}, "copying only drafts"),
     ({"kernels": "mine"}, "kernels must be one of"),
     ({"seed": 2**70}, "seed must be"),
-    ({"prompts": []}, "no prompts"),
+    ({"prompts": []}, "prompts is empty: give at least one"),
     ({"target": "absent"}, "no checkpoint at 'absent'"),
     ({"draft": "t5_small"}, "name a pair with one tokenizer"),
 ]
