@@ -1,11 +1,10 @@
-"""Batches of windows to their texts, and how sure of these the model is.
+"""The decoding of batches of windows, with the log-probabilities of their texts.
 
-The loop of `specjax.generate`, which sums the log-probabilities of what it writes, as
-Whisper's transcription of long recordings wants them (Radford et al., 2022, Section
-3.8). What an encoder gave is an argument: it runs once for both models where they share
-it.
-Axes: B rows, F frames, M bands, S states of the encoder, E features, V vocabulary.
-"""
+It uses the loop of `specjax.generate`, which sums the log-probabilities of the written
+tokens, as Whisper's transcription of long recordings needs them (Radford et al., 2022,
+Section 3.8). The output of an encoder is an argument: the encoder runs once for both
+models where they share it. Axes: B rows, F frames, M bands, S states of the encoder, E
+features, V vocabulary."""
 
 import functools
 import time
@@ -38,13 +37,15 @@ from specjax.step import Decoder
 from specjax.types import Encoded, Features, Logits, Model, Params, Prompt, Request
 
 WIDTHS = 8, 64  # of prompts: few programs
-LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
+LONGEST = CONTEXT // 2  # tokens of a window's text, as in Whisper itself
 
 
 class Spent(NamedTuple):
-    """Of one batch. windows: rows of it. calls of the target, tokens written, accepted
-    of tested drafts: sums over the rows. seconds: of encoding and decoding, without
-    compilation; encoding: of the encoder alone."""
+    """The work of one batch.
+
+    windows: its rows. calls of the target, tokens written, accepted of tested drafts:
+    sums over the rows. seconds: of encoding and decoding, without compilation;
+    encoding: of the encoders alone."""
 
     windows: int
     calls: int
@@ -60,8 +61,7 @@ class Plan(NamedTuple):
 
     draft: None is no drafter, and none is called at gamma = 0. tokens: without
     languages and tasks, which do not hash. decode: `DecodeConfig.static`. batch: rows.
-    slots: of the buffer. mesh: what it lies on, None for one device.
-    """
+    slots: of the buffer. mesh: the layout that it runs on, None for one device."""
 
     target: whisper.Config
     draft: whisper.Config | None
@@ -76,7 +76,7 @@ class Plan(NamedTuple):
 
 
 def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
-    """Raises ValueError, naming the fix, for what could not decode."""
+    """Raises ValueError, naming the fix, for a pair or settings that cannot decode."""
     decode_config.check(config)
     if config.policy != "none":
         raise ValueError("windows are drafted without a policy: leave policy out")
@@ -84,19 +84,20 @@ def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
     room = known - longest(pair) - max(config.gamma, reserve) - 1
     if room < 1:
         raise ValueError(
-            f"the models know {known} positions: with prompts of {longest(pair)} that"
-            f" leaves no text at gamma = {config.gamma}; draft fewer tokens"
+            f"the models have {known} positions: with prompts of {longest(pair)} tokens"
+            f" no text fits at gamma = {config.gamma}; draft fewer tokens"
         )
 
 
 def positions(pair: Listeners) -> int:
-    """Of the side that knows fewer."""
+    """Returns the number of positions of the model with fewer of them."""
     sides = [side for side in pair[:2] if side is not None]
     return min(whisper_config(side).positions for side in sides)
 
 
 def longest(pair: Listeners) -> int:
-    """Tokens of the longest prompt: `tokens.prompt` of as many positions."""
+    """Returns the tokens of the longest prompt: `tokens.prompt` with all these
+    positions."""
     return min(CONTEXT, positions(pair)) // 2 + 4
 
 
@@ -109,31 +110,34 @@ def build(
     states: bool = False,
     reserve: int = 0,
 ) -> Decode:
-    """Returns what decodes windows by a pair.
+    """Returns the function that decodes windows with a pair.
 
     Args:
       pair: target and draft.
-      config: of it temperature, new_tokens and logprobs are not read: a window's
+      config: its temperature, new_tokens and logprobs are not read: a window's
         temperature is an argument, and its text ends by Whisper's own rules. A row's
-        draws depend on the seed and on what the row hears, not on the rows beside it.
+        draws depend on the seed and on the row's own input, not on the rows beside
+        it.
       timestamps: whether texts are written with times, by the rules of these.
-      on_batch: is called with what each batch took.
-      states: whether what the encoder gave is kept.
-      reserve: a larger gamma for which there shall be room, so that texts of both end
-        alike where positions do.
+      on_batch: is called with the work of each batch.
+      states: whether the encoder's output is returned.
+      reserve: a larger gamma to leave room for, so that texts of both gammas end at
+        the same place where positions run out.
 
     Returns:
       (features [B, F, M], B prompts, temperatures [B]) -> `Decoded`; it raises
-      FloatingPointError where logits are not finite.
+        FloatingPointError where logits are not finite.
 
     Raises:
-      ValueError: what could not decode, with the fix.
+      ValueError: the pair or the settings cannot decode; the message names the fix.
     """
     check(pair, config, reserve)
 
-    def decode(features: np.ndarray, prompts: list[list[int]], heats: Any) -> Decoded:
-        rows, heats = len(prompts), np.asarray(heats, np.float32)
-        keys = row_keys(config.seed, features, prompts, heats)
+    def decode(
+        features: np.ndarray, prompts: list[list[int]], temperatures: Any
+    ) -> Decoded:
+        rows, temperatures = len(prompts), np.asarray(temperatures, np.float32)
+        keys = row_keys(config.seed, features, prompts, temperatures)
         parts = 1 if mesh.layout.value is None else mesh.layout.value.data
         batch = parts << (-(-rows // parts) - 1).bit_length()  # few programs
         index = np.arange(batch) % rows
@@ -142,29 +146,31 @@ def build(
         plan = make_plan(pair, config, timestamps=timestamps, batch=batch, width=width)
         prompt = Prompt(*pad([prompts[i] for i in index], width))
         sampling = config.sampling(batch)
-        sampling = sampling._replace(temperature=jnp.asarray(heats[index]))
+        sampling = sampling._replace(temperature=jnp.asarray(temperatures[index]))
         request = make_request(keys[index], prompt, LONGEST, sampling, pair.tokens.end)
         most = plan.slots - max(config.gamma, reserve) - 1
         limit = jnp.minimum(request.limit, most)
-        own = jnp.arange(batch) < rows  # what fills the batch up has ended at once
+        own = jnp.arange(batch) < rows  # rows that pad the batch end at once
         request = request._replace(limit=jnp.where(own, limit, request.start))
-        heard = jnp.asarray(features[index]), prompt, request
-        output, quiet, seconds, encoded = run(pair, plan, *mesh.rows(heard))
-        decoded, spent = texts_of(
-            output, quiet, request, rows=rows, end=pair.tokens.end, seconds=seconds
+        sounds, prompt, placed = mesh.rows(
+            (jnp.asarray(features[index]), prompt, request)
         )
+        result = run(pair, plan, sounds, prompt, placed)
+        decoded, spent = read_texts(result, request, rows=rows, end=pair.tokens.end)
         if on_batch is not None:
             on_batch(spent)
-        return decoded._replace(states=encoded) if states else decoded
+        return decoded._replace(states=result.states) if states else decoded
 
     return decode
 
 
-def row_keys(seed: int, features: np.ndarray, prompts: Any, heats: np.ndarray) -> Array:
-    """A key for each row, of what it hears, goes on with and is drawn at."""
+def row_keys(
+    seed: int, features: np.ndarray, prompts: Any, temperatures: np.ndarray
+) -> Array:
+    """Returns a key for each row, from its features, its prompt and its temperature."""
     marks = [
-        zlib.crc32(heat.tobytes() + np.int32(ids).tobytes() + sound.tobytes())
-        for sound, ids, heat in zip(features, prompts, heats, strict=True)
+        zlib.crc32(temperature.tobytes() + np.int32(ids).tobytes() + sound.tobytes())
+        for sound, ids, temperature in zip(features, prompts, temperatures, strict=True)
     ]
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     return fold(root_key(seed), jnp.asarray(marks, jnp.uint32))
@@ -173,8 +179,8 @@ def row_keys(seed: int, features: np.ndarray, prompts: Any, heats: np.ndarray) -
 def make_plan(
     pair: Listeners, config: DecodeConfig, *, timestamps: bool, batch: int, width: int
 ) -> Plan:
-    """Returns the key of a program that has room for the longest text behind prompts of
-    a width, as far as there are positions."""
+    """Returns the key of a program with room for the longest text after prompts of a
+    width, as far as there are positions."""
     slots = min(positions(pair), width + LONGEST + config.gamma + 1)
     none: Any = ()  # in place of mappings, which do not hash
     bare = pair.tokens._replace(tasks=none, languages=none, language=None, task=None)
@@ -194,10 +200,12 @@ def make_plan(
 
 @functools.lru_cache(maxsize=32)
 def program(plan: Plan) -> Wrapped:
-    """Returns what decodes by a plan, jitted: (params, prompt, request) -> the output
-    and the probabilities [B] that nobody speaks. Prompts have what the target's encoder
-    gave, `types.Encoded`; where the draft hears by another, its params are as of
-    `heard_by`."""
+    """Returns the jitted program of a plan: (params, prompt, request) -> output and
+    quiet.
+
+    The output is that of the loop, and quiet [B] the probability that nobody speaks.
+    Prompts have the output of the target's encoder, `types.Encoded`; where the draft
+    has its own encoder, its params are as of `heard_by`."""
     decoder, bare = make_decoder(plan), whisper.build(plan.target)
     finish = generate.build_rest(decoder)
 
@@ -213,12 +221,11 @@ def program(plan: Plan) -> Wrapped:
 
 
 def make_decoder(plan: Plan) -> Decoder:
-    """The ruled pair of a plan."""
+    """Returns the decoder of a plan: both models under the rules."""
     gamma, rule = plan.decode.gamma, verifiers.find(plan.decode.rule)
     sizes = fused.Sizes(plan.batch, gamma, plan.target.vocab)
     chosen = fused.choose(plan.decode.kernels, rule, sizes)
-    settings = plan.tokens, plan.limits, plan.target.vocab, plan.timestamps
-    ruled = rules.build(*settings)
+    ruled = rules.build(plan.tokens, plan.limits, plan.target.vocab, plan.timestamps)
     target = constrained(whisper.build(plan.target), ruled)
     if plan.draft is None or gamma == 0:
         verifier = finite.guard(chosen.alone)
@@ -231,20 +238,23 @@ def make_decoder(plan: Plan) -> Decoder:
 
 
 def make_draft(plan: Plan, config: whisper.Config) -> Model:
-    """The draft of a plan, without rules; with fewer ids than its target it says some
-    of these. config: of the draft."""
+    """Returns the draft of a plan, without rules; config: that of the draft.
+
+    A draft with fewer ids than its target has a reduced vocabulary."""
     if config.vocab != plan.target.vocab:
         return reduced_vocab.spread(reduced_vocab.build(config, plan.target))
     small = whisper.build(config)
     if plan.shared:
         return small
-    # By an encoder of its own, whose states [B, S, E] are in its params.
+    # The draft has its own encoder, whose states [B, S, E] are in its params.
     return heard_by(small, lambda states, prompt: Encoded(states))
 
 
 def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
-    """The same model, whose params are {"model": its own, "heard": an array}, and which
-    hears `inputs_of` that array and the prompt."""
+    """Returns the same model with its input in its params.
+
+    The params are {"model": its own, "heard": an array}, and the model reads
+    `inputs_of` that array and the prompt."""
 
     def init(params: Any, prompt: Prompt, slots: int) -> Any:
         own = prompt._replace(inputs=inputs_of(params["heard"], prompt))
@@ -262,8 +272,9 @@ def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
 def no_speech(
     model: Any, tokens: Tokens, params: Any, prompt: Prompt, cache: Any
 ) -> Array:
-    """See `rules.no_speech`: of the place where a transcript starts, [B]. The start is
-    fed once more, to the slot where it is, and the cache thrown away."""
+    """Returns `rules.no_speech` at the place where a transcript starts, [B].
+
+    The start token is fed once more, to its own slot, and the cache is discarded."""
     inside = jnp.arange(prompt.tokens.shape[1]) < prompt.length[:, None]
     start = jnp.argmax(inside & (prompt.tokens == tokens.start), axis=1)
     token = jnp.full((start.size, 1), tokens.start, jnp.int32)
@@ -271,11 +282,24 @@ def no_speech(
     return rules.no_speech(tokens, model.readout(params, features)[:, 0])
 
 
+class Result(NamedTuple):
+    """The result of a program on one batch.
+
+    output: of the loop. quiet: [B], the probability that nobody speaks. seconds: of
+    encoding and decoding; encoding: of the encoders alone. states: of the target's
+    encoder."""
+
+    output: generate.Output
+    quiet: np.ndarray
+    seconds: float
+    encoding: float
+    states: Array
+
+
 def run(
     pair: Listeners, plan: Plan, sounds: Array, prompt: Prompt, request: Request
-) -> tuple[generate.Output, np.ndarray, tuple[float, float], Array]:
-    """Compiles, or finds compiled, then encodes and decodes and times both, and the
-    encoder, alone. Returns what the target's encoder gave, too."""
+) -> Result:
+    """Compiles, or finds compiled, encodes and decodes, and times both."""
     draft = pair.draft if plan.decode.gamma > 0 else None
     sides = [pair.target]
     if draft is not None and not pair.shared:
@@ -298,15 +322,22 @@ def run(
     both = zip(encoders, sides, strict=True)
     states = [encode(side.params, sounds) for encode, side in both]
     jax.block_until_ready(states)
-    heard = time.perf_counter()
-    written = jax.block_until_ready(compiled(*inputs(states)))
+    encoded = time.perf_counter()
+    outputs = jax.block_until_ready(compiled(*inputs(states)))
     ended = time.perf_counter()
-    return *jax.device_get(written), (ended - began, heard - began), states[0]
+    output, quiet = jax.device_get(outputs)
+    return Result(
+        output=output,
+        quiet=quiet,
+        seconds=ended - began,
+        encoding=encoded - began,
+        states=states[0],
+    )
 
 
 @functools.lru_cache(maxsize=8)
 def encoder(config: whisper.Config) -> Wrapped:
-    """(params, frames [B, F, M]) -> states, jitted."""
+    """Returns a jitted function (params, frames [B, F, M]) -> states."""
     return jax.jit(
         lambda params, frames: whisper.encode(config, params, Features(frames)).states
     )
@@ -314,8 +345,9 @@ def encoder(config: whisper.Config) -> Wrapped:
 
 @functools.lru_cache(maxsize=8)
 def first_logits(config: whisper.Config, start: int) -> Wrapped:
-    """(params, frames [B, F, M]) -> logits [B, V] behind `<|startoftranscript|>`, whose
-    id is `start`, alone; jitted."""
+    """Returns a jitted function (params, frames [B, F, M]) -> logits [B, V].
+
+    They are the logits after `<|startoftranscript|>`, whose id is `start`, alone."""
 
     def logits(params: Any, frames: Array) -> Array:
         ids = jnp.full((len(frames), 1), start, jnp.int32)
@@ -324,17 +356,13 @@ def first_logits(config: whisper.Config, start: int) -> Wrapped:
     return jax.jit(logits)
 
 
-def texts_of(
-    output: generate.Output,
-    quiet: np.ndarray,
-    request: Request,
-    *,
-    rows: int,
-    end: int,
-    seconds: tuple[float, float],
+def read_texts(
+    result: Result, request: Request, *, rows: int, end: int
 ) -> tuple[Decoded, Spent]:
-    """The texts of the first `rows`, and what they took. Raises FloatingPointError for
-    logits that were no law."""
+    """Returns the texts of the first `rows`, and the work of the batch.
+
+    Raises FloatingPointError where logits were not finite."""
+    output = result.output
     spans = zip(output.tokens, np.asarray(request.start), output.length, strict=True)
     texts = [ids[start:stop] for ids, start, stop in spans][:rows]
     finite.check(texts)
@@ -343,6 +371,14 @@ def texts_of(
     mean = (output.logprob[:rows] / np.maximum(lengths, 1)).tolist()
     bare = [[int(i) for i in ids if i != end] for ids in texts]
     calls, _, tested, accepted = (int(each[:rows].sum()) for each in output.counts)
-    decoded = Decoded(bare, mean, quiet[:rows].tolist())
-    spent = Spent(rows, calls, int(lengths.sum()), accepted, tested, *seconds)
+    decoded = Decoded(bare, mean, result.quiet[:rows].tolist())
+    spent = Spent(
+        windows=rows,
+        calls=calls,
+        tokens=int(lengths.sum()),
+        accepted=accepted,
+        tested=tested,
+        seconds=result.seconds,
+        encoding=result.encoding,
+    )
     return decoded, spent
