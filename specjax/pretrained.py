@@ -116,7 +116,7 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
         )
     config = config._replace(**fields)
     name = f"{model.name}, {cache} cache"
-    return model._replace(name=name, config=config, model=checkpoints.build(config))
+    return model._replace(name=name, config=config, model=families.build(config))
 
 
 def check_cache(cache: str | None) -> None:

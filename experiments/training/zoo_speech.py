@@ -39,7 +39,7 @@ from experiments.training.voices.examples import Rows
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained, archive
 from specjax.keys import root_key
-from specjax.models import whisper
+from specjax.models import families, whisper
 from specjax.models.whisper import Config
 from specjax.types import Encoded, Prompt
 
@@ -161,7 +161,7 @@ def learn_on(
     stages, data = pipeline.stages(recipe, "recorded"), {"recorded": data_of(*rows)}
     params = pipeline.run(runs, stages, data, first=large)
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
-    built = checkpoints.build(deep)
+    built = families.build(deep)
     ends = dict(start=sentences.START, ends=(sentences.END,))
     target = Pretrained("target", deep, built, params, **ends)
     lessons, draft = train_draft(runs, first, target, rows, recipe)

@@ -73,12 +73,12 @@ class Pretrained(NamedTuple):
 
     @property
     def encodes(self) -> bool:
-        """Whether its prompts need inputs for an encoder."""
+        """Returns whether its prompts need inputs for an encoder."""
         return self.model.encodes
 
     @property
     def listens(self) -> bool:
-        """Whether its prompts are sound."""
+        """Returns whether its prompts are sound."""
         return self.config is not None and families.of(self.config).listens
 
     @property
@@ -153,7 +153,7 @@ def load(
     opened = _open(str(name), floats)
     dtype = str(dtype) if eight else floats
     config = opened.config if pieces is None else with_pieces(opened.config, pieces)
-    model, called = build(config), _short_name(name)
+    model, called = families.build(config), _short_name(name)
     if sharding is None and not eight:
         sharding = on_mesh.placement(config)
     arrays, sources = opened.arrays, opened.names.sources
@@ -181,7 +181,7 @@ def _pretrained(
     return Pretrained(
         name,
         config,
-        build(config),
+        families.build(config),
         params,
         dtype,
         files=opened.files,
@@ -216,11 +216,6 @@ def save(
         (config, params), start, ends = checkpoint, None, ()
     path = Path(folder)
     huggingface.save(path, config, params, start=start, ends=ends, most=most)
-
-
-def build(config: Config) -> Model:
-    """Returns the model of these sizes, whatever its family (`models.families`)."""
-    return families.build(config)
 
 
 def with_pieces(config: Config, pieces: int) -> Config:

@@ -1,4 +1,4 @@
-"""What published checkpoints of each family call their tensors and sizes.
+"""The names that published checkpoints of each family give to tensors and sizes.
 
 Each family has a file of names, `names_gpt2` and the like, which its entry in
 `specjax.models.families` names.
@@ -15,7 +15,7 @@ from specjax.models.families import Family
 
 
 class NameTable(Protocol):
-    """What a file of names has.
+    """The contents of a file of names.
 
     Attributes:
       MODEL_TYPES: values of `model_type` in config.json that the file reads.

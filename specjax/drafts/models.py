@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from specjax import checkpoints, chunks, pretrained, probs
+from specjax import chunks, pretrained, probs
 from specjax.checkpoints import Config, Pretrained
 from specjax.checkpoints import reduced_vocab as files
 from specjax.drafters import autoregressive
@@ -66,7 +66,7 @@ def model_recipe(model: Pretrained) -> Recipe:
 
 
 def _from_config(config: Config, vocab: int) -> Model:
-    return pad_vocab.pad_vocab(checkpoints.build(config), vocab)
+    return pad_vocab.pad_vocab(families.build(config), vocab)
 
 
 def constant(model: Model) -> Recipe:

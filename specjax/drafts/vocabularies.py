@@ -7,7 +7,7 @@ One tokenizer with a padded vocabulary; another tokenizer, by the tokens that bo
 from collections.abc import Callable
 from typing import Any
 
-from specjax import checkpoints, pretrained
+from specjax import pretrained
 from specjax.checkpoints import Config, Pretrained
 from specjax.drafters import intersection, strings
 from specjax.drafts.models import chain_source, model_source
@@ -18,6 +18,7 @@ from specjax.drafts.source import (
     certain_source,
     recipe,
 )
+from specjax.models import families
 from specjax.tokenizers.retokenize import Retokenizer
 from specjax.types import Drafter, Model
 
@@ -63,7 +64,7 @@ def common_tokens(target: Pretrained, draft: Pretrained) -> DraftSource:
 
 
 def _common_tokens(config: Config, vocab: int, stretch: int) -> Model:
-    return intersection.in_target_vocab(checkpoints.build(config), vocab, stretch)
+    return intersection.in_target_vocab(families.build(config), vocab, stretch)
 
 
 def limit_to_room(draft: DraftSource, factory: Recipe) -> Recipe:
@@ -80,7 +81,7 @@ def _in_room(
     drafter = factory(gamma=gamma, draw=draw)
     if not gamma:
         return drafter
-    return intersection.limit_to_room(drafter, checkpoints.build(config), stretch)
+    return intersection.limit_to_room(drafter, families.build(config), stretch)
 
 
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
@@ -139,7 +140,7 @@ def _respelled_draft(
     gamma: int, *, config: Config, vocab: int, stretch: int, respelled: Callable
 ) -> Drafter:
     return strings.build(
-        checkpoints.build(config),
+        families.build(config),
         gamma=gamma,
         vocab=vocab,
         stretch=stretch,

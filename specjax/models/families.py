@@ -71,7 +71,7 @@ class Family:
 
     @property
     def listens(self) -> bool:
-        """Whether the family's prompts are sound."""
+        """Returns whether the family's prompts are sound."""
         return self.encode is not None
 
 

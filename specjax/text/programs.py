@@ -14,7 +14,6 @@ from jax.stages import Wrapped
 from jax.typing import ArrayLike
 
 from specjax import (
-    checkpoints,
     decode_config,
     drafts,
     finite,
@@ -37,6 +36,7 @@ from specjax.drafts.models import with_rules
 from specjax.drafts.source import SAMPLED, DraftLike, DraftSource, Recipe, check_pair
 from specjax.inputs import make_prompt, make_request, make_sampling, pad_to_bucket
 from specjax.keys import root_key
+from specjax.models import families
 from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, at_place
@@ -175,7 +175,7 @@ def steps(plan: Plan) -> generate.Programs:
 def decoder(plan: Plan) -> Decoder:
     verifier, draw = verification(plan)
     verifier = finite.guard(verifier)
-    target = checkpoints.build(plan.target)
+    target = families.build(plan.target)
     if plan.rules is not None:
         target = constrained(target, plan.rules)
     if plan.draft is None:

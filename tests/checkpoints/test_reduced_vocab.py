@@ -8,6 +8,7 @@ import pytest
 from specjax import checkpoints, drafts, generate, pretrained, zoo
 from specjax.checkpoints import reduced_vocab
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import families
 from specjax.models.reduced_vocab import Reduction
 from specjax.quantized import Int8, rounding
 from specjax.step import Decoder
@@ -82,7 +83,7 @@ def test_another_target_is_told(written):
         ("few", few, "of the 20 of its target: name the target"),
         ("gpt", TARGET, "drafts for a model of Llama's kind, and gpt"),
     ):
-        model, params = checkpoints.build(config), weights(config, 2)
+        model, params = families.build(config), weights(config, 2)
         target = checkpoints.Pretrained(name, config, model, params)
         with pytest.raises(ValueError, match=message):
             drafts.load_draft(path, target)

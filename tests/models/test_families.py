@@ -59,7 +59,7 @@ def test_each_family_has_its_names_and_its_own_sizes():
 
 
 ASKS = {
-    "build": lambda: checkpoints.build(OTHER),
+    "build": lambda: families.build(OTHER),
     "save": lambda folder: checkpoints.save(folder / "new", (OTHER, {})),
     "pieces": lambda: checkpoints.with_pieces(OTHER, 4),
     "readout": lambda: checkpoints.untie_readout(OTHER, "lm_head.weight", "it differs"),

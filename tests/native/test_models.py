@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import checkpoints, native
+from specjax import native
 from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt
-from specjax.models import gpt, llama, t5
+from specjax.models import families, gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import devices, tiny
@@ -33,7 +33,7 @@ def sized(family: str, dtype: str):
     config, _ = FAMILIES[family]
     params = weights(config, 0) if family != "gpt" else tiny.weights(config, 0, 3.0)
     params = params if dtype == "float32" else tiny.rounded(params, dtype)
-    return checkpoints.build(config), params
+    return families.build(config), params
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int8_dynamic"])

@@ -23,7 +23,7 @@ from experiments.training.pipeline import Stage
 from pallas_kernels import fuse, parts
 from pallas_kernels.plan import Tiles
 from specjax import fused, generate, probs
-from specjax.checkpoints import Pretrained, build
+from specjax.checkpoints import Pretrained
 from specjax.decode_config import DecodeConfig
 from specjax.drafters import tree
 from specjax.drafts.models import model_source
@@ -33,7 +33,7 @@ from specjax.exactness import certify, draws
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
-from specjax.models import gpt
+from specjax.models import families, gpt
 from specjax.runtime import mesh
 from specjax.speech import decoding, tokens
 from specjax.speech import pair as pairs
@@ -80,7 +80,7 @@ def pair(family: str) -> tuple[Pretrained, DraftSource]:
     config, weights = FAMILIES[family]
     target = weights(config, 2)
     draft = tiny.mixed(target, weights(config, 52), 0.1)
-    model, dtype = build(config), "float32"
+    model, dtype = families.build(config), "float32"
     if family == "int8":
         target, draft, dtype = rounded(target), rounded(draft), "int8"
     named = ("target", target), ("draft", draft)
@@ -261,7 +261,7 @@ def even(model: Pretrained) -> Pretrained:
     decoder = model.params["decoder"] | {"embedding": table}
     config = model.config._replace(vocab=len(table))
     params = model.params | {"decoder": decoder}
-    return model._replace(config=config, params=params, model=build(config))
+    return model._replace(config=config, params=params, model=families.build(config))
 
 
 def compared(family: str, *layouts: str) -> dict:

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 
 from experiments.gpu.aot import collectives, compilers, launches
 from experiments.gpu.plans.forms import CHIPS, FLOAT32, Config, Plan
-from specjax import checkpoints, generate
+from specjax import generate
 from specjax.checkpoints import Pretrained, sharding
 from specjax.drafts.models import model_source
 from specjax.drafts.placement import whole_factory
 from specjax.measure import costs
+from specjax.models import families
 from specjax.models.cache import KeyValues
 from specjax.models.lowering import Joined
 from specjax.runtime import mesh
@@ -96,7 +97,7 @@ def place_shapes(config: Config, split: bool) -> Pretrained:
     or
     whole.
     """
-    model, dtype = checkpoints.build(config), jnp.dtype(config.dtype)
+    model, dtype = families.build(config), jnp.dtype(config.dtype)
     held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
     params = jax.tree.map(held, model.shapes)
     params = put_each(params, sharding.shardings(config)) if split else put(params)
