@@ -263,7 +263,7 @@ def test_a_stopped_run_goes_on(how, tmp_path):
     wanted = [name for name in ALL if name.startswith(("table1/", "figure3/"))]
     assert 2 <= len(before) < len(wanted)
     if how is signal.SIGTERM:
-        assert runner.returncode == 143 and "goes on" in errors
+        assert runner.returncode == 143 and "start the same command again" in errors
 
     run.run(CLOSED_FORMS, tmp_path)
     after = rows_in(tmp_path)
