@@ -92,7 +92,7 @@ def change(setting: T, **fields: Any) -> T:
     return before._replace(decode=before.decode.replace(**decode), **fields)
 
 
-def recorded(setting: NamedTuple, names: Collection[str] | None = None) -> dict:
+def record_fields(setting: NamedTuple, names: Collection[str] | None = None) -> dict:
     """Returns the fields of a setting as a record has them, by name.
 
     Args:
@@ -128,7 +128,7 @@ def check_whole(name: str, value: Any, least: int = 1, most: int = MOST_TOKENS) 
     if not whole or not least <= value <= most:
         raise ValueError(
             f"{name} must be a whole number, at least {least} and at most {most}; got"
-            f" {spelled(value)}"
+            f" {short_repr(value)}"
         )
 
 
@@ -141,7 +141,7 @@ def check_number(name: str, value: Any) -> None:
         kinds, word = int | np.integer, "a whole number"
     valid, wanted = probs.RANGES[name]
     if not isinstance(value, kinds) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {word}, {wanted}; got {spelled(value)}")
+        raise ValueError(f"{name} must be {word}, {wanted}; got {short_repr(value)}")
     if not valid(value):
         raise ValueError(f"{name} must be {wanted}; got {value}")
 
@@ -149,7 +149,7 @@ def check_number(name: str, value: Any) -> None:
 def check_name(name: str, value: Any) -> None:
     """Raises ValueError for what is not the name of a rule, or of a policy."""
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a name, a text; got {spelled(value)}")
+        raise ValueError(f"{name} must be a name, a text; got {short_repr(value)}")
     {"rule": verifiers.find, "policy": policies.find}[name](value)
 
 
@@ -157,16 +157,16 @@ def check_kernels(name: str, value: Any) -> None:
     """Raises ValueError for what is none of `KERNELS`."""
     if value not in KERNELS:
         choices = ", ".join(KERNELS)
-        raise ValueError(f"{name} must be one of {choices}; got {spelled(value)}")
+        raise ValueError(f"{name} must be one of {choices}; got {short_repr(value)}")
 
 
 def check_switch(name: str, value: Any) -> None:
     """Raises ValueError for what is neither True nor False."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False; got {spelled(value)}")
+        raise ValueError(f"{name} must be True or False; got {short_repr(value)}")
 
 
-def spelled(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Returns a value as Python writes it, as far as it fits into a line."""
     if isinstance(value, str):
         return repr(console.shorten(value))

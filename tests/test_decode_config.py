@@ -15,7 +15,7 @@ from specjax.decode_config import (
     DecodeConfig,
     change,
     check_setting,
-    recorded,
+    record_fields,
 )
 from specjax.measure.texts import Protocol
 from specjax.types import Sampling
@@ -97,5 +97,5 @@ def test_a_record_has_the_settings_beside_the_other_fields():
     protocol = change(Protocol("code", DecodeConfig()), gamma=2, batch=3, top_k=5)
     assert protocol == Protocol("code", DecodeConfig(2, top_k=5), batch=3)
     fields = {"task": "code", "tokens": 10_000, "batch": 3}
-    assert recorded(protocol, ["gamma"]) == fields | {"gamma": 2}
-    assert recorded(protocol).keys() == fields.keys() | {*NAMES} - {"logprobs"}
+    assert record_fields(protocol, ["gamma"]) == fields | {"gamma": 2}
+    assert record_fields(protocol).keys() == fields.keys() | {*NAMES} - {"logprobs"}

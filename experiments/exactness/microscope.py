@@ -13,7 +13,7 @@ import numpy as np
 from experiments import tasks
 from specjax import drafts, fused
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import DecodeConfig, recorded
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.exactness import divergence
 from specjax.exactness.divergence import (
@@ -70,7 +70,7 @@ def measure(
         "target": pair[0].name,
         "draft": pair[1].name,
         "task": task,
-        "setting": recorded(setting, ("rule", "kernels", "policy"))
+        "setting": record_fields(setting, ("rule", "kernels", "policy"))
         | {"tokens": setting.decode.new_tokens},
         "kernels": chosen.record,
     }

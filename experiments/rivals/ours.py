@@ -16,6 +16,7 @@ from jax import Array
 from experiments.records import compilation
 from specjax import checkpoints, drafts, generate
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
 from specjax.drafters import autoregressive
 from specjax.drafts.models import model_source
 from specjax.drafts.source import SAMPLED
@@ -175,9 +176,15 @@ def program(
     def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         prompt, batch = pad_to_bucket(make_prompt(prompts)), len(prompts)
         slots = prompt.tokens.shape[1] + room + gamma + 1
-        settings = gamma, "token", "auto", batch, slots, "none", regime
         decode = programs.program(
-            programs.Plan(target.config, source and source.factory, *settings)
+            programs.ProgramKey(
+                target.required_config,
+                None if source is None else source.factory,
+                DecodeConfig(gamma).static(),
+                batch=batch,
+                slots=slots,
+                regime=regime,
+            )
         )
         sampling = make_sampling(batch, temperature=0.0)
         key = programs.keys(0, range(batch))

@@ -16,7 +16,7 @@ from experiments.serving import parts, simulate
 from experiments.serving.parts import LoadSetting
 from specjax import decode_config, drafts, generate, native
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import recorded
+from specjax.decode_config import record_fields
 from specjax.drafts.source import (
     DraftLike,
     DraftSource,
@@ -113,7 +113,7 @@ def measure(
     compared |= {f"{k}_ratio": measured[k] / x for k, x in predicted.items()}
     return {
         **record_names(target, draft),
-        **recorded(setting, ("temperature", "seed")),
+        **record_fields(setting, ("temperature", "seed")),
         "gamma": gamma,
         "tokens": int(tokens.sum()),
         "arrivals": float(setting.requests / at[-1]),

@@ -7,7 +7,7 @@ import numpy as np
 
 from specjax import fused
 from specjax.cli import flags as shared
-from specjax.decode_config import recorded, setting_type
+from specjax.decode_config import record_fields, setting_type
 from specjax.drafts.source import check_pair
 from specjax.exactness.audit import (
     LEVEL,
@@ -53,7 +53,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> dict:
     tokens_per_call = calls.tokens.sum() / calls.calls.sum()
     log_e = evidence(steps)[0]
     names = f"{target.name} with {draft.name}, {dtype}"
-    print(f"{names}, {standardized(recorded(protocol))}")
+    print(f"{names}, {standardized(record_fields(protocol))}")
     policy = "" if flags.policy == "none" else f", policy {flags.policy}"
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{policy}")
     print(fused.line(kernels.record))

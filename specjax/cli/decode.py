@@ -237,9 +237,10 @@ def decode_lines(
             full = [some[k % len(some)] for k in range(setting.batch)]
             places = tuple(first + i for i, _ in full)
             asked_for = [{"tokens": ids} for _, ids in full]
-            both = target, draft
-            ready = programs.prepared(*both, asked_for, setting.decode, places=places)
-            done = text.run(*ready)
+            job = programs.prepare(
+                target, draft, asked_for, setting.decode, places=places
+            )
+            done = text.run(job)
             for k, (i, _) in enumerate(some):
                 row = {"text": done.texts[k], "tokens": len(done.ids[k])}
                 texts[i] = row | {"ended": done.ended[k] == streaming.END}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from specjax.cli import blocks, content
 from specjax.cli.blocks import Block
 from specjax.cli.content import Content
-from specjax.decode_config import DecodeConfig, recorded
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.measure.provenance import GOLDENS
 from specjax.runtime import writing
 
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
 
 def describe(setting: Setting) -> dict[str, Any]:
     """Returns all that texts depend on except their prompts, as SETTING holds it."""
-    fields = recorded(setting)
+    fields = record_fields(setting)
     for name in ("prompts", "folder"):
         del fields[name]
     fields["tokens"] = fields.pop("new_tokens")

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import finite, generate
-from specjax.decode_config import recorded
+from specjax.decode_config import record_fields
 from specjax.drafts.source import record_names
 from specjax.inputs import make_request
 from specjax.keys import root_key
@@ -214,7 +214,7 @@ def rows(
             "exactness": guarantees.combine(
                 setting.decode.rule, pair.draft.name, setting.decode.policy
             ),
-            **{k: v for k, v in recorded(setting).items() if k not in drop},
+            **{k: v for k, v in record_fields(setting).items() if k not in drop},
             "kernels": pair.kernels.record,
             "by": by,
             "group": group,

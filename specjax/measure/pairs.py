@@ -13,7 +13,7 @@ import numpy as np
 
 from specjax import decode_config, drafts, fused, native, policies
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import change, recorded
+from specjax.decode_config import change, record_fields
 from specjax.drafts.placement import place_pair
 from specjax.drafts.source import (
     DraftLike,
@@ -341,7 +341,7 @@ def place_on_mesh(pair: Pair, batch: int) -> Pair:
 
 
 def names(pair: Pair, protocol: Protocol) -> dict:
-    return record_names(*pair) | {"protocol": recorded(protocol)}
+    return record_names(*pair) | {"protocol": record_fields(protocol)}
 
 
 def target_text(

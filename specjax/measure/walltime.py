@@ -18,7 +18,7 @@ import numpy as np
 
 from specjax import decode_config, policies, verifiers
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import DecodeConfig, recorded
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.drafts.source import DraftSource, check_pair, record_names
 from specjax.fused import reference
 from specjax.inputs import make_request
@@ -171,7 +171,7 @@ def describe(
         "exactness": guarantees.combine(
             setting.decode.rule, draft.name, setting.decode.policy
         ),
-        **{k: v for k, v in recorded(setting).items() if k != "gammas"},
+        **{k: v for k, v in record_fields(setting).items() if k != "gammas"},
         "kernels": pair.kernels.record,
         "slots": pair.slots,
         "tokens": int(alpha.count),

@@ -56,7 +56,7 @@ class Spent(NamedTuple):
     encoding: float = 0.0
 
 
-class Plan(NamedTuple):
+class ProgramKey(NamedTuple):
     """The key of a program: all that it is compiled for. It is hashable.
 
     draft: None is no drafter, and none is called at gamma = 0. tokens: without
@@ -81,11 +81,11 @@ def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
     if config.policy != "none":
         raise ValueError("windows are drafted without a policy: leave policy out")
     known = positions(pair)
-    room = known - longest(pair) - max(config.gamma, reserve) - 1
+    room = known - longest_prompt(pair) - max(config.gamma, reserve) - 1
     if room < 1:
         raise ValueError(
-            f"the models have {known} positions: with prompts of {longest(pair)} tokens"
-            f" no text fits at gamma = {config.gamma}; draft fewer tokens"
+            f"the models have {known} positions: with prompts of"
+            f" {longest_prompt(pair)} tokens no text fits at gamma = {config.gamma}; draft fewer tokens"
         )
 
 
@@ -95,7 +95,7 @@ def positions(pair: Listeners) -> int:
     return min(whisper_config(side).positions for side in sides)
 
 
-def longest(pair: Listeners) -> int:
+def longest_prompt(pair: Listeners) -> int:
     """Returns the tokens of the longest prompt: `tokens.prompt` with all these
     positions."""
     return min(CONTEXT, positions(pair)) // 2 + 4
@@ -141,21 +141,24 @@ def build(
         parts = 1 if mesh.layout.value is None else mesh.layout.value.data
         batch = parts << (-(-rows // parts) - 1).bit_length()  # few programs
         index = np.arange(batch) % rows
-        widths = (*(w for w in WIDTHS if w < longest(pair)), longest(pair))
+        widths = (
+            *(w for w in WIDTHS if w < longest_prompt(pair)),
+            longest_prompt(pair),
+        )
         width = next(w for w in widths if w >= max(map(len, prompts)))
-        plan = make_plan(pair, config, timestamps=timestamps, batch=batch, width=width)
+        key = make_key(pair, config, timestamps=timestamps, batch=batch, width=width)
         prompt = Prompt(*pad([prompts[i] for i in index], width))
         sampling = config.sampling(batch)
         sampling = sampling._replace(temperature=jnp.asarray(temperatures[index]))
         request = make_request(keys[index], prompt, LONGEST, sampling, pair.tokens.end)
-        most = plan.slots - max(config.gamma, reserve) - 1
+        most = key.slots - max(config.gamma, reserve) - 1
         limit = jnp.minimum(request.limit, most)
         own = jnp.arange(batch) < rows  # rows that pad the batch end at once
         request = request._replace(limit=jnp.where(own, limit, request.start))
         sounds, prompt, placed = mesh.rows(
             (jnp.asarray(features[index]), prompt, request)
         )
-        result = run(pair, plan, sounds, prompt, placed)
+        result = run(pair, key, sounds, prompt, placed)
         decoded, spent = read_texts(result, request, rows=rows, end=pair.tokens.end)
         if on_batch is not None:
             on_batch(spent)
@@ -176,15 +179,15 @@ def row_keys(
     return fold(root_key(seed), jnp.asarray(marks, jnp.uint32))
 
 
-def make_plan(
+def make_key(
     pair: Listeners, config: DecodeConfig, *, timestamps: bool, batch: int, width: int
-) -> Plan:
+) -> ProgramKey:
     """Returns the key of a program with room for the longest text after prompts of a
     width, as far as there are positions."""
     slots = min(positions(pair), width + LONGEST + config.gamma + 1)
     none: Any = ()  # in place of mappings, which do not hash
     bare = pair.tokens._replace(tasks=none, languages=none, language=None, task=None)
-    return Plan(
+    return ProgramKey(
         target=pair.config,
         draft=None if pair.draft is None else whisper_config(pair.draft),
         shared=pair.shared,
@@ -199,58 +202,58 @@ def make_plan(
 
 
 @functools.lru_cache(maxsize=32)
-def program(plan: Plan) -> Wrapped:
-    """Returns the jitted program of a plan: (params, prompt, request) -> output and
+def program(key: ProgramKey) -> Wrapped:
+    """Returns the jitted program of a key: (params, prompt, request) -> output and
     quiet.
 
     The output is that of the loop, and quiet [B] the probability that nobody speaks.
     Prompts have the output of the target's encoder, `types.Encoded`; where the draft
-    has its own encoder, its params are as of `heard_by`."""
-    decoder, bare = make_decoder(plan), whisper.build(plan.target)
+    has its own encoder, its params are as of `with_inputs`."""
+    decoder, bare = make_decoder(key), whisper.build(key.target)
     finish = generate.build_rest(decoder)
 
     def decode(
         params: Params, prompt: Prompt, request: Request
     ) -> tuple[generate.Output, Array]:
-        state = generate.prefill(decoder, params, prompt, plan.slots)
+        state = generate.prefill(decoder, params, prompt, key.slots)
         cache = state.target_cache.model
-        quiet = no_speech(bare, plan.tokens, params.target, prompt, cache)
+        quiet = no_speech(bare, key.tokens, params.target, prompt, cache)
         return finish(params, request, state), quiet
 
     return jax.jit(decode)
 
 
-def make_decoder(plan: Plan) -> Decoder:
-    """Returns the decoder of a plan: both models under the rules."""
-    gamma, rule = plan.decode.gamma, verifiers.find(plan.decode.rule)
-    sizes = fused.Sizes(plan.batch, gamma, plan.target.vocab)
-    chosen = fused.choose(plan.decode.kernels, rule, sizes)
-    ruled = rules.build(plan.tokens, plan.limits, plan.target.vocab, plan.timestamps)
-    target = constrained(whisper.build(plan.target), ruled)
-    if plan.draft is None or gamma == 0:
+def make_decoder(key: ProgramKey) -> Decoder:
+    """Returns the decoder of a key: both models under the rules."""
+    gamma, rule = key.decode.gamma, verifiers.find(key.decode.rule)
+    sizes = fused.Sizes(key.batch, gamma, key.target.vocab)
+    chosen = fused.choose(key.decode.kernels, rule, sizes)
+    ruled = rules.build(key.tokens, key.limits, key.target.vocab, key.timestamps)
+    target = constrained(whisper.build(key.target), ruled)
+    if key.draft is None or gamma == 0:
         verifier = finite.guard(chosen.alone)
         return Decoder(target, verifier=verifier, logprobs=True)
-    draft = constrained(make_draft(plan, plan.draft), ruled)
+    draft = constrained(make_draft(key, key.draft), ruled)
     drafter = autoregressive.build(draft, gamma, chosen.draw)
-    if plan.mesh is not None and plan.mesh.draft == 1:
+    if key.mesh is not None and key.mesh.draft == 1:
         drafter = whole_drafter(drafter)
     return Decoder(target, drafter, finite.guard(chosen.verifier), logprobs=True)
 
 
-def make_draft(plan: Plan, config: whisper.Config) -> Model:
-    """Returns the draft of a plan, without rules; config: that of the draft.
+def make_draft(key: ProgramKey, config: whisper.Config) -> Model:
+    """Returns the draft of a key, without rules; config: that of the draft.
 
     A draft with fewer ids than its target has a reduced vocabulary."""
-    if config.vocab != plan.target.vocab:
-        return reduced_vocab.spread(reduced_vocab.build(config, plan.target))
+    if config.vocab != key.target.vocab:
+        return reduced_vocab.spread(reduced_vocab.build(config, key.target))
     small = whisper.build(config)
-    if plan.shared:
+    if key.shared:
         return small
     # The draft has its own encoder, whose states [B, S, E] are in its params.
-    return heard_by(small, lambda states, prompt: Encoded(states))
+    return with_inputs(small, lambda states, prompt: Encoded(states))
 
 
-def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
+def with_inputs(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
     """Returns the same model with its input in its params.
 
     The params are {"model": its own, "heard": an array}, and the model reads
@@ -297,10 +300,10 @@ class Result(NamedTuple):
 
 
 def run(
-    pair: Listeners, plan: Plan, sounds: Array, prompt: Prompt, request: Request
+    pair: Listeners, key: ProgramKey, sounds: Array, prompt: Prompt, request: Request
 ) -> Result:
     """Compiles, or finds compiled, encodes and decodes, and times both."""
-    draft = pair.draft if plan.decode.gamma > 0 else None
+    draft = pair.draft if key.decode.gamma > 0 else None
     sides = [pair.target]
     if draft is not None and not pair.shared:
         sides.append(draft)
@@ -317,7 +320,7 @@ def run(
         return params, prompt._replace(inputs=Encoded(states[0])), request
 
     shape = jax.eval_shape(encoder(pair.config), pair.target.params, sounds)
-    compiled = program(plan).lower(*inputs([shape] * len(sides))).compile()
+    compiled = program(key).lower(*inputs([shape] * len(sides))).compile()
     began = time.perf_counter()
     both = zip(encoders, sides, strict=True)
     states = [encode(side.params, sounds) for encode, side in both]

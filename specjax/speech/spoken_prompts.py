@@ -146,4 +146,4 @@ def from_table(model: Model, kind: type, table: Array) -> Model:
 
     shape = jax.ShapeDtypeStruct(table.shape, table.dtype)
     shapes = {"model": model.shapes, "heard": shape}
-    return decoding.heard_by(model, sound)._replace(shapes=shapes, reads=())
+    return decoding.with_inputs(model, sound)._replace(shapes=shapes, reads=())

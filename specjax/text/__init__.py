@@ -15,9 +15,9 @@ from specjax.pretrained import Pretrained
 from specjax.runtime import compilation_cache, foreign_names
 from specjax.runtime import mesh as meshes
 from specjax.text import programs, streaming
-from specjax.text.programs import Pair, Plan, prepared
+from specjax.text.programs import Job, prepare
 from specjax.text.streaming import Piece
-from specjax.types import Params, Prompt, Request, TokenAutomaton
+from specjax.types import TokenAutomaton
 from specjax.verifiers import guarantees
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def generate_text(
     Raises:
       ValueError: what cannot be decoded, or a setting that there is not, in one line
         that names the fix, before any compute.
-      FloatingPointError: logits are no law, in one line that names the row and the
+      FloatingPointError: logits are not finite, in one line that names the row and the
         step; see `specjax.finite`.
     """
     each: dict[str, Any] = {
@@ -142,9 +142,9 @@ def generate_text(
     )
     stop = check_stop(stop)
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, config, rules=rules, samples=samples)
-        made = joined(*ready, stop) if stop or logprobs else run(*ready)
-    return made if samples is None else by_prompt(made, samples)
+        job = prepare(target, draft, prompts, config, rules=rules, samples=samples)
+        made = join_pieces(job, stop) if stop or logprobs else run(job)
+    return made if samples is None else group_by_prompt(made, samples)
 
 
 @foreign_names.refuse_unknown(generate_text)
@@ -181,111 +181,112 @@ def stream_text(
     stop = check_stop(stop)
     config = DecodeConfig(gamma, **settings | {"temperature": temperature})
     with meshes.using(mesh):
-        ready = prepared(target, draft, prompts, config, rules=rules, samples=samples)
-        pieces = streamed(*ready, stop)
-    return pieces if samples is None else of_samples(pieces, samples)
+        job = prepare(target, draft, prompts, config, rules=rules, samples=samples)
+        pieces = stream_pieces(job, stop)
+    return pieces if samples is None else with_samples(pieces, samples)
 
 
-def of_samples(pieces: Iterable[Piece], samples: int) -> Iterator[Piece]:
-    """The pieces of rows, which are so many for each prompt."""
+def with_samples(pieces: Iterable[Piece], samples: int) -> Iterator[Piece]:
+    """Yields the pieces of rows by prompt and sample, `samples` for each prompt."""
     for piece in pieces:
         index, sample = divmod(piece.index, samples)
         yield piece._replace(index=index, sample=sample)
 
 
-def by_prompt(made: Generated, samples: int) -> Generated:
-    """What was made of rows, with a list of so many for each prompt."""
+def group_by_prompt(made: Generated, samples: int) -> Generated:
+    """Returns what was generated of rows, with a list of `samples` for each prompt."""
 
-    def grouped(rows: list[Any]) -> list[Any]:
+    def group(rows: list[Any]) -> list[Any]:
         return [rows[i : i + samples] for i in range(0, len(rows), samples)]
 
     return made._replace(
-        texts=grouped(made.texts),
-        ids=grouped(made.ids),
-        ended=grouped(made.ended),
-        logprobs=None if made.logprobs is None else grouped(made.logprobs),
+        texts=group(made.texts),
+        ids=group(made.ids),
+        ended=group(made.ended),
+        logprobs=None if made.logprobs is None else group(made.logprobs),
     )
 
 
-def streamed(
-    pair: Pair, plan: Plan, prompt: Prompt, request: Request, stop: Sequence[str]
-) -> Iterator[Piece]:
-    """The pieces, by programs that are compiled before the first is asked for."""
-    inputs = checked(pair, plan, prompt, request)
-    ready = generate.compile_programs(programs.steps(plan), *inputs)
-    return streaming.pieces(ready, *inputs, tokenizer=pair[0].tokenizer, stop=stop)
+def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
+    """Returns the pieces of all texts; their programs are compiled before the first."""
+    check_job(job)
+    inputs = job.params, job.prompt, job.request
+    compiled = generate.compile_programs(programs.steps(job.key), *inputs)
+    return streaming.pieces(
+        compiled, *inputs, tokenizer=job.target.tokenizer, stop=stop
+    )
 
 
-def checked(
-    pair: Pair, plan: Plan, prompt: Prompt, request: Request
-) -> tuple[Params, Prompt, Request]:
-    """What a program is given, once programs are kept. Raises ValueError for what could
-    not decode."""
+def check_job(job: Job) -> None:
+    """Keeps compiled programs from here on, and raises ValueError for what could not
+    decode."""
     compilation_cache.turn_on()
-    target, draft = pair
-    params = Params(target.params, None if draft is None else draft.params)
-    check(programs.decoder(plan), plan.slots, params, prompt, request)
-    return params, prompt, request
+    decoder = programs.decoder(job.key)
+    check(decoder, job.key.slots, job.params, job.prompt, job.request)
 
 
-def joined(
-    pair: Pair, plan: Plan, prompt: Prompt, request: Request, stop: Sequence[str]
-) -> Generated:
-    """All pieces of each text."""
-    pieces = streamed(pair, plan, prompt, request, stop)
-    begun = time.perf_counter()
-    parts: list[list[Piece]] = [[] for _ in request.start]
+def join_pieces(job: Job, stop: Sequence[str]) -> Generated:
+    """Returns the whole texts of `stream_pieces`."""
+    pieces = stream_pieces(job, stop)
+    begin = time.perf_counter()
+    texts: list[list[Piece]] = [[] for _ in job.request.start]
     for piece in pieces:
-        parts[piece.index].append(piece)
-    seconds = time.perf_counter() - begun
-    every = [piece for of_text in parts for piece in of_text]
+        texts[piece.index].append(piece)
+    seconds = time.perf_counter() - begin
+    every = [piece for parts in texts for piece in parts]
     tested = sum(piece.drafted for piece in every)
-    alpha = sum(piece.accepted for piece in every) / tested if tested else None
-    sure = [[x for piece in of_text for x in piece.logprobs] for of_text in parts]
+    accepted = sum(piece.accepted for piece in every)
+    logprobs = [[x for piece in parts for x in piece.logprobs] for parts in texts]
     return Generated(
-        texts=["".join(piece.text for piece in of_text) for of_text in parts],
-        alpha=alpha,
+        texts=["".join(piece.text for piece in parts) for parts in texts],
+        alpha=accepted / tested if tested else None,
         calls=len(every),
         tokens=sum(len(piece.tokens) for piece in every),
         seconds=seconds,
-        guarantee=guaranteed(pair, plan),
-        ids=[[x for piece in of_text for x in piece.tokens] for of_text in parts],
-        ended=[of_text[-1].ended for of_text in parts],
-        logprobs=sure if plan.decode.logprobs else None,
+        guarantee=guarantee(job),
+        ids=[[x for piece in parts for x in piece.tokens] for parts in texts],
+        ended=[parts[-1].ended for parts in texts],
+        logprobs=logprobs if job.key.decode.logprobs else None,
     )
 
 
-def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
-    """Compiles, or finds compiled, then decodes and times that alone."""
-    inputs = checked(pair, plan, prompt, request)
-    decode = programs.program(plan).lower(*inputs).compile()  # both are kept by JAX
-    begun = time.perf_counter()
+def run(job: Job) -> Generated:
+    """Decodes a job by its compiled program, and times the decoding alone."""
+    check_job(job)
+    inputs = job.params, job.prompt, job.request
+    decode = programs.program(job.key).lower(*inputs).compile()  # JAX keeps both
+    begin = time.perf_counter()
     output = jax.block_until_ready(decode(*inputs))
-    seconds = time.perf_counter() - begun
-    tokens, length, counts, _ = jax.device_get(output)
-    starts = np.asarray(prompt.length)
-    rows = list(zip(tokens, starts, length, strict=True))
+    seconds = time.perf_counter() - begin
+    output = jax.device_get(output)
+    starts, counts = np.asarray(job.prompt.length), output.counts
+    rows = list(zip(output.tokens, starts, output.length, strict=True))
     finite.check(ids[start:end] for ids, start, end in rows)
-    texts = [streaming.continuation(pair[0].tokenizer, *row) for row in rows]
     ids = [row[start:end].tolist() for row, start, end in rows]
-    eos = np.asarray(request.eos).reshape(len(rows), -1)
-    last = [of_text[-1] in ends for of_text, ends in zip(ids, eos, strict=True)]
-    ended = [streaming.END if end else streaming.LENGTH for end in last]
-    tested, calls = int(counts.tested.sum()), int(counts.calls.sum())
-    alpha = int(counts.accepted.sum()) / tested if tested else None
-    written = sum(map(len, ids))
-    guarantee = guaranteed(pair, plan)
-    return Generated(texts, alpha, calls, written, seconds, guarantee, ids, ended)
+    eos = np.asarray(job.request.eos).reshape(len(rows), -1)
+    at_end = [text[-1] in ends for text, ends in zip(ids, eos, strict=True)]
+    tested = int(counts.tested.sum())
+    return Generated(
+        texts=[streaming.continuation(job.target.tokenizer, *row) for row in rows],
+        alpha=int(counts.accepted.sum()) / tested if tested else None,
+        calls=int(counts.calls.sum()),
+        tokens=sum(map(len, ids)),
+        seconds=seconds,
+        guarantee=guarantee(job),
+        ids=ids,
+        ended=[streaming.END if end else streaming.LENGTH for end in at_end],
+    )
 
 
-def guaranteed(pair: Pair, plan: Plan) -> str:
-    draft = None if pair[1] is None else pair[1].name
-    return guarantees.combine(plan.decode.rule, draft, plan.decode.policy)
+def guarantee(job: Job) -> str:
+    """Returns what is promised of a job's texts, as `Generated.guarantee`."""
+    draft = None if job.draft is None else job.draft.name
+    return guarantees.combine(job.key.decode.rule, draft, job.key.decode.policy)
 
 
 def check_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the strings to stop at, none of None. Raises ValueError for what is no
-    list of strings."""
+    """Returns the strings to stop at; None means there are none. Raises ValueError for
+    what is not a list of strings."""
     if stop is None:
         return ()
     several = isinstance(stop, list | tuple | set)

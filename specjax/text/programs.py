@@ -1,4 +1,4 @@
-"""The programs that texts are decoded by: of a pair, a rule and a shape, and then kept.
+"""The compiled programs that texts are decoded by, kept for each pair, rule and shape.
 
 Axes: B prompts.
 """
@@ -44,6 +44,7 @@ from specjax.prompts import from_list as read_prompts
 from specjax.runtime import mesh as meshes
 from specjax.step import Decoder
 from specjax.types import (
+    Params,
     Prompt,
     Request,
     Sampling,
@@ -54,7 +55,7 @@ from specjax.types import (
 Pair = tuple[Pretrained, DraftSource | None]
 
 
-class Plan(NamedTuple):
+class ProgramKey(NamedTuple):
     """The key of a program: all that it is compiled for. It is hashable.
 
     draft: the recipe of the drafter, which equals another of the same sizes; None is no
@@ -73,7 +74,23 @@ class Plan(NamedTuple):
     mesh: meshes.Layout | None = None
 
 
-def prepared(
+class Job(NamedTuple):
+    """Everything that a call decodes: two models, the key of their program, and the
+    prompt and the request of its rows. draft: None decodes the target alone."""
+
+    target: Pretrained
+    draft: DraftSource | None
+    key: ProgramKey
+    prompt: Prompt
+    request: Request
+
+    @property
+    def params(self) -> Params:
+        draft = None if self.draft is None else self.draft.params
+        return Params(self.target.params, draft)
+
+
+def prepare(
     target: str | Pretrained,
     draft: DraftLike | None,
     prompts: Sequence[Any],
@@ -82,8 +99,8 @@ def prepared(
     rules: TokenAutomaton | None = None,
     samples: int | None = None,
     places: Sequence[int] | None = None,
-) -> tuple[Pair, Plan, Prompt, Request]:
-    """Reads prompts and weights, and puts together what decodes them.
+) -> Job:
+    """Reads prompts and weights, and returns what is to be decoded.
 
     Args:
       target, draft, prompts, rules, samples: as `text.generate_text`.
@@ -92,28 +109,25 @@ def prepared(
       places: of the prompts among all that there are, by which texts are drawn; None
         counts these prompts from 0 on.
 
-    Returns:
-      Both models, the key of their program, and what it decodes.
-
     Raises:
-      ValueError: what cannot be decoded, in one line.
+      ValueError: the inputs cannot be decoded; in one line.
     """
     check_settings(config, rules, samples)
-    pair = opened(target, draft)
+    pair = open_pair(target, draft)
     if pair[1] is not None:
         check_pair(pair[0], pair[1], with_alpha=False)
         if rules is not None:
             pair = pair[0], with_rules(pair[1], rules)
     read = read_prompts(prompts, pair[0])
-    each = per_prompt(config, len(read.tokens))
+    each = expand_per_prompt(config, len(read.tokens))
     check_lengths(pair[0], read, each["new_tokens"])
     meshes.check_rows(len(read.tokens) * (samples or 1))
     pair, longest = placement.place_pair(*pair), max(each["new_tokens"])
     most = room(pair, longest)
-    prompt, request = batch_of(
+    prompt, request = make_batch(
         read, each, most=most, samples=samples or 1, places=places
     )
-    plan = Plan(
+    key = ProgramKey(
         target=pair[0].required_config,
         draft=None if pair[1] is None else pair[1].factory,
         decode=config.static(),
@@ -123,10 +137,11 @@ def prepared(
         rules=rules,
         mesh=meshes.layout.value,
     )
-    return pair, plan, *meshes.rows((prompt, request))
+    prompt, request = meshes.rows((prompt, request))
+    return Job(pair[0], pair[1], key, prompt, request)
 
 
-def batch_of(
+def make_batch(
     read: Prompts,
     each: dict[str, Any],
     *,
@@ -138,7 +153,7 @@ def batch_of(
 
     Args:
       read: N prompts.
-      each: settings, as `per_prompt` gives them.
+      each: settings, as `expand_per_prompt` gives them.
       most: the widest that prompts may be padded to.
       samples: rows of each prompt.
       places: [N], as of `prepared`.
@@ -160,42 +175,43 @@ def batch_of(
 
 
 @functools.lru_cache(maxsize=32)
-def program(plan: Plan) -> Wrapped:
-    """The loop of a plan, the same function for the same plan: JAX compiles it once for
-    each shape."""
-    return jax.jit(generate.build_loop(decoder(plan), plan.slots))
+def program(key: ProgramKey) -> Wrapped:
+    """Returns the loop of a key, the same function for the same key, so that JAX
+    compiles it once for each shape."""
+    return jax.jit(generate.build_loop(decoder(key), key.slots))
 
 
 @functools.lru_cache(maxsize=32)
-def steps(plan: Plan) -> generate.Programs:
-    """The two programs that a plan is decoded by step by step."""
-    return generate.build_programs(decoder(plan), plan.slots)
+def steps(key: ProgramKey) -> generate.Programs:
+    """Returns the two programs of a key that decode step by step."""
+    return generate.build_programs(decoder(key), key.slots)
 
 
-def decoder(plan: Plan) -> Decoder:
-    verifier, draw = verification(plan)
+def decoder(key: ProgramKey) -> Decoder:
+    verifier, draw = choose_kernels(key)
     verifier = finite.guard(verifier)
-    target = families.build(plan.target)
-    if plan.rules is not None:
-        target = constrained(target, plan.rules)
-    if plan.draft is None:
-        return Decoder(target, verifier=verifier, logprobs=plan.decode.logprobs)
-    drafter = plan.draft(gamma=plan.decode.gamma, draw=draw)
-    policy = policies.find(plan.decode.policy)
-    return Decoder(target, drafter, verifier, policy, plan.decode.logprobs)
+    target = families.build(key.target)
+    if key.rules is not None:
+        target = constrained(target, key.rules)
+    if key.draft is None:
+        return Decoder(target, verifier=verifier, logprobs=key.decode.logprobs)
+    drafter = key.draft(gamma=key.decode.gamma, draw=draw)
+    policy = policies.find(key.decode.policy)
+    return Decoder(target, drafter, verifier, policy, key.decode.logprobs)
 
 
-def verification(plan: Plan) -> tuple[Verifier, Callable]:
-    """The verifier, and how drafts are drawn for it; fused where the plan's `kernels`
-    and the device allow it."""
-    decode = plan.decode
-    sizes = fused.Sizes(plan.batch, decode.gamma, plan.target.vocab, plan.regime)
+def choose_kernels(key: ProgramKey) -> tuple[Verifier, Callable]:
+    """Returns the verifier and the function that draws drafts for it, fused where the
+    key's `kernels` and the device allow it."""
+    decode = key.decode
+    sizes = fused.Sizes(key.batch, decode.gamma, key.target.vocab, key.regime)
     chosen = fused.choose(decode.kernels, verifiers.find(decode.rule), sizes)
     return chosen.verifier, chosen.draw
 
 
-def opened(target: str | Pretrained, draft: DraftLike | None) -> Pair:
-    """Both, read where they are names. Raises ValueError for what is no model."""
+def open_pair(target: str | Pretrained, draft: DraftLike | None) -> Pair:
+    """Returns both models, loaded if they are names. Raises ValueError for what is no
+    model."""
     check_kind("target", target, str | Pretrained)
     check_kind("draft", draft, DraftLike | None)
     if isinstance(target, str):
@@ -204,7 +220,7 @@ def opened(target: str | Pretrained, draft: DraftLike | None) -> Pair:
 
 
 def check_kind(name: str, side: Any, kinds: Any) -> None:
-    """Raises ValueError for what is no model, and no name of one."""
+    """Raises ValueError for what is neither a model nor the name of one."""
     if not isinstance(side, kinds):
         raise ValueError(
             f"{name} must be a name, or what specjax.load gives; got a"
@@ -213,8 +229,8 @@ def check_kind(name: str, side: Any, kinds: Any) -> None:
 
 
 def room(pair: Pair, new_tokens: int) -> int | None:
-    """Positions that both models know, less those of what is written; None where there
-    is no end of them."""
+    """Returns how many positions of both models are left for a prompt beside
+    `new_tokens`; None where the models know no end of positions."""
     target, draft = pair
     each = [target] if draft is None else [target, draft.pretrained]
     models = [it.model for it in each if it is not None]
@@ -223,13 +239,17 @@ def room(pair: Pair, new_tokens: int) -> int | None:
 
 
 def keys(seeds: ArrayLike, places: ArrayLike, samples: ArrayLike = 0) -> Array:
-    """Returns a key for each text [B], by its seed, the place of its prompt and which
-    sample it is of that prompt, whatever the other texts are. Arguments: [B] or []."""
+    """Returns a key for each text [B] that depends on its own seed, place and sample.
+
+    Args:
+      seeds: [B] or []. places: of the prompts, [B] or []. samples: which sample of its
+        prompt each text is, [B] or [].
+    """
     seeds, places, samples = np.broadcast_arrays(seeds, places, samples)
     return jax.vmap(jax.random.fold_in)(root_key(seeds, samples), np.uint32(places))
 
 
-def per_prompt(config: DecodeConfig, count: int) -> dict[str, Any]:
+def expand_per_prompt(config: DecodeConfig, count: int) -> dict[str, Any]:
     """Returns each setting of `PER_PROMPT` as a list with a value for each of `count`
     prompts; None where no prompt has one.
 
@@ -241,7 +261,7 @@ def per_prompt(config: DecodeConfig, count: int) -> dict[str, Any]:
     for name in PER_PROMPT:
         given = getattr(config, name)
         several = isinstance(given, list | tuple) or np.ndim(given) == 1
-        values = [*map(plain, given)] if several else [plain(given)]
+        values = [*map(to_python, given)] if several else [to_python(given)]
         if several and len(values) != count:
             raise ValueError(
                 f"{name} has {len(values)} values for {count} prompts: give one value,"
@@ -258,8 +278,8 @@ def per_prompt(config: DecodeConfig, count: int) -> dict[str, Any]:
     return every
 
 
-def plain(value: Any) -> Any:
-    """A number as Python's own."""
+def to_python(value: Any) -> Any:
+    """Returns a number of NumPy or JAX as a Python number."""
     scalar = isinstance(value, np.generic | np.ndarray | Array) and value.ndim == 0
     return value.item() if scalar else value
 
@@ -269,8 +289,8 @@ def check_lengths(
     read: Prompts,
     new_tokens: Sequence[int],
 ) -> None:
-    """Raises ValueError, which names the prompt, where a text could be longer than the
-    target's positions."""
+    """Raises ValueError, which names the prompt, if a text could need more positions
+    than the target has."""
     slots = target.model.slots
     for i, (ids, new) in enumerate(zip(read.tokens, new_tokens, strict=True)):
         if slots is None or len(ids) + new <= slots:

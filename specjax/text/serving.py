@@ -1,10 +1,10 @@
-"""A batch that does not wait for its longest row: one that has ended takes a request.
+"""A server whose batch does not wait for its longest row: a free row takes a request.
 
 Iteration-level scheduling (Yu et al. 2022, Orca), between steps of speculative
 decoding. Nothing is compiled for a request that comes: its row and all that it asks are
 arguments. Its text is that of the request decoded alone, as randomness is named by
 request (`specjax.keys`) and nothing of the row before is left: every leaf of the state
-is written over.
+is overwritten.
 Axes: B rows of the batch, T prompt tokens, L buffer.
 """
 
@@ -25,7 +25,7 @@ Batch = tuple[State, Request]
 
 
 class Server(NamedTuple):
-    """Compiled programs of a batch of `rows`, with a buffer of `slots`.
+    """The compiled programs of a batch of `rows`, with a buffer of `slots`.
 
     begin: (params, Prompt [1, T], Request [1]) -> (State, Request) of B rows, all of
     which have ended; what it is given is an example of what will be admitted.
@@ -54,8 +54,11 @@ class Arrival(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What a request was answered with. index: of its arrival, from 0. tokens: ids [N].
-    calls: of the target. arrived, admitted, ended: seconds since serving began."""
+    """The answer to a request.
+
+    index: of its arrival, from 0. tokens: ids [N].
+    calls: of the target. arrived, admitted, ended: seconds since serving began.
+    """
 
     index: int  # type: ignore[assignment]  # in place of tuple.index
     tokens: np.ndarray
@@ -66,9 +69,11 @@ class Served(NamedTuple):
 
 
 def build(decoder: Decoder, slots: int, rows: int) -> Server:
-    """The programs of a decoder. All requests have the same settings on or off
-    (`Sampling`), as many ids in `eos` and inputs of one width, or `begin` and `admit`
-    raise ValueError."""
+    """Returns the programs of a decoder.
+
+    All requests have the same settings on or off (`Sampling`), as many ids in `eos` and
+    inputs of one width, or `begin` and `admit` raise ValueError.
+    """
     guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     step = build_step(*guarded)
 
@@ -87,7 +92,7 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
         put = jax.lax.dynamic_update_slice_in_dim
         return jax.tree.map(lambda rows, new: put(rows, new, row, axis=0), batch, one)
 
-    def go_on(
+    def step_and_end(
         params: Params, request: Request, state: State
     ) -> tuple[State, Info, Array]:
         state, info = step(params, request, state)
@@ -97,11 +102,13 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
         inputs.check(decoder, slots, params, prompt, request)
 
     programs = jax.jit(begin), jax.jit(admit, donate_argnums=1)
-    return Server(rows, slots, *programs, jax.jit(go_on, donate_argnums=2), check)
+    return Server(
+        rows, slots, *programs, jax.jit(step_and_end, donate_argnums=2), check
+    )
 
 
 def check_fits(batch: Batch, one: Batch) -> None:
-    """Raises ValueError where a row is not of the batch's kind."""
+    """Raises ValueError if a row has other shapes or dtypes than the batch."""
 
     def kind(tree: Any) -> tuple:
         leaves, form = jax.tree.flatten(tree)
@@ -123,8 +130,9 @@ def serve(
 
     arrivals: in the order of their times; the next one is asked for when one was
     admitted. Prompts are padded to widths that many share (`inputs.pad_to_bucket`). The
-    host looks at every step who has ended. Raises ValueError for a request that cannot
-    decode, FloatingPointError for logits that are no law (`specjax.finite`).
+    host looks after every step which rows have ended. Raises ValueError for a request
+    that cannot decode, FloatingPointError for logits that are not finite
+    (`specjax.finite`).
     """
     begun = time.perf_counter()
     now = lambda: time.perf_counter() - begun  # noqa: E731

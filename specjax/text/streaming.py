@@ -1,4 +1,4 @@
-"""Texts as they are written: whole characters, step by step, up to where they stop.
+"""The pieces of texts, step by step: whole characters, up to where a text stops.
 
 Axes: B texts, G = gamma, L buffer.
 """
@@ -20,7 +20,7 @@ MARKS = range(0xD800, 0xE000)  # characters that no text of bytes has
 
 
 class Piece(NamedTuple):
-    """What a text goes on with.
+    """The next part of a text.
 
     index: of its prompt. text: whole characters, maybe none yet. ended: None while it
     goes on; "end" by a token that ends texts, "stop" by a string to stop at, which is
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 class Stops(NamedTuple):
-    """What texts stop at.
+    """The strings that texts stop at.
 
     strings: as they were asked for, and again with marks in place of special tokens.
     marks: by the id of each special token that is in one of the strings, a character
@@ -52,7 +52,7 @@ class Stops(NamedTuple):
     marks: dict[int, str]
 
 
-def stops(tokenizer: Tokenizer, asked: Sequence[str]) -> Stops:
+def find_stops(tokenizer: Tokenizer, asked: Sequence[str]) -> Stops:
     """Finds special tokens in strings to stop at: a text does not have their names, so
     that they are matched by their ids."""
     names = {i: tokenizer.token(i) for i in tokenizer.silent if asked}
@@ -76,39 +76,39 @@ def pieces(
     tokenizer: Tokenizer,
     stop: Sequence[str] = (),
 ) -> Iterator[Piece]:
-    """A piece of every text that a step goes on with, until all have ended.
+    """Yields a piece of every unfinished text after each step, until all have ended.
 
     Where a text stops depends on what it says alone, so that what is written before has
     the target's law. Raises FloatingPointError, naming row and step, for logits that
-    are no law (`specjax.finite`).
+    are not finite (`specjax.finite`).
     """
     start, limit = np.asarray(request.start), np.array(request.limit)
     ends = np.asarray(request.eos).reshape(len(start), -1)
     told = np.zeros(len(start), int)  # characters
-    until = stops(tokenizer, stop)
+    until = find_stops(tokenizer, stop)
     going = np.ones(len(start), bool)
 
-    def unfinished(state: State | None) -> tuple[State, Request] | None:
+    def next_batch(state: State | None) -> tuple[State, Request] | None:
         assert state is not None
         # The row of a text that stopped is at its limit.
         now = request._replace(limit=jnp.asarray(limit))
         return (state, now) if going.any() else None
 
     initial = programs.prefill(params, prompt)
-    steps = generate.run_steps(programs.step, params, initial, next_batch=unfinished)
+    steps = generate.run_steps(programs.step, params, initial, next_batch=next_batch)
     for state, info in steps:
         tokens, length, did = jax.device_get((state.tokens, state.length, info))
         generate.check_finite(tokens, start, length)
         for row in np.flatnonzero(going):
             ids = tokens[row, : length[row]]
             first = length[row] - did.emitted[row]
-            whole = marked(tokenizer, ids, start[row], until)
+            whole = decode_with_marks(tokenizer, ids, start[row], until)
             if any(each in whole for each in until.strings):
-                ids = until_stop(tokenizer, ids, start[row], first, until)
-                whole = marked(tokenizer, ids, start[row], until)
+                ids = cut_ids(tokenizer, ids, start[row], first, until)
+                whole = decode_with_marks(tokenizer, ids, start[row], until)
             ended = LENGTH if length[row] >= limit[row] else None
             ended = END if ids[-1] in ends[row] else ended
-            whole, ended = up_to(whole, ended, until.strings)
+            whole, ended = cut_text(whole, ended, until.strings)
             whole = whole.translate(dict.fromkeys(map(ord, until.marks.values())))
             sure = did.logprob
             sure = () if sure is None else tuple(sure[row, : len(ids) - first].tolist())
@@ -126,21 +126,29 @@ def pieces(
                 going[row], limit[row] = False, length[row]
 
 
-def until_stop(
+def cut_ids(
     tokenizer: Tokenizer, ids: np.ndarray, start: int, first: int, until: Stops
 ) -> np.ndarray:
-    """The ids up to the first behind which the text has a string to stop at, wherever
-    calls of the target ended: what a draft kept must not say where a text is cut."""
+    """Returns the ids up to the first after which the text has a string to stop at.
+
+    The cut does not depend on where calls of the target ended, and so not on how much
+    of a draft was accepted.
+    """
     for end in range(first + 1, len(ids)):
-        text = marked(tokenizer, ids[:end], start, until)
+        text = decode_with_marks(tokenizer, ids[:end], start, until)
         if any(each in text for each in until.strings):
             return ids[:end]
     return ids
 
 
-def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str | None]:
-    """A text up to the first string to stop at, if any; while it goes on, without what
-    may yet become another character, or such a string."""
+def cut_text(
+    text: str, ended: str | None, stop: Sequence[str]
+) -> tuple[str, str | None]:
+    """Returns a text up to the first string to stop at, if any, and why it ended.
+
+    While it goes on, a last part that may still become another character, or such a
+    string, is left out.
+    """
     found = [at for each in stop if (at := text.find(each)) >= 0]
     if found:
         at = min(found)
@@ -153,8 +161,10 @@ def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str |
     return text[: len(text) - max(sizes, default=0)], None
 
 
-def marked(tokenizer: Tokenizer, ids: np.ndarray, start: int, until: Stops) -> str:
-    """What follows the first `start` tokens, with marks where special tokens are."""
+def decode_with_marks(
+    tokenizer: Tokenizer, ids: np.ndarray, start: int, until: Stops
+) -> str:
+    """Returns the text after the first `start` tokens; special tokens are marks."""
     parts, first = [], start
     for at in range(start, len(ids)) if until.marks else ():
         if (mark := until.marks.get(int(ids[at]))) is not None:
@@ -166,8 +176,10 @@ def marked(tokenizer: Tokenizer, ids: np.ndarray, start: int, until: Stops) -> s
 def continuation(
     tokenizer: Tokenizer, tokens: np.ndarray, start: int, length: int
 ) -> str:
-    """What follows the first `start` tokens, as it reads after them: a token alone may
-    lack the space before it."""
+    """Returns the text of tokens `start` to `length`, as it reads after the first ones.
+
+    Decoded alone, a token may lack the space before it.
+    """
     before, whole = tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[:length])
     if not whole.startswith(before):  # it ended within a character
         before = before.rstrip(tokenizers.BROKEN)

@@ -24,7 +24,7 @@ def test_it_hears_and_reads_as_its_target_and_says_some_ids(names, dtype):
     own, target = pair.draft.params, pair.target.params
     assert pair.shared and own["model"]["encoder"] is target["encoder"]
     assert own["model"]["decoder"]["embedding"] is target["decoder"]["embedding"]
-    plan = decoding.make_plan(
+    plan = decoding.make_key(
         pair, DecodeConfig(gamma=2), timestamps=True, batch=1, width=8
     )
     assert hash(plan) and plan.draft.vocab == SAID.size
@@ -91,7 +91,7 @@ def test_no_key_serves_two_draws_of_a_transcript(names):
     prompt, key = draws.make_requests(2, FIRST)
     frames = jnp.ones((key.size, TARGET.frames, TARGET.bands))
     prompt = prompt._replace(inputs=Features(frames))
-    plan = decoding.make_plan(
+    plan = decoding.make_key(
         pair, DecodeConfig(gamma=2), timestamps=True, batch=key.size, width=8
     )
     params = Params(pair.target.params, pair.draft.params)

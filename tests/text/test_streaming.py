@@ -10,7 +10,7 @@ import pytest
 import specjax
 from specjax.models import gpt, penalties
 from specjax.text import streaming
-from specjax.text.streaming import up_to
+from specjax.text.streaming import cut_text
 from specjax.types import TokenAutomaton
 from tests.support import text_folders
 from tests.support.drafted import whole
@@ -167,7 +167,7 @@ def test_special_tokens_are_stopped_at_by_their_ids(pair):
     ],
 )
 def test_what_may_yet_change_is_held_back(text, ended, stop, want):
-    assert up_to(text, ended, stop) == want
+    assert cut_text(text, ended, stop) == want
 
 
 def penalised(logits, text, repetition, presence, frequency, last):

@@ -19,7 +19,7 @@ from experiments.gpu.aot import compilers, graphs, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
 from specjax import drafts, fused, generate, probs, verifiers
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import DecodeConfig, recorded
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.drafts.models import model_source
 from specjax.drafts.source import DraftLike, DraftSource, pair_files
 from specjax.inputs import make_prompt, make_request, make_sampling
@@ -152,7 +152,7 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
         step = stepping(program_inputs(target, draft, setting, "reference"), setting)
         counted = {"spec_step": total(step, setting), "temp_bytes": step.temp_bytes}
         host = host_numbers(step, setting)
-        return {**recorded(setting, RECORDED), **counted, **host}
+        return {**record_fields(setting, RECORDED), **counted, **host}
     both = [program_inputs(target, draft, setting, it) for it in ("reference", "auto")]
     first, verify, step = (
         [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
@@ -163,7 +163,7 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
     leaves = {name: jax.tree.leaves(it.params) for name, it in pair.items()}
     programs = *first, *verify, *step, scored, before
     return {
-        **recorded(setting, RECORDED),
+        **record_fields(setting, RECORDED),
         "draft_step": hlo.iteration(loop),
         "draft_first": len(first[0].program.kernels),
         "draft_per_layer": per_layer(loop.body, sizes["draft"]),

@@ -19,7 +19,7 @@ from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.kernels.timing import copy_speed, read_speed
 from experiments.gpu.paper_size import stand_ins
 from specjax import decode_config, fused
-from specjax.decode_config import DecodeConfig, recorded
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.drafts.models import model_source
 from specjax.inputs import make_request
 from specjax.keys import root_key
@@ -152,7 +152,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     floor |= {"read_floor_ms": 1e3 * read / reading, "token_ms": rest[0].step()}
     return {
         **LABELS,
-        **recorded(setting, RECORDED),
+        **record_fields(setting, RECORDED),
         "kernels": kernels.record,
         "target": target._asdict(),
         "draft": draft._asdict(),

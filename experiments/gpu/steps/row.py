@@ -22,7 +22,7 @@ from experiments.gpu.aot import compilers
 from experiments.gpu.aot.launches import check_vocabularies
 from experiments.gpu.steps import log
 from specjax import decode_config
-from specjax.decode_config import DecodeConfig, recorded
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.measure.row import Measurement
 from specjax.models import t5
 
@@ -110,7 +110,7 @@ def build(target: t5.Config, draft: t5.Config, setting: StepSetting) -> Measurem
 def measure(target: t5.Config, draft: t5.Config, setting: StepSetting) -> dict:
     """Returns what the process measured, or its error in words, so that the rows after
     it go on."""
-    record = recorded(setting, RECORDED) | {
+    record = record_fields(setting, RECORDED) | {
         "draft": draft._asdict(),
         "target": target._asdict(),
     }

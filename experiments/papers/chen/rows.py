@@ -29,7 +29,7 @@ from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
 from specjax import drafts
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import recorded
+from specjax.decode_config import record_fields
 from specjax.drafts.source import DraftLike, check_pair, pair_files
 from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
@@ -74,7 +74,7 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
     values = {
         "target": pair.target.name,
         "draft": pair.draft.name,
-        **recorded(setting, RECORDED),
+        **record_fields(setting, RECORDED),
         "K": setting.K,
         "prompts": len(task.prompts.tokens),
         "texts": count,

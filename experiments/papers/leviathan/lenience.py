@@ -11,7 +11,7 @@ from functools import partial
 from experiments import tasks
 from specjax import drafts, fused
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import recorded
+from specjax.decode_config import record_fields
 from specjax.drafts.source import DraftLike, DraftSource, check_pair
 from specjax.measure import lenience as bench
 from specjax.measure import pairs
@@ -100,7 +100,7 @@ def measure(
         "draft_regime": draft.regime,
         "exactness": "lenient: at most p / l",
         "residual": "target_minus_draft",
-        "protocol": recorded(protocol),
+        "protocol": record_fields(protocol),
         "kernels": chosen.record,
     }
 

@@ -25,7 +25,7 @@ from experiments.papers.wagner.methods import (
 )
 from specjax import drafts
 from specjax.checkpoints import Pretrained
-from specjax.decode_config import DecodeConfig
+from specjax.decode_config import DecodeConfig, record_fields
 from specjax.drafts.source import DraftLike, DraftSource, check_pair, pair_files
 from specjax.fused import Sizes
 from specjax.measure import texts as decoding
@@ -39,32 +39,34 @@ STEPS = (1, 5, 10)  # gammas at which verification is compared with a whole step
 SCORED = 2000  # tokens of the target's text on which laws are compared, at least
 
 
+RECORDED = "new_tokens", "seed", "kernels"  # settings of a record
+
+
 class WagnerSetting(NamedTuple):
-    """The setting of a row after Wagner et al. (2024).
+    """The setting of a row after Wagner et al. (2024), which decodes at temperature 1.
 
     Attributes:
-        share: of a task's prompts, chosen by `seed`, each continued `repeats` times
-            with at most `new_tokens`, in batches.
+        decode: the settings; each of `gammas`, and the methods' rules, take the place
+            of its gamma and rule.
+        share: of a task's prompts, chosen by the seed, each continued `repeats` times,
+            in batches.
         gammas: for which acceptance is counted, or verification timed.
         timed: texts decoded alone for their walltime.
         rounds: of each timing.
         scales: -alpha = beta of the sigmoids; a row of texts takes the first.
         suffix: put after each text that an encoder reads; the paper's is "Summary:".
-        kernels: the implementation that reads logits, see `specjax.fused`.
     """
 
     task: str
+    decode: DecodeConfig = DecodeConfig(temperature=1.0, new_tokens=100)
     scales: tuple[float, ...] = (1e4,)
     gammas: tuple[int, ...] = (3, 5, 10, 15)
     share: float = 1.0
     repeats: int = 1
-    new_tokens: int = 100
     batch: int = 40
     timed: int = 120
     rounds: int = 15
-    seed: int = 0
     suffix: str = ""
-    kernels: str = "auto"
 
 
 def time_row(
@@ -127,7 +129,7 @@ def build_row(
         measure_row, measure, pair, setting=setting, methods=methods, sample=sample
     )
     inputs = *pair_files(*pair), *source.files
-    return Measurement(run, __name__, inputs, pair[0].dtype, setting.seed)
+    return Measurement(run, __name__, inputs, pair[0].dtype, setting.decode.seed)
 
 
 def sample_of(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
@@ -135,8 +137,8 @@ def sample_of(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.S
         source,
         share=setting.share,
         repeats=setting.repeats,
-        seed=setting.seed,
-        new_tokens=setting.new_tokens,
+        seed=setting.decode.seed,
+        new_tokens=setting.decode.new_tokens,
         suffix=setting.suffix,
         decode=decode,
     )
@@ -155,12 +157,12 @@ def measure_row(
     """
     target, draft = pair
     sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
-    methods, records = by_kernels(methods, setting.kernels, sizes)
+    methods, records = by_kernels(methods, setting.decode.kernels, sizes)
     return {
         "target": target.name,
         "draft": draft.name,
         "vocabulary": target.vocab,
-        **setting._asdict(),
+        **record_fields(setting, RECORDED),
         "kernels": records,
         "prompts": len(sample.prompts.tokens),
         "texts": sample.count,

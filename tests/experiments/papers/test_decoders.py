@@ -51,8 +51,16 @@ CHEN = make(
     timed=2,
     rounds=1,
 )
-WAGNER = rows.WagnerSetting(
-    "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
+WAGNER = make(
+    rows.WagnerSetting,
+    task="",
+    temperature=1.0,
+    gammas=(2,),
+    repeats=2,
+    new_tokens=6,
+    batch=4,
+    timed=2,
+    rounds=1,
 )
 
 

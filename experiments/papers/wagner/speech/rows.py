@@ -33,6 +33,8 @@ class ListeningSetting(NamedTuple):
 
     Attributes:
         folder, split, share: of the recordings, see `utterances.read`.
+        decode: the settings; a method has its own rule, temperature and top_k, and each
+            of `gammas` takes the place of gamma.
         language: that is spoken.
         gammas: words are counted at the first; acceptance is also counted at the
             others.
@@ -44,6 +46,7 @@ class ListeningSetting(NamedTuple):
     """
 
     folder: str
+    decode: DecodeConfig = DecodeConfig()
     split: str = ""
     share: float = 1.0
     language: str = "en"
@@ -54,8 +57,6 @@ class ListeningSetting(NamedTuple):
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
     timed: int = 16
     rounds: int = 5
-    seed: int = 0
-    kernels: str = "auto"
 
 
 def errors_row(
@@ -101,14 +102,17 @@ def build_row(
     for gamma in setting.gammas:
         decoding.check(pair, DecodeConfig(gamma))
     spoken = read(
-        setting.folder, split=setting.split, share=setting.share, seed=setting.seed
+        setting.folder,
+        split=setting.split,
+        share=setting.share,
+        seed=setting.decode.seed,
     )
     compared = methods.error_methods(setting.scales, setting.sigmoids)
     rules = {method.rule for method in compared if method.rule}
     files = *pair_files(target, draft), *spoken.files, spoken.table
     inputs = *files, *own_files(*sorted(rules))
     run = partial(run, pair, spoken, setting)
-    return Measurement(run, __name__, inputs, target.dtype, setting.seed)
+    return Measurement(run, __name__, inputs, target.dtype, setting.decode.seed)
 
 
 def measure_errors(
@@ -126,7 +130,7 @@ def measure_errors(
             spoken.references,
             outcome.texts,
             language=setting.language,
-            seed=setting.seed,
+            seed=setting.decode.seed,
         )
         samples[method.name] = outcome.texts[:3]
         numbers |= {
@@ -152,13 +156,11 @@ def transcribe(
     batch: int | None = None,
 ) -> Outcome:
     """Transcribes by one method; texts have the same number of slots at every gamma."""
-    config = DecodeConfig(
-        gamma,
+    config = setting.decode.replace(
+        gamma=gamma,
         temperature=method.temperature,
         top_k=method.top_k,
         rule=method.rule or "token",
-        seed=setting.seed,
-        kernels=setting.kernels,
     )
     return hearing.hear(
         pair,

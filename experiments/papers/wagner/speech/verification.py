@@ -56,7 +56,7 @@ def measure(
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = text_methods(setting.scales[0])
-    methods, chosen = by_kernels(methods, setting.kernels, sizes)
+    methods, chosen = by_kernels(methods, setting.decode.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
     values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}
@@ -99,4 +99,4 @@ def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
     places = [[i] for i in range(count)]
     prompts = Prompts([head] * count, places, (pair.tokens.end,))
     room = decoding.positions(pair) - len(head) - max(setting.gammas) - 1
-    return Sample(prompts, [], 1.0, 1, setting.seed, min(LONGEST, room))
+    return Sample(prompts, [], 1.0, 1, setting.decode.seed, min(LONGEST, room))

@@ -29,8 +29,16 @@ from tests.support.settings import make
 
 pytestmark = pytest.mark.slow
 
-SMALL = rows.WagnerSetting(
-    "unconditional", gammas=(2,), repeats=4, new_tokens=6, batch=4, timed=2, rounds=1
+SMALL = make(
+    rows.WagnerSetting,
+    task="unconditional",
+    temperature=1.0,
+    gammas=(2,),
+    repeats=4,
+    new_tokens=6,
+    batch=4,
+    timed=2,
+    rounds=1,
 )
 METHODS = {method.name: method for method in methods.text_methods(1e4)}
 
