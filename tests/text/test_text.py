@@ -134,12 +134,12 @@ def test_it_is_the_functional_decoder(pair, greedy):
 
 
 def compiled_for(monkeypatch, pair, ids, **asked):
-    """The plan and the shapes that a text of these ids is decoded by."""
-    taken = []
-    monkeypatch.setattr(text, "run", lambda pair, *inputs: taken.append(inputs))
+    """Returns the key and the shapes that a text of these ids is decoded by."""
+    jobs = []
+    monkeypatch.setattr(text, "run", jobs.append)
     specjax.generate_text(*pair, [{"tokens": ids}], GAMMA, **asked)
-    ((plan, *inputs),) = taken
-    return plan, str(jax.eval_shape(lambda *x: x, *inputs))
+    (job,) = jobs
+    return job.key, str(jax.eval_shape(lambda *x: x, job.prompt, job.request))
 
 
 def test_a_text_depends_on_the_seed_and_its_place_and_compiles_once(pair):
@@ -286,8 +286,8 @@ def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
         specjax.generate_text(model, model, ["def add("], new_tokens=64)
     # Nor is a prompt padded beyond them.
     for new, width in ((32, 32), (33, 31)):
-        plan, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
-        assert plan.slots == width + new + GAMMA + 1
+        key, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
+        assert key.slots == width + new + GAMMA + 1
     monkeypatch.undo()
     several = ["def", "def add(" * 40]
     with pytest.raises(ValueError, match=r"^prompt 1 has .* shorten the prompt$"):
