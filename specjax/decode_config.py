@@ -23,7 +23,7 @@ T = TypeVar("T", bound=NamedTuple)
 # What reads logits, see `specjax.fused`.
 KERNELS = "auto", "reference", "onepass", "mosaic_gpu", "mosaic_tpu", "triton"
 # Settings that a compiled program takes as arguments: each row may have its own.
-PER_PROMPT = "temperature", "top_k", "top_p", "min_p", "new_tokens", "seed"
+PER_PROMPT = *Sampling._fields, "new_tokens", "seed"
 # What stands for no limit in the rows of a batch of which others have one.
 UNLIMITED = {"top_k": 2**31 - 1, "top_p": 1.0, "min_p": 0.0}
 MOST_DRAFTED, MOST_TOKENS = 1000, 1_000_000
@@ -51,6 +51,7 @@ class DecodeConfig:
     """
 
     gamma: int = 4
+    _: dataclasses.KW_ONLY
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float | None = None

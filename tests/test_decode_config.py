@@ -88,8 +88,10 @@ def test_rows_of_gin_files_bind_every_setting():
 
 
 def test_what_changes_no_program_is_no_part_of_its_key():
-    changed = DecodeConfig(1, 0.5, 3, 0.9, 0.1, "block", "adaptive", 8, 5)
-    assert changed.static() == DecodeConfig(1, rule="block", policy="adaptive")
+    sampling = {"temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1}
+    rules = {"rule": "block", "policy": "adaptive"}
+    changed = DecodeConfig(1, **sampling, **rules, new_tokens=8, seed=5)
+    assert changed.static() == DecodeConfig(1, **rules)
     assert {*Sampling._fields} < {*PER_PROMPT} < {*NAMES}
 
 
