@@ -85,7 +85,8 @@ def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
     if room < 1:
         raise ValueError(
             f"the models have {known} positions: with prompts of"
-            f" {longest_prompt(pair)} tokens no text fits at gamma = {config.gamma}; draft fewer tokens"
+            f" {longest_prompt(pair)} tokens no text fits at gamma = {config.gamma};"
+            " draft fewer tokens"
         )
 
 

@@ -28,7 +28,7 @@ def test_it_hears_and_reads_as_its_target_and_says_some_ids(names, dtype):
         pair, DecodeConfig(gamma=2), timestamps=True, batch=1, width=8
     )
     assert hash(plan) and plan.draft.vocab == SAID.size
-    model = decoding.make_draft(plan)
+    model = decoding.make_draft(plan, plan.draft)
     frames = Features(jnp.ones((1, TARGET.frames, TARGET.bands)))
     states = whisper.encode(TARGET, target, frames)
     ids = jnp.array([[41, 42, 45, 5, 7]])

@@ -66,12 +66,12 @@ def test_a_tree_that_is_named_is_drafted(pair):
     """And one program serves every source of the same sizes."""
     name = f"tree:draft={pair[1].files[0]},width=2"
     config = DecodeConfig(gamma=6, rule="recursive")
-    plans = [
-        programs.prepared(pair[0], draft, PROMPTS, config)[1]
+    keys = [
+        programs.prepare(pair[0], draft, PROMPTS, config).key
         for draft in (name, specjax.load_draft(name, pair[0]))
     ]
-    assert plans[0] == plans[1]
-    assert programs.decoder(plans[0]).drafter.siblings == "without"
+    assert keys[0] == keys[1]
+    assert programs.decoder(keys[0]).drafter.siblings == "without"
 
 
 def test_a_target_without_a_configuration_is_refused_in_one_line(pair):
