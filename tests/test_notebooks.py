@@ -53,7 +53,9 @@ def test_it_is_stored_with_what_it_says(path):
 def test_it_says_so_again_and_its_answers_hold(path):
     stored = nbformat.read(path, 4)
     solved = [x for text in answers(stored) for x in FENCE.findall(text)]
-    assert notebooks.said(notebooks.run(path, solved)) == notebooks.said(stored)
+    assert notebooks.cell_outputs(
+        notebooks.run(path, solved)
+    ) == notebooks.cell_outputs(stored)
 
 
 @pytest.mark.parametrize(

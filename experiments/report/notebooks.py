@@ -51,7 +51,7 @@ def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def said(notebook: nbformat.NotebookNode) -> list[list]:
+def cell_outputs(notebook: nbformat.NotebookNode) -> list[list]:
     """Returns the output of each cell of code; a drawing is only mentioned, and of a
     cell that `varies` only the kinds of its outputs are.
     """

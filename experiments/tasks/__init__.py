@@ -55,7 +55,7 @@ def read(name: str) -> Task:
 
 
 def of(name: str, target: Pretrained) -> Task:
-    """Reads a task with the target at hand, which no task here needs."""
+    """Reads a task; the target, which other readers of tasks need, is not used."""
     del target
     return read(name)
 

@@ -263,7 +263,7 @@ def write_lessons(
     digest, batch = loop.digest(target.params), plan["batch"]
     turned = Rows(*(leaf[::-1] for leaf in train))  # so that other windows come first
 
-    def kept(name: str, apart: bool, temperature: float) -> Written:
+    def write_texts(name: str, apart: bool, temperature: float) -> Written:
         rows = held_out if apart else turned if temperature else train
         count = plan["held_out" if apart else "texts"]
         part = examples.rows_of(rows, np.arange(count) % len(rows.tokens))
@@ -285,7 +285,7 @@ def write_lessons(
             runs / f"{name}.npz", target, texts=make, about=about, batch=batch
         )
 
-    return written.lessons(digest, kept)
+    return written.lessons(digest, write_texts)
 
 
 if __name__ == "__main__":

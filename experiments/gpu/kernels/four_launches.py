@@ -24,7 +24,9 @@ PARITY = 0x1BD11BDA
 
 
 class Logits(NamedTuple):
-    """Logits of the target [B, G + 1, V] and the draft [B, G, V]; its tokens [B, G]."""
+    """The logits of the target [B, G + 1, V] and the draft [B, G, V], and the draft's
+    tokens [B, G].
+    """
 
     p: Array
     q: Array

@@ -88,7 +88,9 @@ def exact(top_k: int | None = None) -> Method:
 def by_sigmoid(
     scale: float, dtype: str = "float32", top_k: int | None = None
 ) -> Method:
-    """Returns the sigmoid with -alpha = beta = scale, as throughout the paper."""
+    """Returns the sigmoid method with -alpha = beta = scale, as throughout the
+    paper.
+    """
     name = f"sigmoid_1e{round(float(jnp.log10(scale)))}"
     name += "_half" if dtype == "float16" else ""
     rule = sigmoid.build(-scale, scale, dtype)

@@ -47,7 +47,7 @@ class Texts(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Texts with the target's law.
+    """The texts of a target with its law.
 
     Attributes:
         ids: [N, L - 1, K] uint16, the target's most likely ids after each token, best
@@ -169,14 +169,14 @@ def keep(
         ValueError: the file holds other texts.
     """
 
-    def made() -> dict[str, np.ndarray]:
+    def make() -> dict[str, np.ndarray]:
         whole = texts()
         ids, log_p = join(_scored(target, whole, batch, path.stem))
         if whole.inputs.dtype == np.float32:
             whole = whole._replace(inputs=whole.inputs.astype(np.float16))
         return whole._asdict() | {"ids": ids, "log_p": log_p}
 
-    read = storage.keep(path, made, about={**about, "kept": KEPT})
+    read = storage.keep(path, make, about={**about, "kept": KEPT})
     whole = Texts(*(read[name] for name in Texts._fields))
     return Written(whole, read["ids"], read["log_p"])
 

@@ -73,14 +73,14 @@ def documents() -> tuple[dict[str, list[str]], dict]:
     held_out, tested = (packages.read(side, apart)[0] for side in ("valid", "test"))
     others, licences = packages.read("train", apart + held_out + tested)
 
-    def told(documents: list[str]) -> list:
+    def count_and_digest(documents: list[str]) -> list:
         return [len(documents), corpus.digest(documents)]
 
     about = {
         "python": platform.python_version(),
-        "library": {side: told(texts) for side, texts in library.items()},
-        "others": told(others),
-        "packages": told(held_out),
+        "library": {side: count_and_digest(texts) for side, texts in library.items()},
+        "others": count_and_digest(others),
+        "packages": count_and_digest(held_out),
         "licences": [package._asdict() for package in licences],
     }
     texts = {"library": library["train"], "others": others}

@@ -52,7 +52,7 @@ def validation(folder: Path) -> Sentences:
 
 
 def load(path: Path, pieces, folder: Path) -> Texts:
-    def made() -> storage.Arrays:
+    def make() -> storage.Arrays:
         texts = read(path.stem, pieces, folder)
         known = ((name, packages.find_licensed(name)) for name in packages.NAMES)
         about = {
@@ -67,7 +67,7 @@ def load(path: Path, pieces, folder: Path) -> Texts:
         return pack(texts)
 
     about = tokenizer.about(pieces)
-    return unpack(storage.keep(path, made, about=about, save=np.savez_compressed))
+    return unpack(storage.keep(path, make, about=about, save=np.savez_compressed))
 
 
 def pack(texts: Texts) -> dict[str, np.ndarray]:

@@ -88,13 +88,13 @@ def keep(
     float16.
     """
 
-    def made() -> dict[str, np.ndarray]:
+    def make() -> dict[str, np.ndarray]:
         places = progress.track(range(count), f"{path.stem}: rows", kept=True)
         parts = [rows((seed, i), 1, window, spoken) for i in places]
         whole = Rows(*map(np.concatenate, zip(*parts, strict=True)))
         return whole._replace(frames=whole.frames.astype(np.float16))._asdict()
 
-    read = storage.keep(path, made, about={"seed": seed, "count": count})
+    read = storage.keep(path, make, about={"seed": seed, "count": count})
     return Rows(*(read[name] for name in Rows._fields))
 
 
