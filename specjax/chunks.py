@@ -18,7 +18,11 @@ def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
     """The cache after a right-padded prompt, of which at most so many tokens of a row
     are read at once. What a pad wrote is stale: written over before it is read. But a
     cache that keeps only what is still seen has room for the pads of one portion, so
-    that there a row is left as it is by the portions that begin after its end."""
+    that there a row is left as it is by the portions that begin after its end. The last
+    token is read by a step anyway: of a prompt of no other, as an encoder-decoder's
+    start token, nothing is read here."""
+    if prompt.tokens.shape[1] == 1:
+        return cache
     tokens = min(tokens, model.portion or tokens)
 
     def apply(params, part: Array, at: Array, cache, branches=None):

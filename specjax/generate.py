@@ -83,19 +83,19 @@ def build_rest(decoder: Decoder) -> Callable[[Params, Request, State], Output]:
             return ~jnp.all(finished(request, carry[0]))
 
         def body(carry):
-            state, counts, logprob = carry
+            state, totals, logprob = carry
             state, info = step(params, request, state)
             if decoder.logprobs:
                 logprob += info.logprob.sum(-1)
-            return state, count(counts, info), logprob
+            return state, totals + count(info), logprob
 
         zero = jnp.zeros_like(state.length)
         logprob = jnp.zeros(zero.shape, jnp.float32) if decoder.logprobs else None
-        begun = state, Counts(zero, zero, zero, zero), logprob
-        state, counts, logprob = jax.lax.while_loop(running, body, begun)
+        begun = state, jnp.stack([zero] * len(Counts._fields)), logprob
+        state, totals, logprob = jax.lax.while_loop(running, body, begun)
         written = jnp.arange(state.tokens.shape[1]) < state.length[:, None]
         tokens = jnp.where(written, state.tokens, 0)
-        return Output(tokens, state.length, counts, logprob)
+        return Output(tokens, state.length, Counts(*totals), logprob)
 
     return finish
 
@@ -149,7 +149,8 @@ def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> Sta
     return State(tokens, prompt.length, *caches, budget, prompt.inputs, policy)
 
 
-def count(counts: Counts, info: Info) -> Counts:
-    called = (info.emitted > 0).astype(jnp.int32)
-    more = Counts(called, info.drafted, info.tested, info.accepted)
-    return jax.tree.map(lambda total, new: total + new.astype(jnp.int32), counts, more)
+def count(info: Info) -> Array:
+    """What a step adds to `Counts`, in its order: [4, B] int32. One array, as sums
+    apart are a kernel each on a GPU."""
+    more = Counts(info.emitted > 0, info.drafted, info.tested, info.accepted)
+    return jnp.stack([each.astype(jnp.int32) for each in more])

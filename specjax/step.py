@@ -217,9 +217,16 @@ def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Arr
     emitted = jnp.minimum(emitted, request.limit - state.length)
     emitted = jnp.where(finished(request, state), 0, emitted)
     emitted = emitted.astype(state.length.dtype)
-    put = jax.vmap(jax.lax.dynamic_update_slice)
-    tokens = put(state.tokens, verdict.tokens, state.length[:, None])
+    tokens = put(state.tokens, verdict.tokens, state.length)
     return tokens, state.length + emitted
+
+
+def put(rows: Array, new: Array, start: Array) -> Array:
+    """`rows` [B, L] with `new` [B, T] from slot `start` [B] of each on. Of several rows
+    a GPU's compiler makes three kernels, of a lone one a single kernel if told so."""
+    if start.size == 1:
+        return jax.lax.dynamic_update_slice(rows, new, (0, start[0]))
+    return jax.vmap(jax.lax.dynamic_update_slice)(rows, new, start[:, None])
 
 
 def measure(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import chunks
+from specjax.inputs import make_prompt
 from specjax.models import cache as kv
 from specjax.models import gpt
 from tests.support.model_cases import (
@@ -64,6 +65,16 @@ def test_a_padded_prompt_in_portions_is_each_row_by_itself(case):
     logits = np.asarray(whole(world.target_weights, jnp.array(ROWS), case.inputs()))
     for width in (2, 4) if case is GEMMA2 else (4,):
         close(run(world.target_weights, width), logits[np.arange(B), LENGTHS - 1])
+
+
+def test_a_start_token_alone_is_left_to_the_first_step():
+    def unread(*_):
+        raise AssertionError("a step reads the last token anyway")
+
+    model = gpt.build(gpt.Config(50, 16, 32, 1, 8))
+    prompt = make_prompt([[3], [4]])
+    cache = model.init(None, prompt, 8)
+    assert chunks.prefill(model._replace(apply=unread), None, prompt, cache) is cache
 
 
 def test_memory_grows_with_the_length_and_not_its_square():

@@ -28,7 +28,7 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     ) -> tuple[Draft, object]:
         features, cache = catch_up(model, params, state, 2)
         begun = Proposal(model.readout(params, features), cache)
-        drawn, advance = draw(key, request, state), calling(model, params, state)
+        drawn, advance = draw(key, request, state, gamma), calling(model, params, state)
         return rollout(drawn, state, gamma, begun, advance, model.slots, *go_on)
 
     limits = model.vocab, model.shapes, model.slots

@@ -55,8 +55,8 @@ def first(draw: Callable, gamma: int, least: int) -> Callable:
     if least < 1:
         raise ValueError(f"least must be at least 1; got {least}")
 
-    def begin(key: Array, request: Request, state: State) -> Callable:
-        drawn = draw(key, request, state)
+    def begin(key: Array, request: Request, state: State, most: int) -> Callable:
+        drawn = draw(key, request, state, most)
         tokens, num = _found(state, gamma, least, least)
 
         def choose(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:

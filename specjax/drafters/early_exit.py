@@ -33,7 +33,7 @@ def build(
         advance = calling(shallow, params, state)
         last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)
         begun = advance(cache_of(state.target_cache), last[:, 0], -1)
-        drawn = draw(key, request, state)
+        drawn = draw(key, request, state, gamma)
         limits = shallow.slots, *go_on
         return rollout(drawn, state, gamma, begun, advance, *limits)[0], ()
 

@@ -54,7 +54,7 @@ def build(
             return propose(jnp.concatenate([context, token[:, None]], axis=1)[:, 1:])
 
         begun = propose(last_tokens(state.tokens, state.length, order - 1))
-        drawn = draw(key, request, state)
+        drawn = draw(key, request, state, gamma)
         return rollout(drawn, state, gamma, begun, advance, None, *go_on)[0], ()
 
     return Drafter(no_cache, draft, gamma, vocab, stops=True)

@@ -29,7 +29,7 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
         table = Table(jnp.zeros(vocab), jnp.zeros(1), none.astype(jnp.int32), none)
         same = Proposal(logits, (), table, row)
         hot = request._replace(sampling=Sampling(jnp.ones(row.size)))
-        drawn = draw(key, hot, state)
+        drawn = draw(key, hot, state, gamma)
         return rollout(drawn, state, gamma, same, lambda *_: same, None, *go_on)[0], ()
 
     return Drafter(no_cache, draft, gamma, vocab, stops=True)

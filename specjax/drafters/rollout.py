@@ -1,8 +1,8 @@
 """The loop that drafters of one token at a time share: a law, a token, the next law.
 
-How a token is drawn is an argument, (key, request, state) -> (logits [B, V], slot) ->
-(token [B], its Law [B]): `independent`, or `coupled` for `verifiers.gumbel`; `for_rule`
-says which a verifier wants.
+How a token is drawn is an argument, (key, request, state, gamma) -> (logits [B, V],
+slot) -> (token [B], its Law [B]): `independent`, or `coupled` for `verifiers.gumbel`;
+`for_rule` says which a verifier wants.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -31,13 +31,16 @@ class Proposal(NamedTuple):
 
 def drawn_by(function: Callable) -> Callable:
     """Draws by (logits [B, V], Sampling, u [B, 2]) -> (token [B], Law [B]), with the
-    uniforms of this iteration's DRAFT key, which nothing else uses."""
+    uniforms of this iteration's DRAFT key, which nothing else uses. They are made at
+    once: one by one they are two kernels a token on a GPU."""
 
-    def begin(key: Array, request: Request, state: State) -> Callable:
+    def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del state
+        of = partial(keys.uniform, key, shape=(2,))
+        u = jax.vmap(of, out_axes=1)(jnp.arange(gamma))  # [B, G, 2]
 
         def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
-            return function(logits, request.sampling, keys.uniform(key, slot, (2,)))
+            return function(logits, request.sampling, u[:, slot])
 
         return draw
 
@@ -47,9 +50,9 @@ def drawn_by(function: Callable) -> Callable:
 independent = drawn_by(probs.draw)
 
 
-def coupled(key: Array, request: Request, state: State) -> Callable:
+def coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
     """The race that `verifiers.gumbel` runs for the same place of the text."""
-    del key
+    del key, gamma
 
     def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
         law = probs.standardize(logits, request.sampling)
@@ -145,7 +148,10 @@ def rollout(
         carried = jax.lax.while_loop(lambda it: it[0], while_longest, carried)
         drafted = carried[2:]
     elif gamma > 1:
-        drafted = jax.lax.fori_loop(1, count, further, drafted)
+        # A `fori_loop`, but that it copies its count: a kernel more on a GPU.
+        turn = lambda it: (it[0] + 1, further(*it))  # noqa: E731
+        carried = jnp.int32(1), drafted
+        drafted = jax.lax.while_loop(lambda it: it[0] < count, turn, carried)[1]
     buffers, held, carry = drafted
     tokens, law = _unpacked(buffers, shapes)
     kind = type(first[1].logits)

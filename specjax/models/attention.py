@@ -147,6 +147,7 @@ class Attention(nn.Module):
 
     def read(self, x: Array) -> KeyValues:
         """Keys and values of a text [B, S, E] that others will attend to."""
+        x = lowering.beside_no_other(x, self.key.kernel)
         key, value = self._heads(self.key(x)), self._heads(self.value(x))
         return KeyValues(key.swapaxes(2, 3), value)
 

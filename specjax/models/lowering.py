@@ -29,6 +29,7 @@ from specjax.models.rounded import Layer, Rounded, rounding
 from specjax.types import Model
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
+COPIED = 2**22  # bytes, which take longer to copy than a kernel to launch
 SHORT = 1024  # slots, up to which a GPU reads them once more for each of few tokens
 
 # One token of one row.
@@ -139,6 +140,23 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
     if x.size > FEW * x.shape[-1] or not quantized.alike(kernels):
         return apart(x, *kernels)
     return jax.lax.platform_dependent(x, *kernels, cuda=together, default=apart)
+
+
+def beside_no_other(x: Array, kernel: Array) -> Array:
+    """x [B, T, K] as it is, for its product with a large kernel [K, N] to be one by
+    itself: XLA for GPUs multiplies one text by all matrices of up to 32 MB at once, and
+    copies them beside each other first where they are many."""
+
+    def alone(x: Array, kernel: Array) -> Array:
+        return jax.lax.optimization_barrier((x, kernel))[0]
+
+    def as_it_is(x: Array, kernel: Array) -> Array:
+        del kernel
+        return x
+
+    if not isinstance(kernel, jax.Array) or kernel.nbytes < COPIED:
+        return x
+    return jax.lax.platform_dependent(x, kernel, cuda=alone, default=as_it_is)
 
 
 # A joined cache.

@@ -209,7 +209,7 @@ def kernels(*layouts: str) -> list:
         request = Request(
             jax.random.split(jax.random.key(0), 8), case.sampling, *[None] * 3
         )
-        drawn = kernels.draw(request.key, request, None)(case.draft[:, 0], 0)[0]
+        drawn = kernels.draw(request.key, request, None, 1)(case.draft[:, 0], 0)[0]
         return verdict.num_accepted, verdict.tokens, drawn
 
     for text in layouts:

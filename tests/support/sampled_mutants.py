@@ -256,8 +256,8 @@ def decided_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verif
 def drawn_by(how: Draw, wide: bool) -> Callable:
     """wide: a wrong key or uniform alone, by one law a token."""
 
-    def draw(key: Array, request: Request, state: State) -> Callable:
-        del key
+    def draw(key: Array, request: Request, state: State, gamma: int) -> Callable:
+        del key, gamma
         own, start = keyed(request.key, how.whose), how.start * state.length
         ahead = state._replace(length=state.length + how.ahead)
 

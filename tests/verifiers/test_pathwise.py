@@ -103,8 +103,8 @@ def test_coupled_drafts_are_kept_more_often(build):
 
     @jax.jit
     def decode(which, *arguments):
-        def draw(key, request: Request, state):
-            each = [drawn(key, request, state) for drawn in (independent, coupled)]
+        def draw(*asked):
+            each = [drawn(*asked) for drawn in (independent, coupled)]
             return lambda logits, slot: jax.lax.switch(which, each, logits, slot)
 
         return run(build(draw), gumbel.verifier, *arguments)

@@ -25,7 +25,7 @@ from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
 from specjax.sides import Side
 from specjax.step import Decoder, build_step, commit, measure, score, whole
-from specjax.types import Params, Request, State
+from specjax.types import Params, Prompt, Request, State
 
 LAYER = re.compile(r"/layers_\d+/")
 
@@ -45,10 +45,11 @@ class LaunchSetting(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What the programs of a pair are compiled for."""
+    """What the programs of a pair are compiled for. state: behind the prompt."""
 
     decoder: Decoder
     params: Params
+    prompt: Prompt
     request: Request
     state: State
 
@@ -105,11 +106,12 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     """Kernels by program, and those of one layer; bytes of weights and of buffers.
 
     draft_step: one further drafted token. draft_first: the catch-up and the first.
-    target_step: a call of gamma + 1 tokens and its law. verify: acceptance, the token
-    after it, and commit. spec_step: a whole step that drafts gamma, compiled as one.
-    `_fused`: with what `specjax.fused` chooses for the device and the shape. host_: see
-    `hosted`. Raises ValueError, naming the command that installs it, where no compiler
-    is.
+    target_step: a call of gamma + 1 tokens and its law. prefill: all that precedes the
+    first step. verify: acceptance, the token
+    after it, commit, and what a run counts of it. spec_step: a whole step that drafts
+    gamma, compiled as one. `_fused`: with what `specjax.fused` chooses for the device
+    and the shape. host_: see `hosted`. Raises ValueError, naming the command that
+    installs it, where no compiler is.
     """
     compilers.check(setting.device)
     if setting.rule != "token":
@@ -122,8 +124,9 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     )
     scored, pair = scoring(both[0], setting), {"target": target, "draft": draft}
     loop, sizes = drafted(first[0]), {name: layers(it) for name, it in pair.items()}
+    before = prefilling(both[0], setting)
     leaves = {name: jax.tree.leaves(it.params) for name, it in pair.items()}
-    programs = *first, *verify, *step, scored
+    programs = *first, *verify, *step, scored, before
     return {
         **setting._asdict(),
         "draft_step": hlo.iteration(loop),
@@ -132,6 +135,7 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
         "draft_by_cause": by_cause(loop.body),
         "target_step": total(scored, setting),
         "target_per_layer": per_layer(scored.program, sizes["target"]),
+        "prefill": total(before, setting),
         "verify": total(verify[0], setting),
         "spec_step": total(step[0], setting),
         "draft_step_fused": hlo.iteration(drafted(first[1])),
@@ -143,7 +147,11 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
             name: sum(leaf.size * leaf.dtype.itemsize for leaf in each)
             for name, each in leaves.items()
         },
-        "temp_bytes": {"draft": first[0].temp_bytes, "spec_step": step[0].temp_bytes},
+        "temp_bytes": {
+            "prefill": before.temp_bytes,
+            "draft": first[0].temp_bytes,
+            "spec_step": step[0].temp_bytes,
+        },
         "compile_seconds": round(sum(compiled.seconds for compiled in programs), 1),
     }
 
@@ -172,9 +180,20 @@ def begun(
         prompt = make_prompt([[0]] * batch)._replace(inputs=whole)
         sampling = make_sampling(batch, temperature)
         request = make_request(root_key(0), prompt, 1, sampling)
-        return request, generate.prefill(decoder, params, prompt, pair.slots)
+        state = generate.prefill(decoder, params, prompt, pair.slots)
+        return prompt, request, state
 
     return Given(decoder, params, *jax.eval_shape(begin, params))
+
+
+def prefilling(inputs: Given, setting: LaunchSetting) -> Compiled:
+    """All that precedes the first step: encoders, and what the prompt leaves."""
+
+    def run(params: Params, prompt: Prompt):
+        return generate.prefill(inputs.decoder, params, prompt, setting.slots)
+
+    arguments = inputs.params, inputs.prompt
+    return compilers.compile(run, arguments, setting.device)
 
 
 def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
@@ -202,7 +221,8 @@ def scoring(inputs: Given, setting: LaunchSetting) -> Compiled:
 
 
 def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
-    """From the two laws to the tokens in the buffer: what is left of a step."""
+    """From the two laws to the tokens in the buffer and the sums of a run: what is left
+    of a step."""
     request, decoder = inputs.request, inputs.decoder
     read = decoder.verifier.law or probs.standardize
 
@@ -211,25 +231,36 @@ def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
         side = decoder.target, params.target
         return score(*side, request, state, draft.tokens, read)[0], draft
 
-    def run(tokens, law, draft, request, state):
+    def run(tokens, totals, law, draft, request, state):
         state = state._replace(tokens=tokens)
         at = request.key, state.length, setting.gamma, decoder.target.vocab
         verdict = decoder.verifier.verify(law, draft, decoder.verifier.noise(*at))
         tokens, length = commit(request, state, verdict)
-        return tokens, length, measure(request, state, draft, verdict, length)
+        info = measure(request, state, draft, verdict, length)
+        return tokens, length, totals + generate.count(info)
 
     shapes = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
-    arguments = inputs.state.tokens, *shapes, request, rest
-    return compilers.compile(run, arguments, setting.device, donate=(0,))
+    arguments = inputs.state.tokens, sums(inputs), *shapes, request, rest
+    return compilers.compile(run, arguments, setting.device, donate=(0, 1))
 
 
 def stepping(inputs: Given, setting: LaunchSetting) -> Compiled:
-    def run(state, params, request):
-        return build_step(*inputs.decoder)(params, request, state)
+    """A step as the loop of `generate` makes it, which keeps sums of what it did."""
+    step = build_step(*inputs.decoder)
 
-    arguments = inputs.state, inputs.params, inputs.request
-    return compilers.compile(run, arguments, setting.device, donate=(0,))
+    def run(state, totals, params, request):
+        state, info = step(params, request, state)
+        return state, totals + generate.count(info)
+
+    arguments = inputs.state, sums(inputs), inputs.params, inputs.request
+    return compilers.compile(run, arguments, setting.device, donate=(0, 1))
+
+
+def sums(inputs: Given) -> jax.ShapeDtypeStruct:
+    """What a run counts, as its shape."""
+    rows = len(generate.Counts._fields), *inputs.state.length.shape
+    return jax.ShapeDtypeStruct(rows, jnp.int32)
 
 
 def drafted(compiled: Compiled) -> hlo.Loop:

@@ -381,6 +381,7 @@ BOUNDS = {"t5": (SMALL_T5, 119, 12.3, 112), "gpt": (GPT, 40, 11.0, 36)}
 XXL = {"dim": 4096, "mlp_dim": 10240, "num_heads": 64, "encoder_layers": 1}
 XXL = SMALL_T5._replace(decoder_layers=3, **XXL)
 A_LAYER, BESIDES = 15, 12
+VERIFY = 12  # with `pallas_kernels`
 
 
 def drafting(config, asked: str = "reference"):
@@ -417,6 +418,27 @@ def test_a_target_call_launches_no_more_than_it_did():
     assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES
     assert not hlo.large_moves(compiled.program, XXL.dim * SETTING.slots * 2)
     assert compiled.temp_bytes < 4 * (SETTING.gamma + 1) * XXL.vocab * 4
+
+
+@needs_cuda
+def test_what_is_left_of_a_step_launches_no_more_than_it_did():
+    """And the host waits once, to ask whether all texts have ended."""
+    side = launches.as_shapes(SMALL_T5)
+    given = launches.given(side, side, SETTING, "auto")
+    verify, step = launches.verifying(given, SETTING), launches.stepping(given, SETTING)
+    assert launches.total(verify, SETTING) <= VERIFY
+    told = launches.hosted(step, SETTING)
+    assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.gamma + 1
+    assert told["host_inside"] + told["host_alone"] == launches.total(step, SETTING)
+
+
+@needs_cuda
+def test_a_prefill_copies_no_matrix_and_reads_no_start_token():
+    given = launches.given(*2 * [launches.as_shapes(XXL)], SETTING, "reference")
+    prefill = launches.prefilling(given, SETTING)
+    kernels = list(hlo.everything(prefill.program))
+    assert max(kernel.bytes for kernel in kernels) < XXL.dim * XXL.dim * 2
+    assert not [kernel for kernel in kernels if "T5.decode" in kernel.source]
 
 
 # Devices that send each other something.
