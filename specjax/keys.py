@@ -129,6 +129,13 @@ def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array
     return draw_uniform(_slot(key, slot), shape)
 
 
+def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
+    """Draws float32 uniforms in [0, 1) of the slots [N], of keys [B]: those that
+    `uniform` draws of each, [B, N, *shape]. Made at once: apart, each slot is kernels of
+    its own on a GPU."""
+    return draw_uniform(_slots(key, slots), shape)
+
+
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
     """[B, V] float32 Gumbel variables of the token at `position` [B], 0 the first.
 
@@ -139,8 +146,7 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
 
 def gumbels(key: Array, slots: Array, vocab: int) -> Array:
     """[B, N, V] float32 Gumbel variables of the slots [N], of keys [B]."""
-    each = jax.vmap(lambda slot: _slot(key, slot), out_axes=1)(jnp.asarray(slots))
-    return draw_gumbel(each, vocab)
+    return draw_gumbel(_slots(key, slots), vocab)
 
 
 def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
@@ -158,6 +164,14 @@ def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
 
 def _slot(key: Array, slot: Array | int) -> Array:
     return _fold(key, jnp.full(key.shape, slot))
+
+
+def _slots(key: Array, slots: Array) -> Array:
+    """[B, N] keys of the slots [N]. Not by `_slot` of each, moved: JAX's check that no
+    key is used twice takes a key that was moved for one that was used."""
+    check(key)
+    each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    return jax.vmap(each, in_axes=(0, None))(key, jnp.asarray(slots))
 
 
 # All noise of a step is drawn by these two, from keys that nothing else is made of.

@@ -24,10 +24,10 @@ def draft_temperature(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
 
     def colder(draw: Callable) -> Callable:
-        def begin(key: Array, request: Request, *rest: State | int) -> Callable:
+        def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
             setting = Sampling(request.sampling.temperature / HOTTER)
-            sharper = draw(key, request._replace(sampling=setting), *rest)
-            claimed = draw(key, request, *rest)
+            sharper = draw(key, request._replace(sampling=setting), state, gamma)
+            claimed = draw(key, request, state, gamma)
             return lambda *at: (sharper(*at)[0], claimed(*at)[1])
 
         return begin

@@ -31,13 +31,11 @@ class Proposal(NamedTuple):
 
 def drawn_by(function: Callable) -> Callable:
     """Draws by (logits [B, V], Sampling, u [B, 2]) -> (token [B], Law [B]), with the
-    uniforms of this iteration's DRAFT key, which nothing else uses. They are made at
-    once: one by one they are two kernels a token on a GPU."""
+    uniforms of this iteration's DRAFT key, which nothing else uses."""
 
     def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del state
-        of = partial(keys.uniform, key, shape=(2,))
-        u = jax.vmap(of, out_axes=1)(jnp.arange(gamma))  # [B, G, 2]
+        u = keys.uniforms(key, jnp.arange(gamma), (2,))  # [B, G, 2]
 
         def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
             return function(logits, request.sampling, u[:, slot])

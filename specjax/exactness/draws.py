@@ -32,7 +32,7 @@ from specjax.types import Model, Params, Prompt, Request, Verifier
 DRAFT, RULE, OTHER = "the draft", "the rule", "neither draft nor rule"
 SHORTEST = 3
 # Of `specjax.keys`: what makes keys of keys, and what draws from them.
-MAKERS = "iteration", "purpose", "uniform", "gumbels", "several"
+MAKERS = "iteration", "purpose", "uniform", "uniforms", "gumbels", "several"
 DRAWERS = "draw_uniform", "draw_gumbel"
 # Of jax.random: by what else a part of one's own may draw.
 SAMPLERS = "uniform gumbel categorical bits bernoulli normal exponential".split()

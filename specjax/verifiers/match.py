@@ -29,8 +29,7 @@ def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
     """The uniforms of the iteration that begins at `start`: request key [B]."""
     del vocab
     key = keys.purpose(keys.iteration(key, start), keys.SAMPLE)
-    each = [keys.uniform(key, slot, (2,)) for slot in range(gamma + 1)]
-    return Noise(jnp.stack(each, axis=1))
+    return Noise(keys.uniforms(key, jnp.arange(gamma + 1), (2,)))
 
 
 def verify(

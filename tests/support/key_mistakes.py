@@ -33,9 +33,9 @@ def branches(parent: tuple[int, ...], siblings: str = "without") -> Decoder:
 
 
 def of_one_slot(monkeypatch: MonkeyPatch) -> Decoder:
-    """The slot is forgotten in the loop."""
-    right = keys.uniform
-    monkeypatch.setattr(keys, "uniform", lambda key, slot, *of: right(key, 0, *of))
+    """The slots of a draft are forgotten."""
+    right, name = keys.uniforms, "uniforms"
+    monkeypatch.setattr(keys, name, lambda key, slots, *of: right(key, 0 * slots, *of))
     return chain(3)
 
 
