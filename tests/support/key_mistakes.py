@@ -98,8 +98,9 @@ def of_the_place_ahead(monkeypatch: MonkeyPatch) -> Decoder:
     return Decoder(BLANK, drafter, gumbel.verifier)
 
 
-def ahead(key, request, state):
-    return rollout.coupled(key, request, state._replace(length=state.length + 1))
+def ahead(key, request, state, gamma):
+    later = state._replace(length=state.length + 1)
+    return rollout.coupled(key, request, later, gamma)
 
 
 def of_a_key_of_keys(monkeypatch: MonkeyPatch) -> Decoder:
