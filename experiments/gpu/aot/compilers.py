@@ -120,11 +120,12 @@ def dumping(folder: Path) -> str:
     return f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
 
 
-def thunk_list(folder: Path, program: str = "*") -> str:
+def thunk_list(folder: Path, program: str = "") -> str:
     """What XLA dumped of a program's thunks, after those that it merged into graphs.
     Raises RuntimeError if it did not."""
     for kind in ("thunk_sequence_after*", "thunk_sequence"):
-        files = sorted(folder.glob(f"*{program}*{kind}.txt"))
+        dumped = sorted(folder.glob(f"*{kind}.txt"))
+        files = [file for file in dumped if program in file.name]
         if files:
             return files[-1].read_text("utf-8")
     raise RuntimeError("XLA dumped no list of thunks")
