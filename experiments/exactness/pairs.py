@@ -179,14 +179,14 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
 @contextlib.contextmanager
 def one_slot(on: Array) -> Iterator[None]:
     """While this is traced, every slot has the noise of slot 0 where `on`."""
-    gumbels, uniform = keys.gumbels, keys.uniform
+    gumbels, uniforms = keys.gumbels, keys.uniforms
 
     def of_first(slots: Array | int) -> Array:
         return jnp.where(on, 0, slots)
 
     shared = {
         "gumbels": lambda key, slots, *more: gumbels(key, of_first(slots), *more),
-        "uniform": lambda key, slot, *more: uniform(key, of_first(slot), *more),
+        "uniforms": lambda key, slots, *more: uniforms(key, of_first(slots), *more),
     }
     with mock.patch.multiple(keys, **shared):
         yield

@@ -97,8 +97,8 @@ from specjax.drafters.rollout import independent
 
 
 def shared(gamma, vocab):
-    def begin(key, request, state):
-        draw = independent(key, request, state)
+    def begin(key, request, state, gamma):
+        draw = independent(key, request, state, gamma)
         return lambda logits, slot: draw(logits, 0)
 
     return random.build(vocab, gamma, begin)

@@ -237,6 +237,7 @@ def test_what_cannot_be_is_refused_before_a_file_is_read(names):
 RECORDING = zoo.FOLDER / "speech" / "speech.flac"
 
 
+@pytest.mark.slow
 def test_it_writes_down_the_recording():
     """The greedy text is what was spoken, in half as many calls as it has tokens."""
     target, draft = (specjax.load(name) for name in zoo.SPEECH_MODELS)

@@ -203,6 +203,7 @@ ASKED = {
     "checkpoints/huggingface.py": {
         "model_type": f"refused: {TRANSFORMERS}",
         "weight_map": f"refused: {TRANSFORMERS}",
+        "base_model_name_or_path": "words of a message",
     },
     "tokenizers/byt5.py": {"<extra_id_{i}>": "a token that is added, and no key"},
     "checkpoints/fields.py": {"quant_method": "words of a message"},
