@@ -257,7 +257,7 @@ def drawn_by(how: Draw, wide: bool) -> Callable:
     """wide: a wrong key or uniform alone, by one law a token."""
 
     def draw(key: Array, request: Request, state: State, gamma: int) -> Callable:
-        del key, gamma
+        del key
         own, start = keyed(request.key, how.whose), how.start * state.length
         ahead = state._replace(length=state.length + how.ahead)
 
@@ -269,7 +269,7 @@ def drawn_by(how: Draw, wide: bool) -> Callable:
             return probs.draw(logits, request.sampling, u)
 
         def of(logits: Array, slot) -> tuple[Array, Law]:
-            by_race = coupled(own, request, ahead)
+            by_race = coupled(own, request, ahead, gamma)
             ways = [lambda z, of=of: of(z, slot)[0] for of in (by_race, by_uniforms)]
             chosen = jax.lax.cond(how.race, *ways, logits / how.heat)
             return chosen, probs.standardize(logits, request.sampling)

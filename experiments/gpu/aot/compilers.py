@@ -80,11 +80,13 @@ def compile(
     arguments: tuple,
     device: str = "h200",
     donate: tuple[int, ...] = (),
+    dumped: Path | None = None,
 ) -> Compiled:
     """function(*arguments) for one of DEVICES; nothing is run.
 
     arguments: a tuple of pytrees of ShapeDtypeStructs or arrays. donate: the indices of
-    those that may be written over. Raises ValueError as `check`.
+    those that may be written over. dumped: a folder into which this process dumps all
+    that it compiles (`dumping`). Raises ValueError as `check`.
     """
     placed, abstract = _placed(device)
     shapes = jax.tree.map(
@@ -97,8 +99,10 @@ def compile(
         if DEVICES[device].platform == "gpu":
             with tempfile.TemporaryDirectory() as folder:
                 written = {"xla_dump_to": folder, "xla_dump_emitter_re": "thunk.*"}
-                compiled = jitted.lower(*shapes).compile(compiler_options=written)
-                thunks = graphs.read(thunk_list(Path(folder)))
+                options = written if dumped is None else {}
+                compiled = jitted.lower(*shapes).compile(compiler_options=options)
+                program = f"jit_{getattr(function, '__name__', '')}" if dumped else ""
+                thunks = graphs.read(thunk_list(dumped or Path(folder), program))
         else:
             compiled = jitted.lower(*shapes).compile()
     seconds, text = time.perf_counter() - begun, compiled.as_text()
