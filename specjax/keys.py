@@ -130,9 +130,11 @@ def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array
 
 
 def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
-    """Draws float32 uniforms in [0, 1) of the slots [N], of keys [B]: those that
-    `uniform` draws of each, [B, N, *shape]. Made at once: apart, each slot is kernels
-    of its own on a GPU."""
+    """Draws float32 uniforms in [0, 1) of the slots [N], of keys [B].
+
+    Those that `uniform` draws of each, [B, N] and then `shape`. Made at once: apart,
+    each slot is kernels of its own on a GPU.
+    """
     return draw_uniform(_slots(key, slots), shape)
 
 
