@@ -114,7 +114,10 @@ def compile_and_run(named: str, device: str) -> hlo.Sequence:
         return function(*arguments)
 
     if device != HERE:
-        return compilers.compile(inspected, arguments, device=device).program
+        dumped = Path(os.environ["MOSAIC_GPU_DUMP_TO"])
+        return compilers.compile(
+            inspected, arguments, device=device, dumped=dumped
+        ).program
     program = jax.jit(inspected).lower(*arguments).compile()
     jax.block_until_ready(program(*arguments))
     return hlo.read(program.as_text())
