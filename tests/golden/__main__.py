@@ -3,14 +3,15 @@
 import json
 import sys
 
-from tests.golden.cases import CASES, run
+from tests.golden.cases import CASES
+from tests.golden.runs import run
 from tests.golden.test_golden import FOLDER
 
 
 def main() -> None:
     for name in sys.argv[1:] or CASES:
-        told = run(CASES[name]).items()
-        lines = [f" {json.dumps(key)}: {json.dumps(x)}" for key, x in told]
+        found = run(CASES[name]).items()
+        lines = [f" {json.dumps(key)}: {json.dumps(x)}" for key, x in found]
         text = "{\n" + ",\n".join(lines) + "\n}\n"
         path = FOLDER / f"{name}.json"
         moved = path.exists() and path.read_text() != text

@@ -1,23 +1,28 @@
-"""No edit moves a text, a count or alpha without saying so: see `tests.golden`."""
+"""No edit moves a text, a count or alpha unnoticed: see `tests.golden`."""
 
+import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from specjax import drafts, policies, verifiers
 from specjax.measure import provenance
-from tests.golden.cases import CASES, draft_of, program, run, target_of
+from tests.golden import runs
+from tests.golden.cases import CASES, Case
+from tests.golden.runs import run
 
 FOLDER = Path(__file__).parent
 ALPHA = 1e-4  # rounding, on another machine
+DECODED = [case for case in CASES.values() if isinstance(case, Case)]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def models_are_let_go():
+def memory_is_freed():
     yield
-    target_of.cache_clear()
-    draft_of.cache_clear()
-    program.cache_clear()
+    for cached in (runs.model, runs.pair, runs.program):
+        cached.cache_clear()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -27,8 +32,24 @@ def test_the_texts_are_those_that_were_recorded(name):
     assert got == wanted
 
 
-def test_every_golden_has_a_case_and_its_number_is_told():
+def test_every_golden_has_a_case_and_the_changelog_names_its_number():
     assert {path.stem for path in FOLDER.glob("*.json")} == set(CASES)
-    told = (FOLDER.parents[1] / "CHANGELOG.md").read_text()
+    changes = (FOLDER.parents[1] / "CHANGELOG.md").read_text()
     for number in range(2, provenance.GOLDENS + 1):
-        assert f"Goldens {number}:" in told
+        assert f"Goldens {number}:" in changes
+
+
+def test_every_name_of_a_draft_a_rule_a_policy_and_a_constraint_is_in_a_golden():
+    for field, names in {
+        "draft": drafts.DRAFTS,
+        "rule": {*verifiers.EXACT, *verifiers.LOSSY},
+        "policy": policies.POLICIES,
+        "rules": runs.RULES,
+    }.items():
+        assert {*names} <= {getattr(x, field).partition(":")[0] for x in DECODED}
+
+
+def test_every_option_of_a_tree_is_in_a_golden():
+    options = inspect.signature(drafts.DRAFTS["tree"]).parameters
+    text = " ".join(case.draft for case in DECODED if case.draft.startswith("tree:"))
+    assert options.keys() - drafts.CONTEXT <= {*re.findall(r"(\w+)=", text)}

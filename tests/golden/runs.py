@@ -1,0 +1,439 @@
+"""Decodes the golden cases; those that can share a compiled program do."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import drafts, generate, policies, pretrained, probs, verifiers
+from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
+from specjax.drafters.rollout import for_rule
+from specjax.drafts import counts, models, retrieval
+from specjax.drafts.source import DraftSource
+from specjax.exactness import small_drafts, tables
+from specjax.inputs import make_prompt, make_request
+from specjax.models import penalties, whisper
+from specjax.models.constrained import constrained
+from specjax.speech import decoding
+from specjax.speech.limits import Limits
+from specjax.speech.pair import Listeners
+from specjax.step import Decoder
+from specjax.types import (
+    Draft,
+    Drafter,
+    Law,
+    Params,
+    Prompt,
+    Request,
+    Sampling,
+    State,
+    TokenAutomaton,
+    Verifier,
+)
+from tests.golden.cases import CASES, Case, SpeechCase
+from tests.support import tiny_llama, tiny_whisper
+from tests.support.tiny import mixed
+
+NEW_TOKENS = 32
+TEMPERATURES = (0.0, 1.0)
+CODE = ("def fibonacci(n):\n    ", "class Stack:\n    def push(self, item):\n")
+ENGLISH = ("translate English to German: The man is sitting on a bench.",)
+ENGLISH += ("summarize: Return the number of items in the list, or None if empty.",)
+TEXTS = {"code": CODE, "t5": ENGLISH}
+IDS = ((1, 5, 9, 5, 9, 2), (3, 7, 7, 11))  # prompts of models without a tokenizer
+TABLE = 12  # ids of the target "table"
+
+
+def tiny(style: str, share: float = 0.0) -> Pretrained:
+    """Returns a random model of Llama's kind, or a draft with a share of noise."""
+    config = getattr(tiny_llama, style.upper())
+    weights = jax.tree.map(
+        lambda a, b: (1 - share) * a + share * b,
+        *(tiny_llama.weights(config, seed) for seed in (0, 1)),
+    )
+    return Pretrained(style, None, tiny_llama.build(config), weights)
+
+
+def table() -> Pretrained:
+    """Returns a target whose next id depends on the last two ids alone."""
+    params = jnp.asarray(tables.weights(TABLE, seed=1), jnp.float32)
+    return Pretrained("a table", None, tables.build(TABLE), params)
+
+
+STYLES = "llama", "qwen3", "gemma2", "gemma3"
+BUNDLED = "code_target", "code_small", "t5_large", "t5_base", "t5_small"
+MODELS = {
+    **{name: partial(pretrained.load, name) for name in BUNDLED},
+    "code_small_int8": lambda: pretrained.load("code_small", "int8"),
+    "table": table,
+    **{style: partial(tiny, style) for style in STYLES},
+    **{f"near_{style}": partial(tiny, style, 0.1) for style in STYLES},
+}
+DRAFTS = {
+    "code_first_layer": lambda: models.early_exit(pretrained.load("code_small"), 1),
+    "bigram": lambda: counts.ngram(2),
+    "unigram": lambda: counts.ngram(1),
+    "t5_bigram": lambda: counts.ngram(2, "t5_bigram"),
+    "random": counts.random,
+    "copying": retrieval.copying,
+}
+
+
+def grammar() -> TokenAutomaton:
+    """Returns rules by which no id follows itself, and no odd one a third one."""
+
+    def begin(tokens: Array, length: Array) -> Array:
+        return jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)[:, 0]
+
+    def advance(state: Array, token: Array) -> Array:
+        del state
+        return token
+
+    def apply(state: Array, logits: Array) -> Array:
+        ids, last = jnp.arange(logits.shape[-1]), state[..., None]
+        forbidden = (ids == last) | ((last % 3 == 0) & (ids % 2 == 1))
+        return jnp.where(forbidden, -jnp.inf, logits)
+
+    return TokenAutomaton(begin, advance, apply)
+
+
+RULES = {
+    "grammar": grammar(),
+    "penalties": penalties.build(1.2, presence=0.3, frequency=0.1, last=8),
+}
+
+
+@cache
+def model(name: str) -> Pretrained:
+    """Returns a model of `MODELS`."""
+    return MODELS[name]()
+
+
+@cache
+def pair(case: Case) -> tuple[Pretrained, DraftSource | None]:
+    """Returns the target and the draft of a case, constrained by its rules."""
+    target, draft = model(case.target), None
+    if case.draft and case.target == "table":
+        draft = small_drafts.load(case.draft, target)
+    elif case.draft in DRAFTS:
+        draft = DRAFTS[case.draft]()
+    elif case.draft in MODELS:
+        draft = models.model_source(model(case.draft))
+    elif case.draft:
+        draft = drafts.pair(target, case.draft)[1]
+    if not case.rules:
+        return target, draft
+    rules = RULES[case.rules]
+    ruled = target._replace(model=constrained(target.model, rules))
+    return ruled, draft and models.with_rules(draft, rules)
+
+
+def players(case: Case) -> tuple[tuple, str]:
+    """Returns who drafts, and how its tokens are drawn; and the rule."""
+    return (case.draft, for_rule(verifiers.find(case.rule))), case.rule
+
+
+def shape(case: Case) -> Case:
+    """Returns a case that is equal for all that share a program: those of other drafts
+    and rules, or other numbers of truncation. Trees share none with chains, and cases
+    with rules, or a policy that stops within a draft, none at all."""
+    policy = policies.find(case.policy)
+    if case.rules or (policy is not None and policy.go_on is not None):
+        return case
+    cut = {"top_k": case.top_k, "top_p": case.top_p, "min_p": case.min_p}
+    is_cut = any(value is not None for value in cut.values()) or None
+    kind = ""
+    if case.draft:
+        _, draft = pair(case)
+        kind = "chain" if draft.drafter(case.gamma).siblings is None else "tree"
+    return case._replace(
+        draft=kind, rule="any", scored=False, **dict.fromkeys(cut, is_cut)
+    )
+
+
+class Shared(NamedTuple):
+    """A compiled program and the cases that it decodes.
+
+    Attributes:
+      decode: (which, prompt, request) -> Output; which: [2] int32, the place of a
+        drafter among `rules`, and of a rule among those of that drafter.
+      rules: by drafter, the names of its rules.
+    """
+
+    decode: Callable
+    rules: dict[tuple, list[str]]
+
+
+@cache
+def program(shape_: Case, slots: int) -> Shared:
+    """Returns the program of all cases of one shape, with a buffer of `slots`."""
+    rules, drafts_of = {}, {}
+    for case in CASES.values():
+        if not isinstance(case, Case) or case.target != shape_.target:
+            continue
+        if case.draft and shape(case) == shape_:
+            player, rule = players(case)
+            drafts_of[player] = pair(case)
+            rules.setdefault(player, [])
+            rules[player] += [rule] * (rule not in rules[player])
+    target = next((target for target, _ in drafts_of.values()), model(shape_.target))
+    each = [draft for _, draft in drafts_of.values()]
+    drafters = tuple(
+        draft.drafter(shape_.gamma, draw)
+        for draft, (_, draw) in zip(each, rules, strict=True)
+    )
+    verify = tuple(tuple(map(verifiers.find, names)) for names in rules.values())
+    params = Params(target.params, [draft.params for draft in each])
+    policy = policies.find(shape_.policy)
+    alone = len(drafters) == 1 and len(verify[0]) == 1
+
+    @jax.jit
+    def decode(which, params, prompt, request):
+        if not drafters:
+            decoder = Decoder(target.model)
+        elif alone:
+            decoder = Decoder(target.model, drafters[0], verify[0][0], policy)
+            params = Params(params.target, params.draft[0])
+        else:
+            decoder = Decoder(
+                target.model, *one_of_each(drafters, verify, which), policy
+            )
+        return generate.build_loop(decoder, slots)(params, prompt, request)
+
+    return Shared(
+        lambda which, prompt, request: decode(which, params, prompt, request), rules
+    )
+
+
+def run(case: Case | SpeechCase) -> dict:
+    """Returns what a case decodes: ids and counts of each row."""
+    return transcribed(case) if isinstance(case, SpeechCase) else decoded(case)
+
+
+def decoded(case: Case) -> dict:
+    target, draft = pair(case)
+    prompt, sampling = rows(target, case)
+    keys = jax.random.split(jax.random.key(0), len(prompt.length))
+    request = make_request(keys, prompt, NEW_TOKENS, sampling)
+    slots = prompt.tokens.shape[1] + NEW_TOKENS + case.gamma + 1
+    shared = program(shape(case), slots)
+    which = np.zeros(2, np.int32)
+    if draft:
+        player, rule = players(case)
+        place = [*shared.rules].index(player)
+        which = np.int32([place, shared.rules[player].index(rule)])
+    out = jax.device_get(shared.decode(which, prompt, request))
+    spans = zip(out.tokens, np.asarray(prompt.length), out.length, strict=True)
+    found = {name: x.tolist() for name, x in out.counts._asdict().items()}
+    found["ids"] = [row[start:end].tolist() for row, start, end in spans]
+    if case.scored:
+        found["alpha"] = alpha(target, draft, prompt, out, sampling)
+    return found
+
+
+def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
+    """Returns two prompts, each greedy and at temperature 1."""
+    if target.tokenizer_file is None:
+        ids = [[i % target.vocab for i in ids] for ids in IDS for _ in TEMPERATURES]
+        prompt = make_prompt(ids)
+    else:
+        coder, start = target.tokenizer, target.start
+        texts = TEXTS["t5" if target.encodes else "code"]
+        ids = [coder.encode(text) for text in texts for _ in TEMPERATURES]
+        if target.encodes:
+            prompt = make_prompt([[start]] * len(ids), ids)
+        else:
+            prompt = make_prompt([[start, *row] for row in ids])
+    count = len(prompt.length)
+
+    temperature = np.array(TEMPERATURES * (count // 2), np.float32)
+    if shape(case).top_k is None:
+        return prompt, Sampling(temperature)
+    top_k = np.full(count, case.top_k or target.vocab, np.int32)
+    top_p, min_p = (
+        np.full(count, off if value is None else value, np.float32)
+        for value, off in ((case.top_p, 1.0), (case.min_p, 0.0))
+    )
+    return prompt, Sampling(temperature, top_k, top_p, min_p)
+
+
+def alpha(
+    target: Pretrained, draft: DraftSource, prompt: Prompt, out, sampling: Sampling
+) -> float:
+    """Returns E(sum_x min(p, q)) at the tokens that were written (Corollary 3.6)."""
+    text = prompt._replace(tokens=jnp.asarray(out.tokens[:, :-1]))
+    target_law = models.law_of(target.model)
+
+    @jax.jit
+    def betas(p_params, q_params):
+        p = probs.dense(target_law(p_params, text, sampling))
+        q = probs.dense(draft.law(q_params, text, sampling))
+        return jnp.minimum(p, q).sum(-1)
+
+    slot = np.arange(1, out.tokens.shape[1])
+    start, length = np.asarray(prompt.length)[:, None], out.length[:, None]
+    written = (slot >= start) & (slot < length)
+    return float(np.asarray(betas(target.params, draft.params))[written].mean())
+
+
+def transcribed(case: SpeechCase) -> dict:
+    """Returns what a small Whisper writes of two windows of noise, each greedy and at
+    temperature 1, by the rules of timestamps."""
+    large = tiny_whisper.TARGET._replace(vocab=tiny_whisper.VOCAB)
+    small = large._replace(decoder_layers=1)
+    weights = [tiny_whisper.weights(large, seed) for seed in (3, 7)]
+    near = mixed(*weights, 0.1)
+    target = Pretrained("target", large, whisper.build(large), weights[0])
+    decoder = {key: x for key, x in near["decoder"].items() if key != "layers_1"}
+    params = {"encoder": weights[0]["encoder"], "decoder": decoder}
+    draft = Pretrained("draft", small, whisper.build(small), params)
+    listeners = Listeners(
+        target,
+        draft,
+        tiny_whisper.TOKENS,
+        Limits(),
+        read=str,
+        write=list,
+        shared=True,
+    )
+    found = []
+    config = DecodeConfig(gamma=case.gamma, rule=case.rule)
+    decode = decoding.build(listeners, config, on_batch=found.append)
+    frames = np.repeat(tiny_whisper.sounds(2).frames, 2, axis=0)
+    prompts = [list(tiny_whisper.PROMPT) for _ in frames]
+    ids = decode(frames, prompts, TEMPERATURES * 2).tokens
+    counts = {name: getattr(found[0], name) for name in ("calls", "tokens")}
+    counts |= {name: getattr(found[0], name) for name in ("tested", "accepted")}
+    return counts | {"ids": [list(map(int, row)) for row in ids]}
+
+
+# Several drafters and verifiers in one program: an argument chooses among them.
+
+
+def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
+    """Returns the verifier rules[which], for a `which` that is traced.
+
+    Rules that differ in their noise alone are compiled once.
+    """
+    kinds = tuple(dict.fromkeys(rule.verify for rule in rules))
+    noises = [[rule.noise for rule in rules if rule.verify is kind] for kind in kinds]
+    kind_of = jnp.array([kinds.index(rule.verify) for rule in rules])
+    noise_of = [noises[kinds.index(rule.verify)].index(rule.noise) for rule in rules]
+    noise_of = jnp.array(noise_of)
+
+    def noise(key: Array, start: Array, gamma: int, vocab: int) -> tuple:
+        return key, start
+
+    def verify(target: Law, draft: Draft, noise: tuple):
+        gamma, vocab = draft.tokens.shape[1], target.logits.shape[-1]
+
+        def branch(place: int):
+            draws = [
+                lambda key, start, draw=draw: draw(key, start, gamma, vocab)
+                for draw in noises[place]
+            ]
+
+            def decide(target: Law, draft: Draft, noise: tuple):
+                own = noise_of[which] if len(draws) > 1 else 0
+                drawn = jax.lax.switch(own, draws, *noise)
+                return kinds[place](target, draft, drawn)
+
+            return decide
+
+        branches = list(map(branch, range(len(kinds))))
+        return jax.lax.switch(kind_of[which], branches, target, draft, noise)
+
+    return Verifier(noise, verify)
+
+
+def one_of_each(
+    drafters: tuple[Drafter, ...], rules: tuple[tuple[Verifier, ...], ...], which: Array
+) -> tuple[Drafter, Verifier]:
+    """Returns the drafter of number which[0], and of its rules that of number which[1].
+
+    Parameters and caches are lists with those of each drafter. A draft's law is a list
+    too, with a place for each structure of laws that occurs: zeros but for that of the
+    drafter that was chosen. So drafts whose laws look alike are verified by one code.
+    All draft gamma tokens, or all draft trees of gamma nodes.
+    """
+    structures, places = [], range(len(drafters))  # of laws; as `draft` is traced
+    structure_of = []
+
+    def init(params, prompt, slots: int) -> list:
+        own = zip(drafters, params, strict=True)
+        return [drafter.init(weights, prompt, slots) for drafter, weights in own]
+
+    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, list]:
+        def draft_by(place: int, caches: list) -> tuple[Draft, list]:
+            own = state._replace(draft_cache=caches[place])
+            draft, cache = drafters[place].draft(key, params[place], request, own)
+            return draft, [*caches[:place], cache, *caches[place + 1 :]]
+
+        def branch(place: int):
+            def run(caches: list):
+                draft, after = draft_by(place, caches)
+                laws = list(empty)
+                laws[structure_of[place]] = draft.law
+                return jax.tree.map(jnp.asarray, draft._replace(law=laws)), after
+
+            return run
+
+        caches = state.draft_cache
+        laws = jax.eval_shape(lambda: [draft_by(at, caches)[0].law for at in places])
+        structures[:] = list(dict.fromkeys(map(str, laws)))
+        structure_of[:] = [structures.index(str(law)) for law in laws]
+        firsts = [laws[structure_of.index(i)] for i in range(len(structures))]
+        empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), firsts)
+        return jax.lax.switch(which[0], list(map(branch, places)), caches)
+
+    def observe(params, caches: list, call) -> list:
+        def branch(place: int):
+            def run(caches: list) -> list:
+                if drafters[place].observe is None:
+                    return caches
+                cache = drafters[place].observe(params[place], caches[place], call)
+                return [*caches[:place], cache, *caches[place + 1 :]]
+
+            return run
+
+        return jax.lax.switch(which[0], list(map(branch, places)), caches)
+
+    def verify(target: Law, draft: Draft, noise: tuple):
+        def branch(structure: int):
+            own = [at for at in places if structure_of[at] == structure]
+            alike = tuple(dict.fromkeys(rule for at in own for rule in rules[at]))
+            number = np.zeros((len(drafters), max(map(len, rules))), np.int32)
+            for at in own:
+                for i, rule in enumerate(rules[at]):
+                    number[at, i] = alike.index(rule)
+            verifier = one_of(alike, jnp.array(number)[which[0], which[1]])
+            return lambda: verifier.verify(
+                target, draft._replace(law=draft.law[structure]), noise
+            )
+
+        branches = list(map(branch, range(len(structures))))
+        return jax.lax.switch(jnp.array(structure_of)[which[0]], branches)
+
+    for drafter, several in zip(drafters, rules, strict=True):
+        assert all(drafter.siblings in (None, *rule.siblings) for rule in several)
+    siblings = drafters[0].siblings and "any"
+    learns = any(drafter.observe is not None for drafter in drafters)
+    return (
+        Drafter(
+            init,
+            draft,
+            drafters[0].gamma,
+            siblings=siblings,
+            observe=observe if learns else None,
+        ),
+        Verifier(
+            one_of(rules[0], which[1]).noise,
+            verify,
+            siblings=(siblings,) if siblings else (),
+        ),
+    )
