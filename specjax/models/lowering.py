@@ -193,23 +193,6 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
     return jax.lax.platform_dependent(x, kernel, cuda=alone, default=unchanged)
 
 
-def beside_no_other(x: Array, kernel: Array) -> Array:
-    """x [B, T, K] as it is, for its product with a large kernel [K, N] to be one by
-    itself: XLA for GPUs multiplies one text by all matrices of up to 32 MB at once, and
-    copies them beside each other first where they are many."""
-
-    def alone(x: Array, kernel: Array) -> Array:
-        return jax.lax.optimization_barrier((x, kernel))[0]
-
-    def as_it_is(x: Array, kernel: Array) -> Array:
-        del kernel
-        return x
-
-    if not isinstance(kernel, jax.Array) or kernel.nbytes < COPIED:
-        return x
-    return jax.lax.platform_dependent(x, kernel, cuda=alone, default=as_it_is)
-
-
 # A joined cache.
 
 

@@ -440,31 +440,8 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.host_numbers(step, SETTING)
     assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.decode.gamma + 1
-    assert told["host_inside"] + told["host_alone"] == launches.total(step, SETTING)
-
-
-@needs_cuda
-def test_a_prefill_copies_no_matrix_and_reads_no_start_token():
-    given = launches.program_inputs(
-        *2 * [launches.with_shapes(XXL)], SETTING, "reference"
-    )
-    prefill = launches.prefilling(given, SETTING)
-    kernels = list(hlo.everything(prefill.program))
-    assert max(kernel.bytes for kernel in kernels) < XXL.dim * XXL.dim * 2
-    assert not [kernel for kernel in kernels if "T5.decode" in kernel.source]
-
-
-@needs_cuda
-def test_what_is_left_of_a_step_launches_no_more_than_it_did():
-    """And the host waits once, to ask whether all texts have ended."""
-    side = launches.as_shapes(SMALL_T5)
-    given = launches.given(side, side, SETTING, "auto")
-    verify, step = launches.verifying(given, SETTING), launches.stepping(given, SETTING)
-    assert launches.total(verify, SETTING) <= VERIFY
-    told = launches.hosted(step, SETTING)
-    assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.gamma + 1
     # A turn of the draft's loop moves its count too, which is no kernel of the program.
-    turns = SETTING.gamma - 1
+    turns = SETTING.decode.gamma - 1
     launched = told["host_inside"] + told["host_alone"]
     assert launches.total(step, SETTING) <= launched
     assert launched <= launches.total(step, SETTING) + turns
@@ -472,7 +449,9 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
 
 @needs_cuda
 def test_a_prefill_copies_no_matrix_and_reads_no_start_token():
-    given = launches.given(*2 * [launches.as_shapes(XXL)], SETTING, "reference")
+    given = launches.program_inputs(
+        *2 * [launches.with_shapes(XXL)], SETTING, "reference"
+    )
     prefill = launches.prefilling(given, SETTING)
     kernels = list(hlo.everything(prefill.program))
     assert max(kernel.bytes for kernel in kernels) < XXL.dim * XXL.dim * 2
