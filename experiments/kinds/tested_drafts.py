@@ -63,7 +63,7 @@ def run(
     """Writes texts by speculation until `protocol.tokens` are written, and returns them
     with every token.
     """
-    begun, decoded, blocks, written = [], [], [], 0
+    prompted, parts, blocks, written = [], [], [], 0
     log: list[Call] = []  # what each step decided on
 
     def seen(running: np.ndarray, state: State, info: Info) -> None:
@@ -73,18 +73,20 @@ def run(
     count = texts.most(prompts, protocol)
     decoded = texts.decode(pair, prompts, count, protocol, kernels=kernels, seen=seen)
     for prompt, calls in decoded:
-        begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-        decoded.append(calls)
+        prompted.append(
+            Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs)
+        )
+        parts.append(calls)
         blocks += match_calls(log, np.asarray(prompt.length), calls.tokens)
         log.clear()
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:
             break
-    *totals, rows = zip(*decoded, strict=True)
+    *totals, rows = zip(*parts, strict=True)
     rows = [row for batch in rows for row in batch][:count]
     calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
-    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
-    text = lenience.outputs(prompted, calls)
+    first = jax.tree.map(lambda leaf: leaf[:count], texts.join(prompted))
+    text = lenience.outputs(first, calls)
     return text, score_tokens(pair, text, blocks[:count], protocol)
 
 

@@ -329,7 +329,8 @@ def parts_of_a_step(
     }
     state = costs.middle(begin(prompt), request)
     # A drafter does not read the target's cache: its own saves a compilation.
-    alone = pair._replace(target=pair.draft)
+    assert pair.draft.pretrained is not None  # see `measure`
+    alone = pair._replace(target=pair.draft.pretrained)
     drafting = costs.begin(alone, max(setting.gammas), prompt, request)
     for gamma in (0, *setting.gammas):
         calls = costs.target_calls(pair, gamma, loops)
