@@ -320,13 +320,13 @@ def _names(features: Array) -> tuple[list[str], list[str]]:
 
 
 def make_parser() -> console.Parser:
-    about = "Verifiers on nasty inputs, row by row."
+    about = "Tests verifiers on extreme logits, over many rows: `specjax soak`."
     parser = console.Parser(prog="specjax soak", description=about)
     add = parser.add_argument
-    draws, of_draws = console.number(1, 1e15), "rows over all rules; default 1e7"
+    draws, of_draws = console.number(1, 1e15), "rows of all rules together; default 1e7"
     add("--draws", type=draws, default=1e7, help=of_draws)
     add("--rule", choices=verifiers.names(), help="only this rule; default all")
-    seed, of_seed = setting_type("seed"), "of the inputs; default 0"
+    seed, of_seed = setting_type("seed"), "seed of the inputs; default 0"
     add("--seed", type=seed, default=0, help=of_seed)
     add(
         "--from",
@@ -334,7 +334,7 @@ def make_parser() -> console.Parser:
         default=0,
         dest="first",
         metavar="CHUNK",
-        help="continue here; default %(default)s",
+        help="the chunk of rows to begin with; default %(default)s",
     )
     console.add_json(parser)
     return parser
