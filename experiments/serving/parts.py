@@ -202,7 +202,9 @@ def _admissions(server: Server, params, one: Arrival) -> Callable[[], None]:
         for i in range(LOOPS):
             server.check(params, one.prompt, one.request)
             row = np.int32(i % server.rows)
-            batch[0] = server.admit(params, *batch[0], row, one.prompt, one.request)
+            batch[0] = server.admit(
+                params, *batch[0], row=row, prompt=one.prompt, new_request=one.request
+            )
             jax.block_until_ready(batch[0])
 
     return run
@@ -232,7 +234,12 @@ def emitted_tokens(
         state, request = server.begin(params, *each[0][:2])
         for row, (prompt, own, _) in enumerate(each):
             state, request = server.admit(
-                params, state, request, np.int32(row), prompt, own
+                params,
+                state,
+                request,
+                row=np.int32(row),
+                prompt=prompt,
+                new_request=own,
             )
         steps, ended = [], np.zeros(setting.rows, bool)
         while not ended.all():

@@ -38,8 +38,8 @@ SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
 
 
 def main() -> None:
-    more = ("--pairs", pipeline.FOLDER_OF), pipeline.EXPORT
-    options, recipe = pipeline.parse_flags(__doc__, "t5", "runs/zoo_t5", *more)
+    flags = {"--pairs": pipeline.FOLDER_OF, **pipeline.EXPORT}
+    options, recipe = pipeline.parse_flags(__doc__, "t5", "runs/zoo_t5", flags)
     train(options.pairs, options.runs, options.export, recipe)
 
 

@@ -117,8 +117,13 @@ def make_parser() -> Parser:
     add("--audio", metavar="FILE", help=of_audio)
     of_new = "new tokens: at most, or exactly for a GPT-2 that is named by its size;"
     of_new += " default %(default)s"
-    names = "--n_tokens_to_generate", "--tokens"
-    add(*names, type=console.count, default=60, help=of_new)
+    add(
+        "--n_tokens_to_generate",
+        "--tokens",
+        type=console.count,
+        default=60,
+        help=of_new,
+    )
     demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
     of_gamma = "drafted tokens per step; default %(default)s"

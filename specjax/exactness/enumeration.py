@@ -326,7 +326,7 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -
     nodes, before = at.nodes[row], at.nodes[:, at.parent][row]
     *results, carried = decide(target, draft, (nodes, before), flat, carried)
     results = jax.tree.map(
-        lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), results
+        lambda leaf: np.asarray(leaf).reshape(shape + leaf.shape[1:]), results
     )
     states = rows(carried) if memories[0] else None
 

@@ -139,6 +139,7 @@ def lengths(
     protocol: Protocol,
     costs: Costs,
     read: Read = prompts,
+    *,
     gammas: tuple[int, ...] = tuple(range(1, 9)),
     adapting: tuple[str, ...] = tuple(POLICIES)[1:],
 ) -> Measurement:

@@ -283,7 +283,8 @@ def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
         )
         return law, draft
 
-    def run(tokens, totals, law, draft, request, state):
+    def run(buffers, law, draft, request, state):
+        tokens, totals = buffers
         state = state._replace(tokens=tokens)
         noise = decoder.verifier.noise(
             request.key, state.length, setting.decode.gamma, decoder.target.vocab
@@ -293,10 +294,11 @@ def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
         info = measure(request, state, draft, verdict, length)
         return tokens, length, totals + generate.count(info)
 
-    shapes = jax.eval_shape(laws, inputs.params, request, inputs.state)
+    law, draft = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
-    arguments = inputs.state.tokens, sums(inputs), *shapes, request, rest
-    return compilers.compile(run, arguments, device=setting.device, donate=(0, 1))
+    buffers = inputs.state.tokens, sums(inputs)
+    arguments = buffers, law, draft, request, rest
+    return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
 
 def stepping(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:

@@ -321,11 +321,13 @@ def parts_of_a_step(
     and of the target's prefill, alone, with CUDA graphs and without."""
     loops, prompt, request = setting.loops, text.prompt, text.request
     begin = costs.prefill(pair, 0)
-    every = *begin.args, prompt
-    plain = begin.func.lower(*every).compile(compiler_options=NO_GRAPHS)
+    lowered = begin.func.lower(*begin.args, prompt)
+    without_graphs = lowered.compile(compiler_options=NO_GRAPHS)
     programs = {
         ("prefill", "prefill_alone_ms"): partial(begin, prompt),
-        ("prefill", "prefill_without_graphs_ms"): partial(plain, *every),
+        ("prefill", "prefill_without_graphs_ms"): partial(
+            without_graphs, *begin.args, prompt
+        ),
     }
     state = costs.middle(begin(prompt), request)
     # A drafter does not read the target's cache: its own saves a compilation.

@@ -97,8 +97,11 @@ def drafts(
 def compile_program(
     program: partial, *arguments, options: dict | None = None
 ) -> partial:
-    """Returns the program compiled for its arguments, and bound to them. options: of
-    the compiler, by their names in XLA."""
-    every = *program.args, *arguments
-    made = program.func.lower(*every).compile(compiler_options=options)
-    return partial(made, *every)
+    """Returns the program compiled for its arguments, and bound to them.
+
+    Args:
+        options: of the compiler, by their names in XLA.
+    """
+    lowered = program.func.lower(*program.args, *arguments)
+    compiled = lowered.compile(compiler_options=options)
+    return partial(compiled, *program.args, *arguments)
