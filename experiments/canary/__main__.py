@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         with side(Path(folder), flags.pair) as then, side(ROOT, flags.pair) as now:
             seconds = in_turns((then, now), flags.seconds)
     rows, warnings = compare(*seconds)
-    print(markup.plain(HEAD, rows), end="")
+    print(markup.text_table(HEAD, rows), end="")
     print("\n".join(warnings) or f"no change beyond {MOST:.0%}")
     return int(bool(warnings))
 

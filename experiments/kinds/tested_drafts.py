@@ -70,7 +70,7 @@ def run(
         before = np.array(state.length) - np.asarray(info.emitted)
         log.append(Call(before, np.asarray(info.tested), np.asarray(info.accepted)))
 
-    count = texts.most(prompts, protocol)
+    count = texts.max_sequences(prompts, protocol)
     for prompt, calls in texts.decode(
         pair, prompts, count, protocol, kernels=kernels, seen=record_step
     ):

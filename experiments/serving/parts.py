@@ -111,7 +111,7 @@ def time_parts(
     for batch in setting.batches:  # one after the other: caches take their room
         programs = _programs(pair, setting, servers=servers, batch=batch, single=single)
         if batch == setting.rows:
-            programs |= _whole(pair, setting, servers=servers, texts=texts)
+            programs |= _request_programs(pair, setting, servers=servers, texts=texts)
         found = timing.time_in_turns(programs, setting.rounds, f"steps of {batch} rows")
         median |= {name: float(np.median(each)) for name, each in found.items()}
         if batch == setting.rows:
@@ -153,7 +153,7 @@ def _programs(
     return programs
 
 
-def _whole(
+def _request_programs(
     pair: costs.Pair,
     setting: LoadSetting,
     *,

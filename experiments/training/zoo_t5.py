@@ -92,7 +92,7 @@ def target_texts(
         tokens, buckets = stage.recipe.batch * stage.recipe.length, []
         for name, share in shares.items():
             sizes = recipe["tasks"][name]["sizes"]
-            buckets += pairs.buckets(
+            buckets += pairs.group_by_size(
                 texts[name], sizes=sizes, tokens=tokens, share=share
             )
         return pairs.sampler(buckets)

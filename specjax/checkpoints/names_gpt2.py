@@ -68,7 +68,7 @@ def read_config(fields: Fields, dtype: str) -> gpt.Config:
     do."""
     field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
-    field.only(fields, CAN)
+    field.check_known_values(fields, CAN)
     sizes = field.sizes(fields, SIZES)
     dim, heads = sizes["dim"], sizes["num_heads"]
     if dim % heads:

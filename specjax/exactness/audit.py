@@ -323,7 +323,7 @@ def write(
     kernels: the programs that verify and draw; None is the protocol's rule by the
     reference."""
     starts, decoded, written = [], [], 0
-    count = texts.most(prompts, protocol)
+    count = texts.max_sequences(prompts, protocol)
     for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels=kernels):
         tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
         starts.append(Text(tokens, length, length, prompt.inputs))

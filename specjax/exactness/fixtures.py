@@ -358,13 +358,13 @@ def tree_trials() -> list[Trial]:
         Trial(plain._replace(name="tree, one-hot", draft=lambda x: hot), 3, 2),
         Trial(few, 5, 2),
         Trial(few._replace(name="tree, V 2, replaced", **replaced), 5, 2),
-        Trial(full._replace(name="tree, growing", parent=growing(3)), 3, 2),
-        Trial(few._replace(name="tree, V 2, growing", parent=growing(4)), 4, 2),
+        Trial(full._replace(name="tree, growing", parent=growing_trees(3)), 3, 2),
+        Trial(few._replace(name="tree, V 2, growing", parent=growing_trees(4)), 4, 2),
         Trial(mixed, 4, 2),
     ]
 
 
-def growing(nodes: int) -> Callable:
+def growing_trees(nodes: int) -> Callable:
     """Returns trees that grow where the draft finds the next token most likely.
 
     Their tokens are drawn there: the method of `drafters.grown`, in the form of

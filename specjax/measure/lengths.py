@@ -55,7 +55,7 @@ class Run(NamedTuple):
     sure: np.ndarray | None
 
 
-def fixed(length: int) -> Policy:
+def fixed_length(length: int) -> Policy:
     """Returns a policy that always drafts `length` tokens.
 
     All lengths have one program.

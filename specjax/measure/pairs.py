@@ -319,7 +319,7 @@ def measure_alpha(
     if protocol.decode.temperature == 0:
         pairs = map(np.array_equal, text.rows(), calls.texts)
         measured["same_greedy_texts"] = int(sum(pairs))
-        measured |= scoring.outside(text, scores)
+        measured |= scoring.alpha_outside_repeats(text, scores)
     return measured
 
 

@@ -304,7 +304,10 @@ class Encoder(nn.Module):
         self.encoder_norm = RMSNorm()
 
     def __call__(self, x: Array, length: Array) -> Array:
-        """Returns [B, I, E] of x [B, I, E], of which length [B] are real."""
+        """Returns the encoder's states [B, I, E] for embedded inputs x [B, I, E].
+
+        The first `length` [B] positions of a row are its input, the rest is padding.
+        """
         positions = jnp.arange(x.shape[1])[None]
         biases = _biases(self, positions, x.shape[1])
         mask = (positions < length[:, None])[:, None]

@@ -156,7 +156,7 @@ def speedup(
         / (gamma + 1), tokens], costs not finite or below 0, and v = 0.
     """
     gamma = check_gamma(gamma)
-    tokens, steps = _counted(tokens, steps, gamma)
+    tokens, steps = _check_counts(tokens, steps, gamma)
     cost, baseline = _cost("cost", cost), _cost("baseline", baseline or Cost())
     alone = baseline.prefill + tokens * (baseline.v + baseline.overhead)
     step = gamma * cost.c + cost.v + cost.overhead  # Theorem 3.8: gamma c + 1
@@ -182,7 +182,7 @@ def _law(law: ArrayLike) -> np.ndarray:
     return law
 
 
-def _counted(
+def _check_counts(
     tokens: ArrayLike, steps: ArrayLike, gamma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     tokens, steps = np.asarray(tokens, np.float64), np.asarray(steps, np.float64)

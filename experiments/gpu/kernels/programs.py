@@ -70,7 +70,7 @@ class Grid(NamedTuple):
     apart: tuple[bool, ...] = (False, True)
 
 
-def here(dry: bool, how: str) -> Place:
+def find_device(dry: bool, how: str) -> Place:
     """Returns the device. Raises ValueError on a CPU, except for a trial.
 
     Args:
@@ -92,7 +92,7 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
     name.
     """
     listed = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
-    listed.append(nothing())
+    listed.append(empty_program())
     for carried in CARRIED:
         names = [REF, TRITON] if carried == BOTH else [REF, ONEPASS, TRITON]
         each = [(name, None) for name in names]  # nothing is left to read of both
@@ -107,13 +107,15 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
     return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
 
 
-def nothing() -> Program:
+def empty_program() -> Program:
     return Program(EMPTY, empty, 0, verifies=False)
 
 
 def rows_of(shape: Shape, carried: str) -> int:
-    """Returns the rows of logits that must be read: those without statistics, then p
-    and q at n.
+    """Returns the number of rows of logits that must be read.
+
+    They are the rows whose statistics are not carried, then p and q at n, the number of
+    kept tokens.
     """
     left = {NONE: 2 * shape.gamma + 1, DRAFT: shape.gamma + 1, BOTH: 0}
     return left[carried] + 2

@@ -46,11 +46,11 @@ def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str,
         path = dispatch.tuned_file(device, out)
         chosen = dispatch.read(path) if path.is_file() else []
         before = {timed[:6]: timed[6:] for timed in chosen}
-        table["shapes"] += shapes(record["measured"], before)
+        table["shapes"] += choices(record["measured"], before)
     return by_device
 
 
-def shapes(measured: dict, before: Before) -> list[dict]:
+def choices(measured: dict, before: Before) -> list[dict]:
     """Returns the choices for the known laws, at the acceptance that tiles are chosen
     at.
     """

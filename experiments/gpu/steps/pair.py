@@ -90,7 +90,7 @@ def drafts(
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     program = costs.drafts(it.pair, gamma, loops)
     return compile_program(
-        program, request, costs.middle(state, request), options=options
+        program, request, costs.halfway(state, request), options=options
     )
 
 

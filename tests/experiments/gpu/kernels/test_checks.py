@@ -29,7 +29,7 @@ from specjax.measure import jsonl
 needs_torch = pytest.mark.skipif(
     not importlib.util.find_spec("torch"), reason="no torch"
 )
-HERE = programs.here(True, "")
+HERE = programs.find_device(True, "")
 PLAIN = programs.program(
     programs.REF, programs.NONE, shape=Shape(1, 1, 256), place=HERE
 ).call
