@@ -143,7 +143,9 @@ def compare(
         return kept[key]
 
     every = {
-        f"gamma_{x}": run_policy(f"{__name__}:fixed:{x}") for x in gammas if x < most
+        f"gamma_{x}": run_policy(f"{__name__}:fixed_length:{x}")
+        for x in gammas
+        if x < most
     }
     longest = every[f"gamma_{most}"] = run_policy(RECORDER)
     runs = every | {name.partition(":")[0]: run_policy(name) for name in policies}
