@@ -1,4 +1,4 @@
-"""Readers of config.json, which refuse what a model cannot do.
+"""Readers of config.json, which refuse what a model does not support.
 
 A field that transformers' class of a model does not read cannot change what a
 checkpoint computes: such fields are ignored. A field that it reads is used here, or is

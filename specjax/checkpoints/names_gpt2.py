@@ -64,8 +64,8 @@ STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
 
 def read_config(fields: Fields, dtype: str) -> gpt.Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
     field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
     field.check_known_values(fields, CAN)

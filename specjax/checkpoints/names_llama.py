@@ -283,8 +283,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_config(fields: Fields, dtype: str) -> llama.Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
     kind, stated = kind_of(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
     key_heads = field.size(stated, "num_key_value_heads", heads)

@@ -69,8 +69,8 @@ UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weigh
 
 
 def read_config(fields: Fields, dtype: str) -> t5.Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
     field.check_known_values(fields, {"feed_forward_proj": ("relu", *GATES)})

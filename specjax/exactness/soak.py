@@ -252,7 +252,7 @@ def push_to_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tu
 
 
 def violations(problem: Problem, dealt: Deal) -> Array:
-    """Returns [K, B] bool, in the order of KINDS."""
+    """Returns which kinds of violation each row has, [K, B] bool by KINDS."""
     draft, verdict = dealt.draft, dealt.verdict
     n, tokens, chance, path = verdict[:4]
     residual: Any = verdict.residual

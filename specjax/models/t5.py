@@ -197,7 +197,10 @@ class EncoderLayer(nn.Module):
         self.mlp = Mlp(self.config)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
-        """Returns [B, I, E] of x [B, I, E], mask [B, 1, I] and bias [1, H, I, I]."""
+        """Returns the layer's output [B, I, E] for its input x [B, I, E].
+
+        mask: [B, 1, I]. bias: [1, H, I, I].
+        """
         positions = jnp.arange(x.shape[1])[None]
         y = self.pre_attention_layer_norm(x)
         x = x + self.attention(y, positions, mask=mask, bias=bias)[0]

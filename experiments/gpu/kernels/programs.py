@@ -104,7 +104,10 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
             for name, tiles in each
         ]
     rows = rows_of(shape, NONE)
-    return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
+    return [
+        *listed,
+        Program(f"{FOUR}/{NONE}", four_launch_program(place.interpreted), rows),
+    ]
 
 
 def empty_program() -> Program:
@@ -186,7 +189,7 @@ def empty(inputs: Inputs) -> tuple[Array, Array]:
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
 
-def four(interpret: bool) -> Callable:
+def four_launch_program(interpret: bool) -> Callable:
     def call(inputs: Inputs) -> tuple[Array, Array]:
         seed = jax.lax.bitcast_convert_type(inputs.sample, jnp.uint32)
         logits = four_launches.Logits(inputs.target, inputs.draft, inputs.tokens)
