@@ -78,8 +78,7 @@ def with_params(
     options: str,
     vocab: int,
 ) -> tuple[Drafter, Any]:
-    """Returns what a builder of one's own builds: a drafter, and its parameters or
-    None."""
+    """Returns the drafter of the user's builder, with its parameters or None."""
     context = {"gamma": gamma, "vocab": vocab, "draw": draw}
     drafter = call_with_options(name, custom, options, context)
     pair = (drafter, None) if isinstance(drafter, Drafter) else drafter
