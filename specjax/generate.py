@@ -129,7 +129,7 @@ def build_fold(
     def fold(
         params: Params, request: Request, state: State, total: Any
     ) -> tuple[State, Any]:
-        def running(carry: tuple[State, Any]) -> Array:
+        def is_running(carry: tuple[State, Any]) -> Array:
             return ~jnp.all(has_ended(request, carry[0]))
 
         def body(carry: tuple[State, Any]) -> tuple[State, Any]:
@@ -137,7 +137,7 @@ def build_fold(
             state, info = step(params, request, state)
             return state, add(total, info)
 
-        return jax.lax.while_loop(running, body, (state, total))
+        return jax.lax.while_loop(is_running, body, (state, total))
 
     return fold
 

@@ -189,7 +189,7 @@ def _table_at(table: Table, row: Array, ids: Array) -> Array:
     return jnp.where(matches.any(-1), special, table.base[ids] + table.offset[row])
 
 
-def first(law: Law, count: int) -> Law:
+def first_tokens(law: Law, count: int) -> Law:
     """Returns the law of the first `count` of T tokens: [B, T] -> [B, count]."""
     return _map_rows(law, lambda leaf: leaf[:, :count])
 

@@ -377,9 +377,10 @@ class DrafterInit(Protocol):
 
 
 class DraftTokens(Protocol):
-    """Returns a draft and the drafter's cache after it, by keys [B].
+    """Returns a draft, drawn by keys [B], and the drafter's cache after it.
 
-    Where `Drafter.stops`, a `GoOn` may follow the state, by which a row's draft ends.
+    If `Drafter.stops` is true, a `GoOn` may follow the state as a further argument; it
+    decides after each token whether the draft of a row goes on.
     """
 
     def __call__(
@@ -388,7 +389,7 @@ class DraftTokens(Protocol):
 
 
 class ObserveTarget(Protocol):
-    """Returns a drafter's cache, which learns from what the target said in a step."""
+    """Returns a drafter's cache, updated by the target's call of a step."""
 
     def __call__(self, params: Any, cache: Any, call: TargetCall, /) -> Any: ...
 
@@ -468,8 +469,8 @@ class Verifier(NamedTuple):
     noise, verify: see `DrawNoise`, `Verify`.
     guarantee: "exact law", "pathwise" (besides, the text is that of the same keys
     without a drafter), or in what it is lossy. coupled: it keeps most where drafts are
-    drawn by `drafters.rollout.coupled`. law: the target's as `verify` wants it, for a
-    fused one; None is `probs.standardize`.
+    drawn by `drafters.rollout.draw_coupled`. law: the target's as `verify` wants it,
+    for a fused one; None is `probs.standardize`.
     rule: what `verify` computes, where a kernel may stand for it; None where none does.
     siblings: the kinds of `Drafter.siblings` whose trees it verifies; () is chains.
     """

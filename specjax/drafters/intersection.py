@@ -194,7 +194,10 @@ def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
 
 
 def room(model: Model, stretch: int, slots: int) -> int:
-    """Returns how many of the draft's ids there is room for, per target slots."""
+    """Returns the number of the draft's ids that fit, for a target with `slots` slots.
+
+    Each token of the target is at most `stretch` ids of the draft.
+    """
     return min(stretch * slots, model.slots or stretch * slots)
 
 

@@ -18,7 +18,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, independent, rollout
+from specjax.drafters.rollout import Proposal, draw_independent, rollout
 from specjax.types import Draft, Drafter, Model, Request, State, Table
 
 
@@ -37,7 +37,7 @@ class NGram(NamedTuple):
 
 
 def build(
-    vocab: int, gamma: int, order: int = 2, draw: Callable = independent
+    vocab: int, gamma: int, order: int = 2, draw: Callable = draw_independent
 ) -> Drafter:
     """Returns a drafter of `gamma` tokens, each from the `order` - 1 tokens before it.
 

@@ -67,7 +67,9 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
             names = slots(level, siblings)
             if siblings == WITH:
                 tokens.append(
-                    independent(key, probs.with_shared(own, law.logits), names)
+                    draw_with_replacement(
+                        key, probs.with_shared(own, law.logits), names
+                    )
                 )
             else:
                 drawn = children(key, law, names, level.most)
@@ -104,7 +106,7 @@ def slots(level: Level, siblings: str) -> np.ndarray:
     return level.nodes if siblings == WITH else level.laws + 1
 
 
-def independent(key: Array, law: Law, slots: Array | np.ndarray) -> Array:
+def draw_with_replacement(key: Array, law: Law, slots: Array | np.ndarray) -> Array:
     """Draws from each of the laws [B, N] by the noise of its slot [N]: [B, N] ids."""
     return probs.race(law, keys.gumbels(key, slots, probs.vocab_size(law.logits)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax.checkpoints import Pretrained
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.pretrained import files_of
 from specjax.types import Drafter, Law, Prompt, Sampling
 
@@ -69,7 +69,7 @@ class DraftSource(NamedTuple):
     model: Recipe | None = None
     pretrained: Pretrained | None = None
 
-    def drafter(self, gamma: int, draw: Callable = independent) -> Drafter:
+    def drafter(self, gamma: int, draw: Callable = draw_independent) -> Drafter:
         """Returns the drafter of at most gamma tokens, or nodes of a tree."""
         return self.factory(gamma=gamma, draw=draw)
 

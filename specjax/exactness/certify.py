@@ -308,7 +308,7 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
     def verdict() -> Verdict:
         law = probs.standardize(jnp.zeros((1, gamma + 1, vocab)), sampling)
         tokens, num = jnp.zeros((1, gamma), jnp.int32), jnp.full(1, gamma)
-        draft = Draft(tokens, num, probs.first(law, gamma))
+        draft = Draft(tokens, num, probs.first_tokens(law, gamma))
         return verifier.verify(law, draft, noise(verifier), keep_residual=True)
 
     try:

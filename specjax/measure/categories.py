@@ -172,7 +172,7 @@ def time_prompt(
     begin, texts, marks = int(prompt.length[0]), {}, {}
     for name in (ALONE, DRAFTED):
         tokens, length, steps, log = hosts.read(outputs[name])
-        marks[name] = scoring.repeated(tokens[0, : length[0]])[begin:]
+        marks[name] = scoring.find_repeats(tokens[0, : length[0]])[begin:]
         texts[name] = tokens[0, begin : length[0]].tolist()
         finite.check([np.array(texts[name])])
     lengths, accepted, tested = log[:steps, 0].T.tolist()  # the last log is DRAFTED's
@@ -231,7 +231,7 @@ def rows(
             same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in chosen]
             found[group]["same_greedy_texts"] = sum(same)
         if group != ALL or by is None:
-            found[group]["turns"] = [plain(turn) for turn in chosen]
+            found[group]["turns"] = [turn_record(turn) for turn in chosen]
     return found
 
 
@@ -295,7 +295,7 @@ def speed(turns: Sequence[Turn], name: str) -> float:
     return sum(len(turn.texts[name]) for turn in turns) / seconds
 
 
-def plain(turn: Turn) -> dict:
+def turn_record(turn: Turn) -> dict:
     """Returns a turn as a record holds it: its numbers without its texts."""
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}

@@ -85,7 +85,9 @@ def job_state() -> Any:
 
 @contextlib.contextmanager
 def join(text: str | None) -> Iterator[None]:
-    """Makes this process one of several within; before, nothing may use JAX's devices.
+    """Joins the other processes of a job within the context.
+
+    Nothing may have used JAX's devices before.
 
     text: `DETECTED`, or the form that `parse` reads; None is a process alone. Raises
     ValueError where the others are not found."""

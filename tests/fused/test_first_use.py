@@ -61,7 +61,7 @@ def marked(wanted: set) -> Kernels:
         verify = partial(note, name, token.verify)
         return token.verifier._replace(verify=verify)
 
-    draw = partial(note, "draw", rollout.independent)
+    draw = partial(note, "draw", rollout.draw_independent)
     return Kernels(verifier("verifier"), draw, verifier("alone"), RECORD)
 
 

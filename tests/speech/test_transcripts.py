@@ -48,7 +48,9 @@ def alone(names, files):
 def logits_of(names, files):
     """Text -> logits [T, V] by the target of the last recording, without a cache."""
     target = pairs.load_pair(names["target"], None).target
-    frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
+    frames = logmel.recording_frames(
+        audio.blocks(files[2]), speech_folders.TARGET.bands
+    )
     heard = Features(jnp.asarray(cut_window(frames, 0, 300)[None]))
     run = jax.jit(functools.partial(whisper.logits, target.config))
 

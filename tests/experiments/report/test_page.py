@@ -317,7 +317,7 @@ def test_a_browser_shows_the_first_pages_whole(width, tmp_path):
     """Of this checkout's records; the front page on three screens of a laptop."""
     results = tables.collect(RESULTS)
     parts = dict.fromkeys(("lesson", "results", "docs"), True)
-    front = site.front(RESULTS, results, parts)
+    front = site.first_page(RESULTS, results, parts)
     texts = {"front.html": front, "index.html": page.page(RESULTS, results)}
     told, console = browser.browsed(texts, tmp_path, width)
     assert told.keys() == texts.keys() and ":CONSOLE" not in console

@@ -245,7 +245,7 @@ def test_the_baseline_has_the_targets_law(name):
 def test_where_p_and_q_agree_a_rejected_draft_leaves_p():
     """By a uniform that rejects all the same, as rounding can."""
     law = probs.standardize(jnp.zeros((1, 2, 3)), Sampling(jnp.ones(1)))
-    draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first(law, 1))
+    draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first_tokens(law, 1))
     noise = token.Noise(jnp.ones((1, 1)), jnp.full((1, 2), 0.5))
     verdict = baseline.verify(law, draft, noise, keep_residual=True)
     assert verdict.num_accepted[0] == 0 and verdict.residual.any()
