@@ -171,7 +171,7 @@ def test_the_recording_that_was_measured_can_be_heard(tmp_path):
     kind, _, held = sound.partition(",")
     assert kind == "data:audio/flac;base64" and b64decode(held) == file.read_bytes()
     assert "a &lt; b" in first.text and "a &amp; b" in first.text
-    assert "in 46 calls, a letter each, and the same text in 9 where q" in first.text
+    assert "in 46 calls, one letter in each, and the same text in 9 calls" in first.text
     first = front(tmp_path, spoken("other"))
     assert recording.ABSENT in first.text and "<audio" not in first.text
 
