@@ -224,6 +224,10 @@ failed="exit"
 if [ -z "${STAGES:-}" ]; then
   failed="return" status=0
   minutes=${MINUTES:-$([ -n "$dry" ] && echo 60 || echo 10)}
+  if [[ ! $minutes =~ ^[1-9][0-9]*$ ]]; then
+    echo "error: MINUTES must be a whole number, at least 1; got $minutes" >&2
+    exit 2
+  fi
   chosen=${ROWS:-device memory steps token chip updates verification}
   for name in $chosen; do
     if [ -z "$(places "$name")" ]; then

@@ -369,6 +369,9 @@ def test_rows_are_picked_by_name_and_one_that_fails_does_not_stop_the_rest(tmp_p
     unknown = run(tmp_path, ECHO, STAGES="", ROWS="device chips")
     assert unknown.returncode == 2 and not started(unknown)
     assert "no row chips: ROWS may have device" in unknown.stderr
+    part = run(tmp_path, ECHO, STAGES="", MINUTES="9.5")
+    assert part.returncode == 2 and not started(part)
+    assert "MINUTES must be a whole number, at least 1; got 9.5" in part.stderr
 
 
 def test_what_does_not_fit_into_the_minutes_is_left_for_the_next_run(tmp_path):

@@ -2,15 +2,17 @@
 
     python -m experiments.gpu.steps.token [TARGET, DRAFT, SETTING] FOLDER
 
-The last line that it prints is JSON. A token is the difference of a draft of gamma
-tokens and one of gamma - 1. Kernels are listed of programs without CUDA graphs, because
-CUPTI cannot see into graphs that were made before it started; the token's time is that
-with graphs.
+The last line that it prints is JSON. A token's kernels are those by which a draft of
+gamma tokens exceeds one of gamma - 1. They are listed of programs without CUDA graphs,
+because CUPTI cannot see into graphs that were made before it started. The token's time
+is that of whole drafts with graphs, over their tokens: the difference of two such times
+is less than what each varies by.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 import jax
 import numpy as np
@@ -34,18 +36,15 @@ def measure(it: pair.Inputs) -> dict:
     the gaps between them with graphs; and the list of kernels.
     """
     gamma, loops = it.setting.decode.gamma, it.setting.loops
-    ways = {"graphs": None, "launches": NO_GRAPHS}
-    programs = {
-        (way, count): pair.drafts(it, count, loops=loops, options=options)
-        for way, options in ways.items()
-        for count in (gamma, gamma - 1)
-    }
+    drafts = partial(pair.drafts, it, loops=loops)
+    programs = {"graphs": drafts(gamma), "launches": drafts(gamma, options=NO_GRAPHS)}
     seconds = timing.time_in_turns(programs, it.setting.rounds, "token", again=2)
-    us = {name: 1e6 * float(np.median(each)) for name, each in seconds.items()}
-    took = {way: (us[way, gamma] - us[way, gamma - 1]) / loops for way in ways}
-    longer, shorter = (
-        list_kernels(programs["launches", count]) for count in (gamma, gamma - 1)
-    )
+    took = {
+        way: 1e6 * float(np.median(each)) / loops / gamma
+        for way, each in seconds.items()
+    }
+    longer = list_kernels(programs["launches"])
+    shorter = list_kernels(drafts(gamma - 1, options=NO_GRAPHS))
     kernels = difference(longer, shorter, loops)
     busy = (total(longer) - total(shorter)) / loops
     return {
