@@ -21,6 +21,7 @@ from specjax import drafts, native, pretrained, prompts, text
 from specjax.cli import blocks, content, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
+from specjax.cli.flags import ALONE
 from specjax.cli.texts_folder import (
     TEXTS,
     Setting,
@@ -32,6 +33,7 @@ from specjax.cli.texts_folder import (
     read_setting,
 )
 from specjax.decode_config import setting_type
+from specjax.drafts.source import DraftSource
 from specjax.inputs import bucket
 from specjax.measure.row import own_files
 from specjax.pretrained import Pretrained
@@ -135,7 +137,8 @@ def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
 
     Raises ValueError for a name that does not exist."""
     with native.products(native.XLA):  # any other asks for the workers' device
-        target, draft = drafts.check_names(setting.target, setting.draft, setting.dtype)
+        named = None if setting.draft == ALONE else setting.draft
+        target, draft = drafts.check_names(setting.target, named, setting.dtype)
     own = own_files(setting.decode.rule, setting.decode.policy)
     return target, (*pretrained.files_of(target), *draft, *own)
 
@@ -151,7 +154,9 @@ def make_parser() -> console.Parser:
     of_block = f"prompts per task; default: about {SHARE} tasks per worker, at least"
     of_block += f" --batch and at most {LARGEST} prompts"
     add("--block", type=console.count, help=of_block)
-    shared.add(parser, *shared.PAIR)
+    shared.add(parser, "target")
+    shared.add(parser, "draft", help=f"{shared.DRAFTS}, or {ALONE}")
+    shared.add(parser, "rule", "policy")
     shared.add(parser, "batch", default=32)
     of_gamma = "drafted tokens; default %(default)s"
     add("--gamma", type=setting_type("gamma"), default=4, help=of_gamma)
@@ -212,6 +217,14 @@ def with_prompt_fields(line: tuple[int, bytes], row: dict[str, Any]) -> dict[str
     return {name: fields[name] for name in questions.IDS if name in fields} | row
 
 
+def load_models(setting: Setting) -> tuple[Pretrained, DraftSource | None]:
+    """Returns target and draft; None in its place where none is named, or no token of
+    it is asked for."""
+    if setting.draft == ALONE or setting.decode.gamma == 0:
+        return drafts.load_target(setting.target, setting.dtype), None
+    return shared.load_pair((setting.target, setting.draft), setting.dtype)
+
+
 def decode_lines(
     setting: Setting, first: int, lines: list[tuple[int, bytes]]
 ) -> list[dict]:
@@ -221,7 +234,7 @@ def decode_lines(
     the model ended it, not the limit. Prompts of one `bucket` are decoded together,
     always `batch` of them, so that the shape and rounding of a program do not depend on
     which prompts share the batch."""
-    target, draft = shared.load_pair((setting.target, setting.draft), setting.dtype)
+    target, draft = load_models(setting)
     where = [f"{setting.prompts}, line {line}" for line, _ in lines]
     both = zip(where, lines, strict=True)
     fields = [prompts.at_place(at, parse, raw) for at, (_, raw) in both]

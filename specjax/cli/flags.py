@@ -38,6 +38,7 @@ OF_DTYPE += (
     " float32; int8_dynamic: activations rounded too, products summed in integers"
 )
 DRAFTS = f"a model, named like --target, or {drafts.usages()}"
+ALONE = "none"  # what a command calls no draft
 FILTERS = {name: it.keeps for name, it in truncation.SETTINGS.items()}
 
 

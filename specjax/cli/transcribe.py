@@ -14,11 +14,12 @@ from typing import Any
 
 from specjax import native, zoo
 from specjax.cli import flags as shared
+from specjax.cli.flags import ALONE
 from specjax.decode_config import setting_type
 from specjax.runtime import console, progress, writing
 from specjax.runtime.console import Parser
 from specjax.speech import clips, subtitles
-from specjax.speech.pair import ALONE, load_pair
+from specjax.speech.pair import load_pair
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Progress
 from specjax.speech.tokens import TASKS

@@ -124,13 +124,14 @@ def pair(target: Pretrained, draft: DraftLike) -> tuple[Pretrained, DraftSource]
 
 
 def check_names(
-    target: str, draft: str, dtype: str
+    target: str, draft: str | None, dtype: str
 ) -> tuple[Pretrained, tuple[Path, ...]]:
     """Returns the target without its weights, and the files that the draft is made of.
-    Raises ValueError for names of a pair that `load_target` and `load_draft` would
-    refuse."""
+    draft: None for a target alone. Raises ValueError for names of a pair that
+    `load_target` and `load_draft` would refuse."""
     check_target_name(target)
-    return pretrained.describe(target, dtype), draft_files(draft, dtype)
+    files = () if draft is None else draft_files(draft, dtype)
+    return pretrained.describe(target, dtype), files
 
 
 def draft_files(name: str, dtype: str) -> tuple[Path, ...]:

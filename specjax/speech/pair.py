@@ -19,8 +19,6 @@ from specjax.speech.tokens import Tokens
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers.folder import OPENAI, Coder
 
-ALONE = "none"  # what a command calls no draft
-
 
 class Listeners(NamedTuple):
     """A pair of Whispers.

@@ -1,7 +1,7 @@
 """Published files as the engines that they are for compute them.
 
 Whisper base's own by CTranslate2, the encoder's states and logits; SmolLM2's GGUF by
-transformers, ids, logits and greedy text. They are fetched once, 136 MB and 93 MB from
+transformers, ids, logits and greedy text. They are fetched once, 150 MB and 93 MB from
 the package index; skipped where that lacks them.
 """
 

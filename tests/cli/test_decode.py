@@ -171,6 +171,21 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
     assert other != found[3, 6]
 
 
+def test_a_target_decodes_alone(tmp_path):
+    """Where no draft is named, or none of its tokens is asked for: also not of counts,
+    which draft one or more."""
+    wrote(tmp_path, TEXTS[:2])
+    greedy, found = [*FLAGS[:6], "--batch", "2", "--block", "2"], []
+    for flags in ([], ["--draft", "none"], ["--gamma", "0"]):
+        asked = setting(tmp_path, *greedy, *flags)
+        decode.check_models(asked)
+        (block,) = decode.list_blocks(asked)
+        lines = blocks.read_lines(asked.prompts, block)
+        found.append(decode.decode_lines(asked, block.first, lines))
+        assert (decode.load_models(asked)[1] is None) == bool(flags)
+    assert found[0] == found[1] == found[2]
+
+
 @pytest.fixture
 def own(tmp_path, monkeypatch) -> list[str]:
     """The flags of a pair of files of one's own, and of a rule; `FILES` of them."""

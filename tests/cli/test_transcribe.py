@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -64,13 +65,17 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
 
 
 def test_one_document_is_all_that_is_printed(place, pair, capsys):
-    """Parts, a prompt and a language a file by their flags; as the file's own .json."""
-    files = [str(place / name) for name in ("bad.wav", "a.flac")]
+    """Parts, a prompt and a language a file by their flags; as the file's own .json.
+
+    It is in ASCII, which every console has, also where names have other letters."""
+    shutil.copy(place / "a.flac", place / "größe.flac")
+    files = [str(place / name) for name in ("bad.wav", "größe.flac")]
     flags = "--json --gamma 3 --batch 1 --temperature 0 --prompt w7 --language de,en"
     more = ["--clip", "0.5-1,1.25-", "--out", str(place / "parts"), *files]
     assert transcribe.main([*pair, *flags.split(), *more]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     told = json.loads(line)
+    assert line.isascii()
     keys = "transcripts alpha windows calls tokens seconds guarantee"
     assert [*told] == keys.split()
     bad, good = told["transcripts"]
@@ -79,7 +84,7 @@ def test_one_document_is_all_that_is_printed(place, pair, capsys):
     assert bad["problem"] and (good["file"], good["problem"]) == (files[1], None)
     assert (good["language"], good["seconds"]) == ("en", 2.0)
     assert good["parts"] == [[0.5, 1], [1.25, 2]]
-    written = json.loads((place / "parts" / "a.json").read_text())
+    written = json.loads((place / "parts" / "größe.json").read_text("utf-8"))
     assert written.items() <= good.items() and written["segments"]
 
 

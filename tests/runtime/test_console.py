@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -105,10 +106,10 @@ def test_a_document_is_alone_on_standard_output(capsys):
     with console.redirect_output(True):
         print("told")
     point = collections.namedtuple("Point", "x y")(float("inf"), np.arange(2))
-    console.print_json({"point": point, 3: (np.float32(0.5), None)})
+    console.print_json({"point": point, 3: (np.float32(0.5), None), "é你": "\udcff"})
     printed = capsys.readouterr()
-    assert printed.err == "told\n"
-    told = {"point": {"x": None, "y": [0, 1]}, "3": [0.5, None]}
+    assert printed.err == "told\n" and printed.out.isascii()  # whatever the console
+    told = {"point": {"x": None, "y": [0, 1]}, "3": [0.5, None], "é你": "\udcff"}
     assert json.loads(printed.out) == told
 
 
@@ -132,6 +133,43 @@ def test_memory_that_is_too_little_is_one_line(error, monkeypatch, capsys):
     assert "\n" not in str(stopped.value)
     with pytest.raises(RuntimeError, match="mine"), console.handle_stops():
         raise RuntimeError("mine")
+
+
+LACKING = f"""
+import jax, runpy
+with runpy.run_path({console.__file__!r})["handle_stops"]():
+    try:
+        jax.numpy.ones(2)
+    except RuntimeError as error:
+        raise ValueError("a row") from error
+"""
+
+
+def test_a_backend_that_jax_lacks_is_one_line():
+    """Whatever asked for a device, and also beneath another error."""
+    own = os.environ | {"JAX_PLATFORMS": "nonsense"}
+    command = [sys.executable, "-c", LACKING]
+    done = subprocess.run(command, capture_output=True, text=True, env=own)
+    told = r"JAX_PLATFORMS=nonsense: JAX has no such backend here .*: name another,.*\n"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(told, done.stderr)
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_only_an_error_of_a_backend_is_taken_for_one(lacks, monkeypatch):
+    """JAX's for a GPU is an AssertionError without words."""
+
+    def devices() -> list:
+        assert not lacks
+        return []
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(jax, "devices", devices)
+    for error in (AssertionError(), RuntimeError("mine"), ValueError("mine")):
+        said = console.explain_backend(error)
+        seen = lacks and not isinstance(error, ValueError)
+        assert (said is not None) == seen
+        assert not seen or said.startswith("JAX_PLATFORMS=cuda: JAX has no such back")
 
 
 @pytest.mark.parametrize(("asked", "code"), [("", 143), ("0", 0), ("soon", 143)])
