@@ -51,7 +51,7 @@ ROOMS = {
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("trees")),
-    "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
+    "specjax.drafters": (*PURE, *ours("chunks models topologies trees")),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),

@@ -16,6 +16,7 @@ features, V vocabulary.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -89,8 +90,9 @@ def head(config: Config, readout: ModelReadout | None = None) -> Model:
 
     def init(params: Any, prompt: Prompt, slots: int) -> Said:
         del params, slots
-        batch = len(prompt.tokens)
-        logits = jnp.zeros((batch, config.heads, config.vocab), jnp.float32)
+        shape = len(prompt.tokens), config.heads, config.vocab
+        logits = jnp.zeros(shape, jnp.float32)
+        logits = nn.with_logical_constraint(logits, ("batch", "guesses", "vocab"))
         return Said(logits, jnp.zeros_like(prompt.length))
 
     def apply(
