@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, probs, trees
+from specjax import generate, policies, probs, trees
 from specjax.drafters import (
     autoregressive,
     best_first,
@@ -19,14 +19,18 @@ from specjax.drafters import (
     grown,
     heads,
     medusa,
+    nothing,
     tree,
 )
+from specjax.drafters.rollout import coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt, llama
+from specjax.models import gpt, llama, penalties
+from specjax.models.constrained import constrained
+from specjax.quantized import Int8
 from specjax.step import Decoder, build_step
-from specjax.types import Drafter, Model, Params
-from specjax.verifiers import recursive, token
-from tests.support import recurrent, tiny
+from specjax.types import Drafter, Model, Params, Policy, TargetCall
+from specjax.verifiers import gumbel, recursive, token
+from tests.support import recurrent, tiny, tiny_llama
 from tests.support.drafted import Drafted, along
 from tests.support.recurrent import KINDS, Copy
 
@@ -52,9 +56,11 @@ def likeliest(model: Model) -> Drafter:
     return best_first.build(model, 5, width=2, longest=3)
 
 
-def decoder_of(drafter: Drafter, target: Model | None = None) -> Decoder:
+def decoder_of(
+    drafter: Drafter, target: Model | None = None, policy: Policy | None = None
+) -> Decoder:
     rule = token.verifier if drafter.siblings is None else recursive.verifier
-    return Decoder(target or recurrent.build(), drafter, rule)
+    return Decoder(target or recurrent.build(), drafter, rule, policy)
 
 
 def wrong_laws(
@@ -63,12 +69,13 @@ def wrong_laws(
     *,
     change: Callable[[Copy], Copy] = lambda head: head,
     target: Model | None = None,
+    policy: Policy | None = None,
 ) -> float:
     """Returns how far the laws of drafts are from those of a head that copies the
     target's states, at most; over several steps, in which tokens are rejected."""
     plain = recurrent.copy(kind, other=0.8)
     head = change(plain)
-    decoder = decoder_of(build(head.model), target)
+    decoder = decoder_of(build(head.model), target, policy)
     params = Params(recurrent.weights(kind), head.params)
     steps = along(decoder, params, PROMPT, steps=3)
     assert any((one.draft.num > 0).any() for one in steps)
@@ -83,7 +90,8 @@ def distance(kind: str, head: Copy, now: Drafted) -> float:
         if len(text) < 2 and kind in ("medusa", "blockwise"):
             continue  # nothing is known yet
         paths: dict[int, list[int]] = {-1: []}
-        for node, token_id in enumerate(now.draft.tokens[row].tolist()):
+        drafted = now.draft.tokens[row, : now.draft.num[row]].tolist()
+        for node, token_id in enumerate(drafted):
             above = paths[int(parents[row, node])]
             wanted = recurrent.law(kind, head, [*text, *above])
             found = max(found, np.abs(laws[row, node] - wanted).max())
@@ -100,6 +108,36 @@ def test_a_draft_s_laws_are_those_of_the_states_of_its_own_path(kind, build):
     """Of ragged rows, after prompts that are read in portions, and after tokens that
     were rejected."""
     assert wrong_laws(kind, build) < TOLERANCE
+
+
+def test_drafts_may_be_shorter_than_gamma():
+    """The target is then called on fewer tokens, and returns fewer states."""
+    policy = policies.heuristic(start=1, least=1)._replace(widths=(1, 2))
+    assert wrong_laws("eagle", chain, policy=policy) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+def test_what_is_observed_twice_is_as_if_it_were_once(kind):
+    head, target = recurrent.copy(kind), recurrent.build()
+    params = recurrent.weights(kind)
+
+    @jax.jit
+    def observed(times: int):
+        cache = head.model.init(head.params, PROMPT, SLOTS)
+        states, _ = target.apply(params, PROMPT.tokens, 0 * PROMPT.length, None)
+        count = PROMPT.length - 2
+        seen = TargetCall(
+            PROMPT.tokens, None, count, count, 0 * count, target.hidden(states)
+        )
+
+        def observe(_, cache):
+            return head.model.observe(head.params, cache, seen)
+
+        return jax.lax.fori_loop(0, times, observe, cache)
+
+    once, twice = observed(1), observed(2)
+    assert any(leaf.any() for leaf in jax.tree.leaves(once))
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
 
 
 def at_zero(kind: str, build: Callable[[Model], Drafter]):
@@ -167,8 +205,11 @@ def from_the_wrong_layer(monkeypatch) -> dict:
 
 def offsets_as_ids(monkeypatch) -> dict:
     def change(head: Copy) -> Copy:
-        offsets = head.params["ids"] - np.arange(head.said.size)
-        return head._replace(params={**head.params, "ids": offsets})
+        offsets = np.asarray(head.params["ids"]) - np.arange(head.said.size)
+        place = np.full(recurrent.V, offsets.size)
+        place[offsets] = np.arange(offsets.size)
+        read = {"ids": jnp.asarray(offsets), "place": jnp.asarray(place)}
+        return head._replace(params={**head.params, **read})
 
     return {"kind": "eagle3_reduced", "change": change}
 
@@ -242,6 +283,48 @@ def test_what_cannot_be_is_refused():
     drafter = chain(recurrent.copy("eagle").model)
     with pytest.raises(ValueError, match="no `hidden` that gives them"):
         build_step(recurrent.build()._replace(hidden=None), drafter)
+
+
+# Targets of every kind: the texts are theirs, whatever a head says.
+
+GEMMA = tiny_llama.GEMMA3  # whose first layer has a window, of several portions
+BFLOAT = tiny_llama.LLAMA._replace(dtype="bfloat16")
+WIDE = gpt.Config(256, 64, 128, 2, 2)  # whose matrices are large enough for eight bits
+TARGETS = {
+    "windows": (GEMMA, tiny_llama.build, 38),
+    "bfloat16": (BFLOAT, tiny_llama.build, 4),
+    "int8": (WIDE, gpt.build, 2),
+    "constrained": (tiny.TARGET, gpt.build, 2),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_texts_are_those_of_a_target_of_any_kind(name):
+    """By EAGLE-3 with arbitrary weights, and by calls of as many tokens without it: the
+    same texts for the same keys, by the rule that promises so."""
+    config, build, seed = TARGETS[name]
+    module = tiny if isinstance(config, gpt.Config) else tiny_llama
+    target = build(config._replace(taps=(0, 1, 2)))
+    params = module.weights(config, seed)
+    if name == "int8":
+        params = tiny.rounded(params)
+        assert isinstance(params["embedding"], Int8)
+    layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
+    sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
+    own = tiny.drawn(eagle3.abstract_params(sizes), 3, lambda name, noise: noise / 2)
+    head = eagle3.head(sizes)
+    if name == "constrained":
+        rules = penalties.build(presence=2.0, last=6)
+        target, head = constrained(target, rules), constrained(head, rules)
+    both = Params(params, eagle3.parameters(sizes, own, params))
+    request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 1.5))
+    texts = []
+    for drafter in (autoregressive.build(head, 3, coupled), nothing.build(3)):
+        run = generate.build(Decoder(target, drafter, gumbel.verifier), SLOTS)
+        texts.append(jax.device_get(run(both, PROMPT, request)))
+    np.testing.assert_array_equal(texts[0].tokens, texts[1].tokens)
+    counts = texts[0].counts
+    assert 0 < counts.accepted.sum() < counts.tested.sum()
 
 
 # What a step carries.

@@ -15,10 +15,11 @@ from safetensors.numpy import load_file, save_file
 
 from specjax import drafts, generate, probs
 from specjax.checkpoints import Pretrained
+from specjax.decode_config import DecodeConfig
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import families, gpt, t5
 from specjax.step import Decoder
-from specjax.text import generate_text
+from specjax.text.programs import prepare, program
 from specjax.types import Hidden, Params
 from tests.support import tiny, tiny_llama
 
@@ -224,14 +225,26 @@ def test_taps_are_what_enters_each_layer():
         np.testing.assert_allclose(hidden.taps[0], embedded, atol=1e-6)
 
 
+def ids(draft: str | None, rule: str = "token") -> np.ndarray:
+    """Returns the greedy texts of two prompts, whose target is named without taps."""
+    config = DecodeConfig(gamma=4, temperature=0.0, new_tokens=9, rule=rule)
+    job = prepare(target(), draft, [{"tokens": TEXT}, {"tokens": [7]}], config)
+    output = program(job.key)(job.params, job.prompt, job.request)
+    return np.stack(
+        [
+            row[at : at + 9]
+            for row, at in zip(output.tokens, job.prompt.length, strict=True)
+        ]
+    )
+
+
 def test_texts_by_a_head_are_those_of_its_target(tmp_path):
-    """By name, as a chain and as a tree, at temperature 0."""
-    folder = write(tmp_path / "head", **PLAIN)
-    how = dict(prompts=[TEXT, [7]], new_tokens=9, temperature=0.0)
-    alone = generate_text(target(), None, **how)
-    for draft, rule in ((folder, "token"), (f"tree:{folder},width=2", "recursive")):
-        texts = generate_text(target(), str(draft), rule=rule, **how)
-        assert texts.ids == alone.ids
+    """By name, as a chain and as trees."""
+    folder, alone = write(tmp_path / "head", **PLAIN), ids(None)
+    np.testing.assert_array_equal(ids(str(folder)), alone)
+    for options in ("width=2", "best=2,longest=2"):
+        texts = ids(f"tree:draft={folder},{options}", "recursive")
+        np.testing.assert_array_equal(texts, alone)
 
 
 BREAKS = [

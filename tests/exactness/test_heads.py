@@ -36,7 +36,7 @@ def each_name():
         yield pytest.param(name, marks=() if name in brief else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", each_name())
+@pytest.mark.parametrize("name", [*each_name()])
 def test_texts_follow_the_target(name):
     assert texts(name).p_value > 1e-3
 
