@@ -365,9 +365,8 @@ class TargetCall(NamedTuple):
     which `num` [B] are real; of a prompt, T of its tokens, num = accepted.
     law [B, T]: the target's after each token; of a tree, after each node. None for a
     prompt, whose logits nobody reads.
-    accepted [B]: how many tokens after the first are now part of the text, apart from
-    the text's last token, which the target has yet to be called on. Less than 0 for a
-    row whose prompt ends before the portion.
+    accepted [B]: drafted tokens that were accepted; of a prompt, the tokens after the
+    first up to the last but one of the text, less than 0 where the text ends before.
     start [B]: the slot of the first token.
     features: the target's hidden states of the text's tokens from slot `start` on,
     accepted + 1 of them, of a tree those on the path that was kept; the rest is never

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.drafters import autoregressive, heads
+from specjax.drafters import autoregressive
 from specjax.drafters.rollout import independent
 from specjax.models.tree_mask import positions_of
 from specjax.types import (
@@ -44,6 +44,8 @@ class Config(NamedTuple):
       layers: N, of Medusa's residual layers.
       mlp_dim: F, of blockwise parallel heads; None for those of Medusa.
       dtype: of activations; logits are always float32.
+
+    Weights are those of `abstract_params`, in `heads.with_target`.
     """
 
     vocab: int
@@ -189,6 +191,3 @@ def abstract_params(config: Config) -> dict[str, jax.ShapeDtypeStruct]:
             "readout": (count, dim, config.vocab),
         }
     return {name: jax.ShapeDtypeStruct(x, jnp.float32) for name, x in shapes.items()}
-
-
-parameters = heads.with_target
