@@ -28,6 +28,8 @@ PURE = (*ours("types probs keys"), *RUNTIME)
 STEP = (*PURE, *ours("chunks step inputs generate decode_config"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
+# The drafters that have layers of their own.
+HEADS = ours("drafters.heads drafters.medusa drafters.eagle drafters.eagle3")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused text"))
 RECORDS = ("experiments.records", "specjax.measure")
@@ -51,7 +53,8 @@ ROOMS = {
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("trees")),
-    "specjax.drafters": (*PURE, *ours("chunks models topologies trees")),
+    "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
+    **dict.fromkeys(HEADS, (*PURE, *ours("models drafters"))),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
