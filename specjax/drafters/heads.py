@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import lowering
+from specjax.models import cache, lowering
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, RMSNorm
 from specjax.models.cache import KeyValues
@@ -54,14 +54,17 @@ class Memory(NamedTuple):
 def empty(config: Config, prompt: Prompt, slots: int) -> Memory:
     """Returns the memory of a head before the prompt is read. config: of its layer."""
     batch, dtype = len(prompt.tokens), jnp.dtype(config.dtype)
-    axes = ("batch", "heads", "head_width", "slots"), ("batch", "heads", "slots")
-    shape = batch, config.key_heads, config.head_width, slots
-    keys = nn.with_logical_constraint(jnp.zeros(shape, dtype), axes[0])
-    values = jnp.zeros((*shape[:2], *shape[:1:-1]), dtype)
-    values = nn.with_logical_constraint(values, (*axes[1], "head_width"))
+    (layer,) = cache.empty(
+        1,
+        batch=batch,
+        heads=config.key_heads,
+        slots=slots,
+        width=config.head_width,
+        dtype=dtype,
+    )
     hidden = jnp.zeros((batch, slots, config.dim), dtype)
     hidden = nn.with_logical_constraint(hidden, ("batch", "slots", "embed"))
-    return Memory(hidden, jnp.zeros_like(prompt.length), KeyValues(keys, values))
+    return Memory(hidden, jnp.zeros_like(prompt.length), layer)
 
 
 def store(memory: Memory, hidden: Array, call: TargetCall) -> Memory:
@@ -130,11 +133,11 @@ class Layer(nn.Module):
         x: Array,
         stream: Array,
         start: Array,
-        cache: KeyValues,
+        memory: KeyValues,
         branches: Branches | None,
     ) -> tuple[Array, KeyValues]:
-        """Returns ([B, T, H], cache): the stream [B, T, H] after attention, which reads
-        x [B, T, `width`], and after the feed-forward layer."""
+        """Returns the stream [B, T, H] after attention, which reads x [B, T, `width`],
+        and the feed-forward layer; and `memory`, the cache of its attention."""
         config, style = self.config, STYLES[self.config.style]
         norm = functools.partial(RMSNorm, config.eps, style.offset)
         dtype, count = jnp.dtype(config.dtype), x.shape[1]
@@ -153,11 +156,11 @@ class Layer(nn.Module):
         )
         # A pair stands where its state does, one place before its token.
         positions = positions_of(start, count, branches) - 1
-        y, cache = attention(
+        y, memory = attention(
             x,
             positions,
-            cache,
-            mask=seen_slots(start, count, cache.values.shape[2], branches),
+            memory,
+            mask=seen_slots(start, count, memory.values.shape[2], branches),
             rotate=rotator(config.rotation, config.head_width, positions, dtype),
             write=functools.partial(lowering.write, start=start),
         )
@@ -170,7 +173,7 @@ class Layer(nn.Module):
             gated=True,
             name="mlp",
         )
-        return stream + mlp(norm(name="mlp_norm")(stream)), cache
+        return stream + mlp(norm(name="mlp_norm")(stream)), memory
 
 
 def observer(
