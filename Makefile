@@ -101,7 +101,7 @@ test-data: $(TEST)
 test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
 	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import compilers; \
-	  sys.exit(compilers.missing('gpu') or compilers.missing('tpu'))"
+	  sys.exit(compilers.missing_reason('gpu') or compilers.missing_reason('tpu'))"
 	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/gpu/aot
 
 lint: $(TEST)

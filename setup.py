@@ -1,4 +1,4 @@
-"""What is installed: `specjax` with its models and gin files, and `pallas_kernels`.
+"""Installs `specjax` with its models and gin files, and `pallas_kernels`.
 
 `experiments`, `notebooks` and `tests` are run from a checkout and are not packaged.
 """

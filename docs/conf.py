@@ -1,4 +1,4 @@
-"""How `make docs` renders these pages: Sphinx with myst-nb, the API from docstrings.
+"""The settings of `make docs`: Sphinx with myst-nb, the API from docstrings.
 
 Notebooks are shown as they are stored, and never run here.
 
@@ -47,16 +47,21 @@ def formula(display: str):
     return visit
 
 
-def is_only_a_number(app, what, name, obj, skip, options) -> bool | None:
-    """Leaves out fields of tuples, which their class tells; Python says "Alias for
-    field number 0" of each."""
+def skip_numbered_field(app, what, name, obj, *rest) -> bool | None:
+    """Leaves out the fields of a NamedTuple that have no text of their own.
+
+    Their class describes them; Python's text of each is "Alias for field number 0".
+    """
     return (getattr(obj, "__doc__", None) or "").startswith("Alias for") or None
 
 
 def setup(app) -> None:
-    app.connect("autodoc-skip-member", is_only_a_number)
+    app.connect("autodoc-skip-member", skip_numbered_field)
     here = Path(__file__).parent
     shutil.rmtree(here / "notebooks", ignore_errors=True)
     shutil.copytree(here.parent / "notebooks", here / "notebooks")
-    visitors = (formula("inline"), None), (formula("block"), None)
-    app.add_html_math_renderer("mathml", *visitors)
+    app.add_html_math_renderer(
+        "mathml",
+        inline_renderers=(formula("inline"), None),
+        block_renderers=(formula("block"), None),
+    )

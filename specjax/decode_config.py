@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from specjax import policies, probs, verifiers
+from specjax import policies, probs, truncation, verifiers
 from specjax.inputs import make_sampling
 from specjax.keys import check_seed
 from specjax.runtime import console
@@ -25,7 +25,7 @@ KERNELS = "auto", "reference", "onepass", "mosaic_gpu", "mosaic_tpu", "triton"
 # Settings that a compiled program takes as arguments: each row may have its own.
 PER_PROMPT = *Sampling._fields, "new_tokens", "seed"
 # What stands for no limit in the rows of a batch of which others have one.
-UNLIMITED = {"top_k": 2**31 - 1, "top_p": 1.0, "min_p": 0.0}
+UNLIMITED = {name: it.unlimited for name, it in truncation.SETTINGS.items()}
 MOST_DRAFTED, MOST_TOKENS = 1000, 1_000_000
 
 

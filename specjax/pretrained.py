@@ -72,7 +72,7 @@ def with_tokenizer(
     If the weights do not name the ids that begin and end a text, those of the tokenizer
     are used.
     """
-    file = Path(tokenizer) if tokenizer is not None else beside(model)
+    file = Path(tokenizer) if tokenizer is not None else tokenizer_of_weights(model)
     start, ends = model.start, model.ends
     if file is not None and (start is None or not ends):
         first, last = special_ids(file if file.is_dir() else file.parent)
@@ -148,7 +148,7 @@ def check_cache(cache: str | None) -> None:
     )
 
 
-def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
+def match_vocab(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
     """Returns a pair whose draft has its target's vocabulary, if their tokens agree.
 
     Vocabularies of one tokenizer are padded to multiples that differ within a family:
@@ -201,12 +201,12 @@ def files_of(model: Pretrained) -> tuple[Path, ...]:
     found += [file.with_name(huggingface.GENERATION) for file in model.files]
     tokenizer = model.tokenizer_file
     if tokenizer is not None and not tokenizer.is_relative_to(zoo.FOLDER):
-        place = tokenizers.beside(tokenizer) if tokenizer.is_dir() else tokenizer
+        place = tokenizers.find_file(tokenizer) if tokenizer.is_dir() else tokenizer
         found += [] if place is None else tokenizers.files(place)
     return tuple(file for file in dict.fromkeys(found) if file.is_file())
 
 
-def beside(model: Pretrained) -> Path | None:
+def tokenizer_of_weights(model: Pretrained) -> Path | None:
     """Returns the tokenizer next to the weights.
 
     Without one, for weights in the bundled format, it is the bundled one of this
@@ -217,7 +217,7 @@ def beside(model: Pretrained) -> Path | None:
         return first
     folders = [first, first.parent] if first.is_dir() else [first.parent]
     if zoo.FOLDER not in folders:
-        for file in filter(None, map(tokenizers.beside, folders)):
+        for file in filter(None, map(tokenizers.find_file, folders)):
             return file
     bundled = first.suffix == ".safetensors"
     return zoo.tokenizer_file(model.vocab) if bundled else None

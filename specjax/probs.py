@@ -189,7 +189,7 @@ def _table_at(table: Table, row: Array, ids: Array) -> Array:
     return jnp.where(matches.any(-1), special, table.base[ids] + table.offset[row])
 
 
-def first(law: Law, count: int) -> Law:
+def first_tokens(law: Law, count: int) -> Law:
     """Returns the law of the first `count` of T tokens: [B, T] -> [B, count]."""
     return _map_rows(law, lambda leaf: leaf[:, :count])
 
@@ -362,9 +362,7 @@ RANGES = {
         lambda x: (x == 0) | ((x >= np.float32(LEAST)) & (x <= MOST)),
         f"0, which is argmax, or from {LEAST} to {MOST}",
     ),
-    "top_k": (lambda x: x >= 1, "at least 1; leave top_k out for no limit"),
-    "top_p": (lambda x: (x > 0) & (x <= 1), "in (0, 1]; leave top_p out for no limit"),
-    "min_p": (lambda x: (x >= 0) & (x <= 1), "in [0, 1]; leave min_p out for none"),
+    **{name: (it.in_range, it.wanted) for name, it in truncation.SETTINGS.items()},
 }
 
 

@@ -45,6 +45,41 @@ class End(NamedTuple):
     number: Array
 
 
+class Setting(NamedTuple):
+    """A setting of truncation, for checks, messages and flags.
+
+    in_range: values -> which of them are allowed. wanted: the range in words.
+    unlimited: the value that keeps every id. keeps: the ids that it keeps, in words.
+    """
+
+    in_range: Callable[[Any], Any]
+    wanted: str
+    unlimited: float
+    keeps: str
+
+
+SETTINGS = {
+    "top_k": Setting(
+        lambda x: x >= 1,
+        "at least 1; leave top_k out for no limit",
+        2**31 - 1,
+        "this many of the likeliest ids",
+    ),
+    "top_p": Setting(
+        lambda x: (x > 0) & (x <= 1),
+        "in (0, 1]; leave top_p out for no limit",
+        1.0,
+        "the likeliest ids whose probabilities sum to at least this",
+    ),
+    "min_p": Setting(
+        lambda x: (x >= 0) & (x <= 1),
+        "in [0, 1]; leave min_p out for none",
+        0.0,
+        "ids of at least this share of the largest probability",
+    ),
+}
+
+
 def last_kept(
     logits: Array,
     top: Array,

@@ -414,9 +414,10 @@ class DrafterInit(Protocol):
 
 
 class DraftTokens(Protocol):
-    """Returns a draft and the drafter's cache after it, by keys [B].
+    """Returns a draft, drawn by keys [B], and the drafter's cache after it.
 
-    Where `Drafter.stops`, a `GoOn` may follow the state, by which a row's draft ends.
+    If `Drafter.stops` is true, a `GoOn` may follow the state as a further argument; it
+    decides after each token whether the draft of a row goes on.
     """
 
     def __call__(
@@ -425,7 +426,7 @@ class DraftTokens(Protocol):
 
 
 class ObserveTarget(Protocol):
-    """Returns a drafter's cache, which learns from what the target said in a call.
+    """Returns a drafter's cache, updated by a call of the target.
 
     It is called after every step, and where the drafter needs features, for each
     portion of a prompt, in order. What it stores is addressed by slot, so that the same
@@ -513,8 +514,8 @@ class Verifier(NamedTuple):
     noise, verify: see `DrawNoise`, `Verify`.
     guarantee: "exact law", "pathwise" (besides, the text is that of the same keys
     without a drafter), or in what it is lossy. coupled: it keeps most where drafts are
-    drawn by `drafters.rollout.coupled`. law: the target's as `verify` wants it, for a
-    fused one; None is `probs.standardize`.
+    drawn by `drafters.rollout.draw_coupled`. law: the target's as `verify` wants it,
+    for a fused one; None is `probs.standardize`.
     rule: what `verify` computes, where a kernel may stand for it; None where none does.
     siblings: the kinds of `Drafter.siblings` whose trees it verifies; () is chains.
     """

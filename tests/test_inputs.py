@@ -145,7 +145,7 @@ REFUSED = [
     (request(key=jax.random.split(jax.random.key(0), 3)), "make_request"),
     (request(limit=[2, 9]), r"end there or later.*limits \[2 9\]"),
     (request(start=[2, 1]), r"start at its prompt's length.*starts \[2 1\]"),
-    (request(key=jax.random.PRNGKey(0)), r"typed keys.*: make_request"),
+    (request(key=jax.random.PRNGKey(0)), r"typed keys.*make_request"),
     (prompt(tokens=[[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), r"integers; got float"),
     (request(limit=[17, 9]), r"reach 17 tokens.*gamma \+ 1 = 4.*slots=21"),
     (target(slots=10), r"knows 10 positions.* prompt has 3 tokens: ask for 7 new tok"),

@@ -41,12 +41,12 @@ def pair(tmp_path_factory):
 
 
 def test_the_draft_has_the_vocabulary_of_its_target(pair):
-    target, draft = pretrained.paired(*pair)
+    target, draft = pretrained.match_vocab(*pair)
     assert target is pair[0] and draft.params is pair[1].params
     assert (draft.model.vocab, draft.config.vocab) == (320, 304)
-    target, draft = pretrained.paired(pair[1], pair[0])
+    target, draft = pretrained.match_vocab(pair[1], pair[0])
     assert target is pair[1] and draft.model.vocab == 304
-    assert pretrained.paired(target, target) == (target, target)
+    assert pretrained.match_vocab(target, target) == (target, target)
     target, draft = drafts.pair(*pair)
     assert (target.vocab, draft.vocab) == (320, 320) and target is pair[0]
     bare = draft._replace(pretrained=None)
@@ -99,7 +99,7 @@ def test_ids_that_a_draft_does_not_know_are_read_as_its_last():
 
 def test_without_tokenizers_such_a_pair_is_refused(pair):
     bare = pair[1]._replace(tokenizer_file=None)
-    assert pretrained.paired(pair[0], bare) == (pair[0], bare)
+    assert pretrained.match_vocab(pair[0], bare) == (pair[0], bare)
     with pytest.raises(ValueError, match="no tokenizers that say which ids are common"):
         specjax.generate_text(pair[0], bare, PROMPTS)
 
@@ -110,7 +110,7 @@ def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
         folder_of(tmp_path / name, LARGE, lambda x, n=name: x.add_special_tokens([n]))
         for name in ("<reserved>", "<think>")
     )
-    assert pretrained.paired(target, alike) == (target, alike)
+    assert pretrained.match_vocab(target, alike) == (target, alike)
     other = folder_of(tmp_path / "other", LARGE)
     # As many ids, which are other tokens.
     whole = json.loads((tmp_path / "other" / "tokenizer.json").read_text())
@@ -120,10 +120,10 @@ def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     (tmp_path / "other" / "tokenizer.json").write_text(json.dumps(whole))
     words = r"^large and other have other tokenizers: id 0 is .* put token"
     with pytest.raises(ValueError, match=words) as caught:
-        pretrained.paired(pair[0], other)
+        pretrained.match_vocab(pair[0], other)
     assert len(str(caught.value)) < 400
     with pytest.raises(ValueError, match=r"^small and other have other tokenizers"):
-        pretrained.paired(pair[1], other)  # of another size
+        pretrained.match_vocab(pair[1], other)  # of another size
     # Each id is the one before: but for special ones, a token of both.
     draft = drafts.pair(pair[0], other)[1]
     assert draft.name == f"other, of {len(ids) - 1} of 320 ids (TLI)"

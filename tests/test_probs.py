@@ -66,7 +66,11 @@ def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
     def seen(logits, sampling):
         law = probs.standardize(logits, sampling)
         one = probs.take(law, jnp.arange(B) % 5)
-        shown = probs.dense(law), probs.dense(probs.first(law, 3)), probs.dense(one)
+        shown = (
+            probs.dense(law),
+            probs.dense(probs.first_tokens(law, 3)),
+            probs.dense(one),
+        )
         return *shown, probs.at(law, every), probs.race(law, gumbel), law.tie
 
     for setting in ((V, 1.0, 0.0), (4, 0.8, 0.0), (V, 1.0, 0.4)):
@@ -181,7 +185,7 @@ def test_a_law_is_read_by_ids_by_tokens_and_whole(law):
     np.testing.assert_allclose(whole.sum(-1), 1, atol=1e-5)
     ids = jnp.broadcast_to(jnp.arange(V), (B, 3, V))
     same(jax.jit(jax.vmap(probs.at, (None, 2), 2))(law, ids), whole)
-    same(dense(probs.first(law, 2)), whole[:, :2])
+    same(dense(probs.first_tokens(law, 2)), whole[:, :2])
     index = np.arange(B) % 3
     taken = probs.take(law, index)
     assert taken.logits is law.logits or law.row is None  # a table is not copied

@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_read_is_named(byte_level, monkeypatch, tmp_path):
         with pytest.raises(ValueError, match=f"{name} is no"):
             tokenizers.read(tmp_path / name)
     # Of a folder the most complete file is read.
-    assert tokenizers.beside(tmp_path).name == "tokenizer.json"
+    assert tokenizers.find_file(tmp_path).name == "tokenizer.json"
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match=r"pip install 'specjax\[hf\]'"):
         whole = byte_level[0] / "tokenizer.json"

@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         except (OSError, subprocess.CalledProcessError, zipfile.BadZipFile):
             parser.error(f"no commit and no wheel {flags.then}: git log names commits")
         with side(Path(folder), flags.pair) as then, side(ROOT, flags.pair) as now:
-            seconds = in_turns((then, now), flags.seconds)
+            seconds = time_in_turns((then, now), flags.seconds)
     rows, warnings = compare(*seconds)
-    print(markup.plain(HEAD, rows), end="")
+    print(markup.text_table(HEAD, rows), end="")
     print("\n".join(warnings) or f"no change beyond {MOST:.0%}")
     return int(bool(warnings))
 
@@ -96,7 +96,7 @@ def answer(process: subprocess.Popen) -> dict:
     return json.loads(line)
 
 
-def in_turns(sides: tuple, most: float) -> list[list[dict]]:
+def time_in_turns(sides: tuple, most: float) -> list[list[dict]]:
     """Times both sides in turns and returns the seconds of each program, a dictionary a
     round.
     """

@@ -74,12 +74,12 @@ def certify_rule(rule: Rule) -> dict:
         "largest": result.error,
         "tokens": result.tokens,
         "algorithm_1": best.tokens,
-        "impossible": impossible(rule, verifier),
+        "impossible": impossible_probability(rule, verifier),
         "at_zero": "support" in result.broken,
     }
 
 
-def impossible(rule: Rule, verifier: Verifier) -> float:
+def impossible_probability(rule: Rule, verifier: Verifier) -> float:
     """Returns the probability that the first call emits an id that p cannot draw."""
     case = enumeration.make_case(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
     with jax.enable_x64(True):

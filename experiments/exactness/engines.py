@@ -113,7 +113,7 @@ def rule_pairs() -> dict[str, tuple]:
     """
     ratio = rules.build(rules.ratio)
     loose = rules.build(rules.ratio, strict=False)
-    everything = rules.build(rules.everything)
+    everything = rules.build(rules.keep_everything)
     warm, cool = ordered(2.0, 0.6), ordered(0.5, 0.8)
     late = [rules.truncated_first(it.sampling) for it in (warm, cool)]
     warmed, cooled = (rules.build(rule, strict=False) for rule in late)

@@ -130,7 +130,7 @@ def sigmoid(scale: float) -> Callable:
     return lambda target, draft: test_draft(weights(target), weights(draft.law), draft)
 
 
-def everything(target: Law, draft: Draft) -> tuple[Array, Array]:
+def keep_everything(target: Law, draft: Draft) -> tuple[Array, Array]:
     """Keeps every drafted token, whatever the laws are: a control."""
     return jnp.ones(draft.tokens.shape), probs.dense(target)
 

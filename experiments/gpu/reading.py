@@ -110,7 +110,8 @@ def load_on_hosts(path: Path, more: dict[str, str]) -> list[dict]:
     peaks = [0] * HOSTS
     while any(host.poll() is None for host in hosts):
         peaks = [
-            max(peak, anonymous(x.pid)) for peak, x in zip(peaks, hosts, strict=True)
+            max(peak, anonymous_bytes(x.pid))
+            for peak, x in zip(peaks, hosts, strict=True)
         ]
         time.sleep(0.001)
     if any(host.returncode for host in hosts):
@@ -120,7 +121,7 @@ def load_on_hosts(path: Path, more: dict[str, str]) -> list[dict]:
     return [each | {"peak": peak - each["before"]} for each, peak in both]
 
 
-def anonymous(process: int | str) -> int:
+def anonymous_bytes(process: int | str) -> int:
     """Returns the bytes of a process's memory that no file backs; 0 once it has
     ended.
     """
@@ -181,7 +182,7 @@ def host(place: str, rank: int, path: str) -> None:
     reads = count_bytes()
     with mesh.using(MESH):
         jax.block_until_ready(jax.device_put(np.ones(8)))
-        before = anonymous("self")
+        before = anonymous_bytes("self")
         params = checkpoints.load(path).params
     leaves = jax.tree.leaves(params)
     shards = [

@@ -110,7 +110,11 @@ def measure(
         **errors,
         "tokens": len(places),
         "generated": len(every.block),
-        **(scoring.outside(text, None) if protocol.decode.temperature == 0 else {}),
+        **(
+            scoring.alpha_outside_repeats(text, None)
+            if protocol.decode.temperature == 0
+            else {}
+        ),
         "sequences": len(text.start),
         **agreement(tokens),
         "groups": {

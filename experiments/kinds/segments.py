@@ -76,7 +76,7 @@ def places(
         segment = owner[at] if begin < end and at < len(text) else None
         characters = len(text[begin:end].strip())
         if segment is None:
-            found.append(Place(blank(text, begin, end), end - begin, 0, None))
+            found.append(Place(kind_of_space(text, begin, end), end - begin, 0, None))
         elif not segment.word:
             found.append(Place(segment.kind, characters, 0, None))
         else:
@@ -86,7 +86,7 @@ def places(
     return found
 
 
-def blank(text: str, begin: int, end: int) -> str:
+def kind_of_space(text: str, begin: int, end: int) -> str:
     """Returns the kind of white space of a token that contains nothing else."""
     if begin >= len(text) or begin == end:
         return SILENT

@@ -15,7 +15,7 @@ import numpy as np
 from specjax.checkpoints import Pretrained
 from specjax.drafts.source import DraftSource
 from specjax.measure import lenience, scoring, texts
-from specjax.measure.texts import Calls, Protocol, Text
+from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
 from specjax.types import Info, Kernels, State
 
@@ -63,27 +63,26 @@ def run(
     """Writes texts by speculation until `protocol.tokens` are written, and returns them
     with every token.
     """
-    begun, decoded, blocks, written = [], [], [], 0
+    starts, totals, blocks, written = [], [], [], 0
     log: list[Call] = []  # what each step decided on
 
-    def seen(running: np.ndarray, state: State, info: Info) -> None:
+    def record_step(running: np.ndarray, state: State, info: Info) -> None:
         before = np.array(state.length) - np.asarray(info.emitted)
         log.append(Call(before, np.asarray(info.tested), np.asarray(info.accepted)))
 
-    count = texts.most(prompts, protocol)
-    decoded = texts.decode(pair, prompts, count, protocol, kernels=kernels, seen=seen)
-    for prompt, calls in decoded:
-        begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-        decoded.append(calls)
+    count = texts.max_sequences(prompts, protocol)
+    for prompt, calls in texts.decode(
+        pair, prompts, count, protocol, kernels=kernels, seen=record_step
+    ):
+        starts.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
+        totals.append(calls)
         blocks += match_calls(log, np.asarray(prompt.length), calls.tokens)
         log.clear()
         written += int(calls.tokens.sum())
         if written >= protocol.tokens:
             break
-    *totals, rows = zip(*decoded, strict=True)
-    rows = [row for batch in rows for row in batch][:count]
-    calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
-    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
+    calls = texts.join_calls(totals, count)
+    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(starts))
     text = lenience.outputs(prompted, calls)
     return text, score_tokens(pair, text, blocks[:count], protocol)
 

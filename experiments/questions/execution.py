@@ -2,11 +2,11 @@
 
 Leviathan et al. (2023), Section 6: y is drawn from a slow f(x) and is the input of a
 slow g(y). A cheap f' guesses y, and g runs on the guess while f runs. The guess is kept
-by Algorithm 1, so that (y, g(y)) keeps its law; or only where it equals the draw of f,
-as actions are speculated on elsewhere. Here x is a state of Dietterich's taxi world, f
-is a softmax of the values after SWEEPS sweeps of value iteration, f' one after fewer
-sweeps, and g is the world. Its 500 states are enumerated, and the probabilities are
-those that the verifiers of `specjax` report: nothing is sampled. Axes: S states, A
+by Algorithm 1, so that (y, g(y)) keeps its law; or, as in other work on speculative
+actions, only where it equals the draw of f. Here x is a state of Dietterich's taxi
+world, f is a softmax of the values after SWEEPS sweeps of value iteration, f' one after
+fewer sweeps, and g is the world. Its 500 states are enumerated, and the probabilities
+are those that the verifiers of `specjax` report: nothing is sampled. Axes: S states, A
 actions, K guesses, N rows.
 """
 
@@ -39,7 +39,7 @@ SWEEPS, DISCOUNT = 60, 0.95
 GAMMAS = 1, 2, 4, 8
 
 
-def world() -> tuple[np.ndarray, np.ndarray]:
+def build_world() -> tuple[np.ndarray, np.ndarray]:
     """Returns G [S, A, S], the state that an action leads to, and its reward [S, A].
 
     After a passenger reaches the destination a new one appears, anywhere.
@@ -87,7 +87,7 @@ def softmax(z: np.ndarray) -> np.ndarray:
     return weight / weight.sum(-1, keepdims=True)
 
 
-def always(leads: np.ndarray) -> np.ndarray:
+def stationary_shares(leads: np.ndarray) -> np.ndarray:
     """Returns the share of time that a chain [S, S] spends in each state [S]."""
     return np.linalg.matrix_power(leads, 4096).mean(0)
 
@@ -197,7 +197,7 @@ def per_call(p: np.ndarray, q: np.ndarray, leads: np.ndarray, *, gamma: int) -> 
         tokens = tokens + alive.sum(1)
         alive = alive @ keeps
     next_start, tokens = next_start + alive @ takes, tokens + alive.sum(1)
-    return float(always(next_start) @ tokens)
+    return float(stationary_shares(next_start) @ tokens)
 
 
 def build(sweeps: int, heat: float, world_time: float) -> Measurement:
@@ -224,9 +224,9 @@ def measure(sweeps: int, heat: float, world_time: float) -> dict:
     """Returns how often each rule's guess is kept, the time of a step in times of f,
     and the runs of g that it costs.
     """
-    leads, reward = world()
+    leads, reward = build_world()
     p, q = (softmax(plan(leads, reward, n) / heat) for n in (SWEEPS, sweeps))
-    spent = always(np.einsum("sa,sat->st", p, leads))
+    spent = stationary_shares(np.einsum("sa,sat->st", p, leads))
     c, extra = sweeps / SWEEPS, operations(p.shape[1], leads, reward)
     told, shown, time, alone = {}, [], {}, 1 + world_time
     for name, (k, verifier, drawn) in RULES.items():

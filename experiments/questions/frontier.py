@@ -112,7 +112,7 @@ def tokens(alpha: float) -> float:
     return float(closed_forms.expected_tokens(min(alpha, 1.0), GAMMA))
 
 
-def behind(means: np.ndarray) -> float:
+def gap_to_frontier(means: np.ndarray) -> float:
     """Returns how many more tokens a call the frontier gives than a rule at the same
     TV, as a share.
 
@@ -160,7 +160,9 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     for rule in dict.fromkeys(rule for rule, _ in named):
         own = [i for i, (name, _) in enumerate(named) if name == rule]
         at = min(own, key=lambda i: abs(mean[i, 1] - TV))
-        gain = bootstrap(lambda sums, at=at: behind(sums[at, :3] / sums[at, 3]), totals)
+        gain = bootstrap(
+            lambda sums, at=at: gap_to_frontier(sums[at, :3] / sums[at, 3]), totals
+        )
         gains[rule] = gain
         key = rule.replace(" ", "_").replace(",", "").replace("-", "less")
         told |= {f"behind_{key}": gain[0], f"behind_{key}_se": gain[1]}

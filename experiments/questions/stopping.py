@@ -254,8 +254,10 @@ def measure(
 
 
 def verdicts(told: dict) -> list[str]:
-    """Returns the verdicts on the head, against a threshold on q(x) and on the product
-    of all q(x) of a draft, and on the paper's ceiling.
+    """Returns three verdicts, in words.
+
+    They compare the head with a threshold on q(x), the head with a threshold on the
+    product of all q(x) of a draft, and the oracle with the best gamma.
     """
     asked = {
         "head_gain": ("over the threshold on q(x) the head gains", 0.0, False),

@@ -3,13 +3,13 @@
 Each line of `programs` describes one program: `us` is the time of a step of its chain,
 less the time of a step of the empty chain. In earlier records one dispatch took many
 sets of arrays, and the host's work on them was part of every number, also of the empty
-chain's; `current` subtracts it. In records without `steps` each step also copied the
-logits, in the empty chain too (`notes`).
+chain's; `update_record` subtracts it. In records without `steps` each step also copied
+the logits, in the empty chain too (`notes`).
 """
 
 from collections.abc import Mapping, Sequence
 
-from experiments.records.words import FAILED, SKIPPED, UNCLEAR, over
+from experiments.records.words import FAILED, SKIPPED, UNCLEAR, ratio
 
 COLD, WARM = "cold", "warm"  # caches before every step
 EMPTY = "empty"
@@ -72,13 +72,13 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
     values = {f"{name}_us": of(key, "us") for name, key in CHOICES.items()}
     values["fused_share"] = of(CHOICES["fused"], "share")
     for other in ("ref_jnp", "onepass", "triton", "four_launches"):
-        values[f"over_{other}"] = over(values[f"{other}_us"], values["fused_us"], True)
-    values["sigmoid_over_exact"] = over(values["fused_us"], values["sigmoid_us"])
-    values["both_over_sigmoid"] = over(values["fused_both_us"], values["sigmoid_us"])
+        values[f"over_{other}"] = ratio(values[f"{other}_us"], values["fused_us"], True)
+    values["sigmoid_over_exact"] = ratio(values["fused_us"], values["sigmoid_us"])
+    values["both_over_sigmoid"] = ratio(values["fused_both_us"], values["sigmoid_us"])
     return values
 
 
-def current(measured: dict) -> dict:
+def update_record(measured: dict) -> dict:
     """Corrects an old record of kernels so that its numbers are those that would be
     measured today.
 
@@ -131,7 +131,7 @@ def subtract_host(line: dict, host: float) -> dict:
 
 
 def notes(measured: Mapping) -> list[str]:
-    """Returns what a reader must know about all times of a record of `current`."""
+    """Returns what a reader must know about all times of an updated record."""
     found = []
     if "host_us" in measured:
         host = f"{measured['host_us']:.1f} us of the host"

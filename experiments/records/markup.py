@@ -38,7 +38,7 @@ def escape_tex(text: str) -> str:
     return "".join(TEX.get(character, character) for character in text)
 
 
-def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns columns padded with spaces, for a terminal."""
     lines = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

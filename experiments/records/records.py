@@ -40,7 +40,7 @@ def latest(records: Iterable[dict]) -> dict[str, dict]:
 def notes(record: dict) -> list[str]:
     """Returns what distinguishes a record from one that would be measured today."""
     origin = record.get("provenance", {})
-    found = [plain(origin["note"])] if origin.get("note") else []
+    found = [update_note(origin["note"])] if origin.get("note") else []
     if origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS:
         found.append(f"older than goldens {provenance.GOLDENS}")
     if names := changed_settings(record):
@@ -50,7 +50,7 @@ def notes(record: dict) -> list[str]:
     return found
 
 
-def plain(note: str) -> str:
+def update_note(note: str) -> str:
     """Returns the note of a record in the words of today."""
     for recorded, words in NOTES.items():
         note = note.replace(recorded, words)

@@ -7,7 +7,7 @@ UNCLEAR = "no longer than the empty chain"
 NO_PEER = "the other has no time"
 
 
-def over(value: float | str, other: float | str, peer: bool = False) -> float | str:
+def ratio(value: float | str, other: float | str, peer: bool = False) -> float | str:
     """Returns value / other, or the word of the one that has no time.
 
     Args:

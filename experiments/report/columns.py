@@ -25,7 +25,7 @@ def ends_of(it: Item, key: str) -> Any:
     return it[f"{key}_ci" if f"{key}_ci" in it else f"{key}_interval"]
 
 
-def whole(x: float | None) -> str:
+def format_count(x: float | None) -> str:
     """Returns a count as text."""
     return "" if x is None else f"{x:g}" if x < 1e4 else f"{x:,}"
 
@@ -35,7 +35,7 @@ WAYS = {
     "±": lambda it, key: uncertain(it[key], it[f"{key}_se"]),
     "ci": lambda it, key: interval(it[key], ends_of(it, key)),
     "to": lambda it, key: " to ".join(map(number, it[key])),
-    "count": lambda it, key: whole(it.get(key)),
+    "count": lambda it, key: format_count(it.get(key)),
 }
 
 

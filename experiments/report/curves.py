@@ -97,7 +97,7 @@ def drawing(
     for row, place in zip(shown, places, strict=False):
         axes, points = figure.add_subplot(place), [p for p in ours if p.curve == row]
         draw(axes, kind.quantity, {row: curves[row]}, colors, points)
-        zoom(axes, points, whole=kind.measured == "best_gamma")
+        set_limits(axes, points, whole=kind.measured == "best_gamma")
         axes.set_title(label(row), loc="left", fontsize=9)
     if name == "figure4":
         axes = figure.add_subplot(places[-1])
@@ -174,11 +174,11 @@ def draw(
         color, x, y = colors[point.curve], point.alpha, point.value
         axes.plot([x - point.error, x + point.error], [y, y], color=color, **BAR)
         axes.plot([x] * len(point.ends), point.ends, color=color, **BAR)
-        style = looks(point) | {"color": color, "clip_on": False}
+        style = marker_style(point) | {"color": color, "clip_on": False}
         axes.plot(x, y, zorder=4, **style)
 
 
-def looks(point: Point) -> dict:
+def marker_style(point: Point) -> dict:
     """Returns the style of a marker: a shape for each task, hollow unless T = 0; a
     cross if published.
     """
@@ -200,7 +200,7 @@ def limits(kind: Kind, points: list[Point]) -> tuple[float, float]:
     return low, max([kind.high, *(y + room for y in ends if y > kind.high)])
 
 
-def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
+def set_limits(axes: Axes, points: list[Point], whole: bool) -> None:
     """Sets limits around the points.
 
     Args:
@@ -233,7 +233,9 @@ def legend(
         shapes.append(("hollow: T = 1", Point("", 0, 0, "code", 1)))
     shapes += [(PUBLISHED[name], point) for point in papers[:1]]
     black = {"color": "black"}
-    lines += [Line2D([], [], label=it, **black, **looks(point)) for it, point in shapes]
+    lines += [
+        Line2D([], [], label=it, **black, **marker_style(point)) for it, point in shapes
+    ]
     return lines
 
 

@@ -110,8 +110,8 @@ def rename_ids(value: str, name: str) -> str:
 def scope_style(style: str, name: str) -> str:
     """Returns style rules that hold for one drawing, and not for the whole page."""
 
-    def within(rule: re.Match) -> str:
+    def add_scope(rule: re.Match) -> str:
         several = (f"#{name} {selector.strip()}" for selector in rule[1].split(","))
         return f"{', '.join(several)} {{"
 
-    return re.sub(r"([^{}]+)\{", within, rename_ids(style, name))
+    return re.sub(r"([^{}]+)\{", add_scope, rename_ids(style, name))

@@ -14,7 +14,7 @@ from experiments.records import kernel_times
 from experiments.records.kernel_times import WARM
 from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Line, Records, papers
-from experiments.records.words import FAILED, over
+from experiments.records.words import FAILED, ratio
 from experiments.report.columns import Grid, grid
 
 FILE = catalogue.HERE / "gpu" / "kernels" / "predictions.json"
@@ -81,7 +81,7 @@ def goal_value(goal: dict, rows: Rows) -> float | str:
     if "under" not in goal:
         return value
     unmeasured = isinstance(value, str) and value.startswith(UNMEASURED)
-    return over(value, measured_number(rows, *goal["under"][0]), peer=not unmeasured)
+    return ratio(value, measured_number(rows, *goal["under"][0]), peer=not unmeasured)
 
 
 def measured_number(rows: Rows, row: str, quantity: str) -> float | str:

@@ -16,7 +16,6 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
 FIRST = FOLDER / "first_cell.py"  # the first code cell of each, which installs
-VARIES = "varies"
 # The same drawing twice is the same file.
 FIXED = {"JAX_PLATFORMS": "cpu", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": str(ROOT)}
 
@@ -49,32 +48,6 @@ def run(path: Path, more: Sequence[str] = ()) -> nbformat.NotebookNode:
 
 def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def cell_outputs(notebook: nbformat.NotebookNode) -> list[list]:
-    """Returns the output of each cell of code; a drawing is only mentioned, and of a
-    cell that `varies` only the kinds of its outputs are.
-    """
-    return [
-        [kind if varies(cell) else words(output) for kind, output in outputs(cell)]
-        for cell in code(notebook)
-    ]
-
-
-def varies(cell: nbformat.NotebookNode) -> bool:
-    return VARIES in cell.metadata.get("tags", ())
-
-
-def outputs(cell: nbformat.NotebookNode) -> list[tuple]:
-    return [(output.output_type, output) for output in cell.outputs]
-
-
-def words(output: nbformat.NotebookNode) -> str | dict:
-    """Returns text unchanged, and for other output its kind."""
-    if "text" in output:
-        return output.text
-    each = output.get("data", {}).items()
-    return {kind: it if kind == "text/plain" else "" for kind, it in each}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -39,7 +39,7 @@ def page(folder: Path, results: Records) -> str:
         ],
         tables=[
             (table.name, table.title, tables.states(table, results))
-            for table in tables.every(results)
+            for table in tables.all_tables(results)
         ],
     )
 

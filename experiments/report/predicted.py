@@ -103,11 +103,11 @@ def main(arguments: list[str] | None = None) -> None:
     }
     print(f"Predictions of {expectations()['date']}, of {expectations()['of']}:")
     for _, head, rows in details(found):
-        print(markup.plain(head, rows), end="")
-    failures(found)
+        print(markup.text_table(head, rows), end="")
+    print_failures(found)
 
 
-def failures(found: Records) -> None:
+def print_failures(found: Records) -> None:
     """Prints the error of every row that failed under its flags."""
     for rows in found.values():
         for row, record in rows.items():

@@ -21,7 +21,7 @@ DOCS = catalogue.ROOT / "docs/_build"
 KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md", "*.tex"
 
 
-def front(folder: Path, results: Records, parts: dict[str, bool]) -> str:
+def first_page(folder: Path, results: Records, parts: dict[str, bool]) -> str:
     """Returns the first page.
 
     Args:
@@ -93,7 +93,7 @@ def write(folder: Path, site: Path, *, results: Records, docs: Path) -> None:
         for name, place in (("lesson", "results/lesson"), ("results", "results"))
     }
     parts["docs"] = (site / "docs/index.html").is_file()
-    (site / "index.html").write_text(front(folder, results, parts), "utf-8")
+    (site / "index.html").write_text(first_page(folder, results, parts), "utf-8")
     # GitHub Pages leaves _static of the documents out else.
     (site / ".nojekyll").touch()
 

@@ -21,7 +21,7 @@ BATCHES = ("code_target", "code_small", 0)  # the pair and temperature drawn by 
 
 
 def drawing(times: dict[str, dict]) -> Figure | None:
-    """Draws the figure; None without a record.
+    """Draws the figure of speeds; returns None if there is no record.
 
     Args:
         times: `measured` of table2, by row.

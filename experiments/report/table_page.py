@@ -19,7 +19,7 @@ def pages(folder: Path, results: Records) -> dict[str, str]:
     """Returns every page but the first, by the name of its file."""
     own = {
         f"{table.name}.html": page_of(table, results, folder)
-        for table in tables.every(results)
+        for table in tables.all_tables(results)
     }
     papers = [
         (paper, tally(several), [*map(line_of, several)])

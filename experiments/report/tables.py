@@ -44,8 +44,8 @@ def collect(
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
-        measured = walltime.current(record["measured"])
-        record["measured"] = kernel_times.current(measured)
+        measured = walltime.update_record(record["measured"])
+        record["measured"] = kernel_times.update_record(measured)
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
@@ -108,7 +108,7 @@ def state(line: Line, record: dict) -> str:
     return f"{told}, with a note: {notes}" if notes else told
 
 
-def every(results: Records) -> list[Table]:
+def all_tables(results: Records) -> list[Table]:
     """Returns the tables of the catalogue, and one for each folder of rows that it does
     not name.
 
@@ -179,7 +179,7 @@ def states(table: Table, results: Records) -> str:
 def index(results: Records) -> str:
     """Returns the page that lists the command and the files of each table."""
     lines = []
-    for table in every(results):
+    for table in all_tables(results):
         files = f"[md]({table.page}.md)"
         files += f" [svg]({table.name}.svg)" * is_figure(table)
         lines.append([table.title, f"`{table.command}`", files, states(table, results)])
@@ -190,7 +190,7 @@ def index(results: Records) -> str:
 def texts(results: Records) -> dict[str, str]:
     """Returns every file but the drawings, by name."""
     files: dict[str, str] = {}
-    for table in every(results):
+    for table in all_tables(results):
         lines, name = rows(table, results), f"{table.page}.md"
         above = f"{files[name]}\n" if name in files else ""
         files[name] = above + page(table, results)

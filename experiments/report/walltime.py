@@ -22,7 +22,7 @@ FOLDERS = "table2", "table2_data", "table2_paper"
 PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
 
 
-def current(measured: dict) -> dict:
+def update_record(measured: dict) -> dict:
     """Computes the speeds of a record of walltime from its seconds; other records are
     returned unchanged.
 
@@ -81,7 +81,7 @@ def products(record: dict) -> str:
     return record["provenance"].get("products", "xla")
 
 
-def at(record: dict, i: int) -> dict:
+def numbers_at(record: dict, i: int) -> dict:
     """Returns a record's numbers at the i-th of its gammas, and the cells made of
     them.
     """
@@ -111,7 +111,7 @@ def at(record: dict, i: int) -> dict:
 
 def at_best(record: dict) -> dict:
     it = record["measured"]
-    return at(record, it["gamma"].index(it["best_gamma"]))
+    return numbers_at(record, it["gamma"].index(it["best_gamma"]))
 
 
 def speed(it: Item, name: str) -> str:
@@ -149,7 +149,7 @@ def every_gamma(folder: str, records: Records) -> list[Grid]:
         it = record["measured"]
         pair = f"{it['target']} with {draft_label(it)}, {products(record)} products"
         pair += f", T = {it['temperature']:g}, batch {it['batch']}"
-        items = [at(record, i) for i in range(len(it["c"]))]
+        items = [numbers_at(record, i) for i in range(len(it["c"]))]
         grids += grid("every_gamma", items, pair=pair)
     return grids
 

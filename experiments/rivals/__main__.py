@@ -50,7 +50,7 @@ def run(
     versions = bench.package_versions(EXTRA)
     versions |= {"t5x": t5x.version() if t5x.importable() else None}
     with tempfile.TemporaryDirectory() as folder:
-        known = comparisons.rows(comparisons.place(setting, Path(folder)))
+        known = comparisons.rows(comparisons.write_weights(setting, Path(folder)))
         unknown = set(wanted or ()) - known.keys()
         if unknown:
             raise ValueError(
@@ -68,7 +68,7 @@ def run(
             with native.products(native.XLA if row.endswith("_xla") else native.THIN):
                 measured = known[name].run()
                 origin = known[name], setting, time.monotonic() - begun
-                bench.put(out, row, measured, origin=origin, versions=versions)
+                bench.add_record(out, row, measured, origin=origin, versions=versions)
             print(f"bench/{row}: measured", flush=True)
     if not t5x.importable():
         print(f"bench/{setting.size}_t5x: not measured, it needs {t5x.NEEDS}")

@@ -56,7 +56,7 @@ def is_recorded(
     )
 
 
-def put(
+def add_record(
     out: Path,
     row: str,
     measured: dict,
@@ -91,4 +91,4 @@ def package_versions(packages: Sequence[str]) -> dict[str, str | None]:
 
 def show(out: Path) -> None:
     for title, head, lines in details.bench({"bench": read_rows(out)}):
-        print(f"\n{title}\n{markup.plain(head, lines)}", end="")
+        print(f"\n{title}\n{markup.text_table(head, lines)}", end="")

@@ -58,7 +58,7 @@ class Place(NamedTuple):
         return weights.SIZES[self.setting.size].target.config.vocab
 
 
-def place(setting: EngineSetting, folder: Path) -> Place:
+def write_weights(setting: EngineSetting, folder: Path) -> Place:
     """Writes the weights into an empty folder. Raises ValueError for an invalid
     setting.
     """
@@ -118,10 +118,10 @@ def rows(where: Place) -> dict[str, Measurement]:
     setting, runs = where.setting, {}
     both = 1, setting.texts
     for batch in both:
-        runs[f"plain_b{batch}"] = partial(plain, where, batch)
+        runs[f"plain_b{batch}"] = partial(measure_greedy, where, batch)
     for batch in both:
-        runs[f"speculative_b{batch}"] = partial(speculative, where, batch)
-    runs["speculative_b1_xla"] = partial(speculative, where, 1)
+        runs[f"speculative_b{batch}"] = partial(measure_speculative, where, batch)
+    runs["speculative_b1_xla"] = partial(measure_speculative, where, 1)
     runs["target_call_b1"] = partial(target_call, where)
     for batch in both if t5x.importable() else ():
         runs[f"t5x_b{batch}"] = partial(beside_t5x, where, batch)
@@ -129,7 +129,7 @@ def rows(where: Place) -> dict[str, Measurement]:
     return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
 
 
-def plain(where: Place, batch: int) -> dict:
+def measure_greedy(where: Place, batch: int) -> dict:
     """Measures greedy decoding by the target alone, by four engines."""
     from experiments.rivals import ctranslate2, huggingface
 
@@ -163,7 +163,7 @@ def plain(where: Place, batch: int) -> dict:
     return result | time_ratios(setting, programs, batch)
 
 
-def speculative(where: Place, batch: int) -> dict:
+def measure_speculative(where: Place, batch: int) -> dict:
     """Measures decoding with the draft at the same gamma, by us and by assisted
     generation.
 
@@ -254,13 +254,15 @@ def target_call(where: Place) -> dict:
     )
     result = ratios.milliseconds(seconds, LOOPS)
     many = f"{setting.gamma + 1}"
-    result |= ratios.over(seconds, fast="call_1", slow=f"call_{many}", name="v")
-    result |= ratios.over(
+    result |= ratios.speed_ratio(seconds, fast="call_1", slow=f"call_{many}", name="v")
+    result |= ratios.speed_ratio(
         seconds, fast="readout_1", slow=f"readout_{many}", name="v_readout"
     )
     for name in ("1", many):
         call, readout = f"call_{name}", f"readout_{name}"
-        result |= ratios.over(seconds, fast=call, slow=readout, name=f"share_{name}")
+        result |= ratios.speed_ratio(
+            seconds, fast=call, slow=readout, name=f"share_{name}"
+        )
     return result | {"setting": setting._asdict(), "batch": 1}
 
 
@@ -279,9 +281,11 @@ def time_ratios(
     result |= ratios.milliseconds(seconds, tokens)
     for name in programs:
         if name != OURS:
-            result |= ratios.over(seconds, fast=OURS, slow=name, name=f"over_{name}")
+            result |= ratios.speed_ratio(
+                seconds, fast=OURS, slow=name, name=f"over_{name}"
+            )
     if {"huggingface", "huggingface_plain"} <= programs.keys():
-        result |= ratios.over(
+        result |= ratios.speed_ratio(
             seconds,
             fast="huggingface",
             slow="huggingface_plain",

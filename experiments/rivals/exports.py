@@ -282,7 +282,7 @@ def program_name(engine: str, kind: str, program: str) -> str:
     return "_".join(parts)
 
 
-def beside(engine: str, kind: str, program: str) -> str:
+def our_program(engine: str, kind: str, program: str) -> str:
     """Returns the name of our program for a comparison: the same way in the same
     arithmetic, or in the smallest that we have.
     """

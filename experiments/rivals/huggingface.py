@@ -99,7 +99,7 @@ def language(
 
     def program(**way) -> Callable:
         def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
-            ids, mask = map(torch.from_numpy, padding.left(prompts, pad=ends[0]))
+            ids, mask = map(torch.from_numpy, padding.pad_left(prompts, pad=ends[0]))
             options = dict(
                 max_new_tokens=new_tokens, do_sample=False, eos_token_id=ends
             )

@@ -19,7 +19,7 @@ from experiments.rivals.exports import (
     ENGINES,
     FLOAT,
     Exports,
-    beside,
+    our_program,
     place,
     program_name,
 )
@@ -198,7 +198,7 @@ def open_all(
             for program in started.programs:
                 name = program_name(engine, kind, program)
                 opened.programs[name] = started, program
-                opened.beside[name] = beside(engine, kind, program)
+                opened.beside[name] = our_program(engine, kind, program)
                 if kind == FLOAT:
                     opened.exact.add(name)
     return opened

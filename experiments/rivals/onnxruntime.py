@@ -21,7 +21,7 @@ def language(
 
     def program(**way) -> Callable:
         def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
-            ids, _ = padding.right(prompts, pad=ends[0])  # as its tokenizer does
+            ids, _ = padding.pad_right(prompts, pad=ends[0])  # as its tokenizer does
             params = onnxruntime_genai.GeneratorParams(model)
             params.set_search_options(
                 do_sample=False,

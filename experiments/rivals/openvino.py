@@ -29,7 +29,7 @@ def language(
 
     def program(pipeline, **way) -> Callable:
         def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
-            arrays = padding.left(prompts, pad=ends[0])
+            arrays = padding.pad_left(prompts, pad=ends[0])
             tensors = map(openvino.Tensor, map(np.ascontiguousarray, arrays))
             asked = openvino_genai.GenerationConfig(
                 max_new_tokens=new_tokens, do_sample=False, apply_chat_template=False

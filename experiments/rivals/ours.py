@@ -76,7 +76,7 @@ def decoder(
 
 
 def texts(outputs: list[generate.Output], new_tokens: int) -> np.ndarray:
-    """Returns [N, T] without the start token."""
+    """Returns the ids [N, T] of the texts without the start token."""
     return np.concatenate([out.tokens[:, 1 : 1 + new_tokens] for out in outputs])
 
 

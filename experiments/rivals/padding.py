@@ -3,15 +3,15 @@
 import numpy as np
 
 
-def left(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
+def pad_left(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns ids and mask [B, T]; `pad` fills the front of a shorter prompt and is
     masked.
     """
-    ids, mask = right([prompt[::-1] for prompt in prompts], pad)
+    ids, mask = pad_right([prompt[::-1] for prompt in prompts], pad)
     return ids[:, ::-1].copy(), mask[:, ::-1].copy()
 
 
-def right(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
+def pad_right(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns ids and mask [B, T], with `pad` at the end."""
     ids = np.full((len(prompts), max(map(len, prompts))), pad, np.int64)
     mask = np.zeros_like(ids)

@@ -36,14 +36,14 @@ def milliseconds(seconds: Mapping[str, np.ndarray], count: int) -> dict[str, flo
     return {f"ms_{k}": 1e3 * float(np.median(v)) / count for k, v in seconds.items()}
 
 
-def over(
+def speed_ratio(
     seconds: Mapping[str, np.ndarray], *, fast: str, slow: str, name: str
 ) -> dict[str, float | tuple[float, float]]:
     """Returns how many times as fast `fast` is, as `with_interval` writes it."""
     return with_interval(name, ratio_of_medians, (seconds[slow], seconds[fast]))
 
 
-def over_tokens(
+def token_speed_ratio(
     slow: tuple[np.ndarray, np.ndarray], fast: tuple[np.ndarray, np.ndarray], name: str
 ) -> dict[str, float | tuple[float, float]]:
     """Returns the ratio of times a token.
@@ -81,7 +81,7 @@ def time_numbers(
         ours = beside[name]
         if name != ours and ours in seconds:
             pair = ((seconds[x], counts[x]) for x in (name, ours))
-            result |= over_tokens(*pair, f"over_{name}")
+            result |= token_speed_ratio(*pair, f"over_{name}")
             result["beside"][name] = ours
     return result
 

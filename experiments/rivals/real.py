@@ -69,7 +69,7 @@ def run(chosen: argparse.Namespace) -> None:
         begun = time.monotonic()
         for row, measured in module.measure(setting, files, work, texts_to):
             origin = measurement, setting, time.monotonic() - begun
-            bench.put(out, row, measured, origin=origin, versions=versions)
+            bench.add_record(out, row, measured, origin=origin, versions=versions)
             print(f"bench/{row}: measured", flush=True)
             begun = time.monotonic()
     bench.show(out)

@@ -111,7 +111,7 @@ def time_parts(
     for batch in setting.batches:  # one after the other: caches take their room
         programs = _programs(pair, setting, servers=servers, batch=batch, single=single)
         if batch == setting.rows:
-            programs |= _whole(pair, setting, servers=servers, texts=texts)
+            programs |= _request_programs(pair, setting, servers=servers, texts=texts)
         found = timing.time_in_turns(programs, setting.rounds, f"steps of {batch} rows")
         median |= {name: float(np.median(each)) for name, each in found.items()}
         if batch == setting.rows:
@@ -153,7 +153,7 @@ def _programs(
     return programs
 
 
-def _whole(
+def _request_programs(
     pair: costs.Pair,
     setting: LoadSetting,
     *,
@@ -202,7 +202,9 @@ def _admissions(server: Server, params, one: Arrival) -> Callable[[], None]:
         for i in range(LOOPS):
             server.check(params, one.prompt, one.request)
             row = np.int32(i % server.rows)
-            batch[0] = server.admit(params, *batch[0], row, one.prompt, one.request)
+            batch[0] = server.admit(
+                params, *batch[0], row=row, prompt=one.prompt, new_request=one.request
+            )
             jax.block_until_ready(batch[0])
 
     return run
@@ -232,7 +234,12 @@ def emitted_tokens(
         state, request = server.begin(params, *each[0][:2])
         for row, (prompt, own, _) in enumerate(each):
             state, request = server.admit(
-                params, state, request, np.int32(row), prompt, own
+                params,
+                state,
+                request,
+                row=np.int32(row),
+                prompt=prompt,
+                new_request=own,
             )
         steps, ended = [], np.zeros(setting.rows, bool)
         while not ended.all():

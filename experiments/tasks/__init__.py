@@ -78,7 +78,7 @@ def _code() -> Task:
     return decoder_task([encode(line["prompt"]) for line in lines(PROMPTS)], PROMPTS)
 
 
-def _own(file: str, prefix: str, longest: int) -> Task:
+def _t5_task(file: str, prefix: str, longest: int) -> Task:
     texts, encode = lines(DATA / file), zoo.tokenizer("t5").encode
     inputs = [encode(prefix + line["source"]) for line in texts]
     # The family was trained on inputs of up to this length.
@@ -89,7 +89,7 @@ def _own(file: str, prefix: str, longest: int) -> Task:
     return Task(encoder_prompts(inputs), references, (DATA / file, T5_TOKENIZER))
 
 
-def _joined() -> Task:
+def _pairs_of_sentences() -> Task:
     path, encode = DATA / "sentences.jsonl", zoo.tokenizer("t5").encode
     texts, group = [], []
     for line in lines(path):
@@ -112,8 +112,8 @@ TASKS = {
     "unconditional": lambda: decoder_task([[zoo.START]]),
     # After the special and the 256 byte pieces come the merges, most frequent first.
     "openings": lambda: decoder_task([[zoo.START, 261 + i] for i in range(128)]),
-    "ende": lambda: _own("sentences.jsonl", TRANSLATE, 64),
-    "joined": _joined,
-    "docs": lambda: _own("summaries.jsonl", "summarize: ", 128),
-    "correct": lambda: _own("corrections.jsonl", "correct: ", 144),
+    "ende": lambda: _t5_task("sentences.jsonl", TRANSLATE, 64),
+    "joined": _pairs_of_sentences,
+    "docs": lambda: _t5_task("summaries.jsonl", "summarize: ", 128),
+    "correct": lambda: _t5_task("corrections.jsonl", "correct: ", 144),
 }

@@ -54,7 +54,7 @@ def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Line]:
         yield Line(tuple(record[field] for field in fields), where)
 
 
-def parallel(paths: Sequence[Path]) -> Iterator[Line]:
+def read_parallel(paths: Sequence[Path]) -> Iterator[Line]:
     """Yields the lines of one file, or of two files whose lines with one number belong
     together.
     """

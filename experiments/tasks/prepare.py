@@ -68,7 +68,7 @@ def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) ->
     elif chosen.jsonl:
         lines = files.jsonl(chosen.jsonl, chosen.fields or recipe.fields)
     else:
-        lines = files.parallel(chosen.parallel)
+        lines = files.read_parallel(chosen.parallel)
     source = [f"{path.name} sha256 {digest(path)}" for path in paths]
     rows = recipes.tokenize(recipe, subwords, lines)
     return rows, subwords.digest, subwords.eos, source

@@ -150,7 +150,7 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     sizes = [tuple(length >> halved for length in lengths) for halved in HALVINGS]
     batch, measured = (
         pairs.sampler(
-            pairs.buckets(
+            pairs.group_by_size(
                 part, sizes=sizes, tokens=chosen.batch * sum(lengths), share=1
             )
         )
@@ -310,7 +310,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
 
-    def number(name: str, default: int, help: str) -> None:
+    def add_number(name: str, default: int, help: str) -> None:
         add(name, type=int, default=default, metavar="N", help=f"{help}; {default}")
 
     add("--init", required=True, metavar="CHECKPOINT", help="a path, or a hub's id")
@@ -323,18 +323,20 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     dtypes = ("float32", "bfloat16")
     add("--dtype", default="float32", choices=dtypes, help="of activations; float32")
     add("--rate", type=float, default=1e-3, metavar="R", help="of learning; 0.001")
-    number("--steps", 20_000, "batches")
-    number("--batch", 128, "pairs of full length, or as many tokens of shorter ones")
-    number("--inputs-length", 256, "tokens, end id included")
-    number("--targets-length", 256, "tokens, end id included")
-    number("--held-out", 1000, "the first N pairs are measured on, not trained on")
-    number("--parts", 1, "of a batch, one after another, to save memory")
-    number("--warmup", 0, "steps in which the rate rises from 0")
-    number("--decay", 0, "last steps, in which it falls to 0")
+    add_number("--steps", 20_000, "batches")
+    add_number(
+        "--batch", 128, "pairs of full length, or as many tokens of shorter ones"
+    )
+    add_number("--inputs-length", 256, "tokens, end id included")
+    add_number("--targets-length", 256, "tokens, end id included")
+    add_number("--held-out", 1000, "the first N pairs are measured on, not trained on")
+    add_number("--parts", 1, "of a batch, one after another, to save memory")
+    add_number("--warmup", 0, "steps in which the rate rises from 0")
+    add_number("--decay", 0, "last steps, in which it falls to 0")
     pipeline.add_mesh(parser)
-    number("--seed", 0, "of the batches")
-    number("--checkpoint-every", 1000, "steps")
-    number("--evaluate-every", 250, "steps")
+    add_number("--seed", 0, "of the batches")
+    add_number("--checkpoint-every", 1000, "steps")
+    add_number("--evaluate-every", 250, "steps")
     return parser.parse_args(arguments)
 
 

@@ -41,10 +41,10 @@ def grow(
     check(small, large)
     shapes = flatten_dict(families.of(large).abstract_params(large))
     placed = {}
-    for path, leaf in flatten_dict(_deeper(params, small, large)).items():
+    for path, leaf in flatten_dict(_deepen(params, small, large)).items():
         rng = np.random.default_rng([seed, zlib.crc32("/".join(path).encode())])
         leaf = np.asarray(leaf, np.float32)
-        placed[path] = _wider(leaf, shapes[path].shape, path[-1] in READ, noise, rng)
+        placed[path] = _widen(leaf, shapes[path].shape, path[-1] in READ, noise, rng)
     return unflatten_dict(placed)
 
 
@@ -90,7 +90,7 @@ def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> di
     return {**params, "encoder": encoder, "decoder": decoder}
 
 
-def _wider(
+def _widen(
     leaf: np.ndarray, shape: tuple, read: bool, noise: float, rng: np.random.Generator
 ) -> np.ndarray:
     """Copies along every axis that grows; if `read`, the first axis is divided among
@@ -110,7 +110,7 @@ def _wider(
     return (leaf / copies[first][:, None] + apart).astype(np.float32)
 
 
-def _deeper(params: Mapping, small: Config, large: Config) -> dict:
+def _deepen(params: Mapping, small: Config, large: Config) -> dict:
     """Adds layers evenly: each is a copy of the one that follows it, without effect."""
     grown = dict(params)
     for stack in ("encoder", "decoder") if "encoder" in params else ("",):

@@ -42,7 +42,7 @@ def stream(documents: list[list[int]]) -> Stream:
 
 
 def rows(data: Stream, *, seed: tuple[int, ...], batch: int, length: int) -> np.ndarray:
-    """Returns [batch, length + 1] windows that begin where a document does."""
+    """Returns windows of ids, [batch, length + 1], that begin where a document does."""
     starts = np.random.default_rng(seed).choice(data.starts, batch)
     index = starts[:, None] + np.arange(length + 1)
     return data.tokens[index % data.tokens.size]

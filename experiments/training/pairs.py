@@ -57,7 +57,7 @@ class Bucket(NamedTuple):
     share: float
 
 
-def buckets(
+def group_by_size(
     pairs: list[Pair], *, sizes: Sequence[tuple[int, int]], tokens: int, share: float
 ) -> list[Bucket]:
     """Puts each pair into the first of `sizes` (I, T) that holds it; a pair that no

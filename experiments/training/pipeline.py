@@ -23,7 +23,7 @@ from specjax.runtime import mesh
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`
 LENGTHS = ("steps", "decay")  # of a stage, which its command has flags for
-EXPORT = "--export", dict(type=Path, default=zoo.FOLDER)
+EXPORT = {"--export": dict(type=Path, default=zoo.FOLDER)}
 FOLDER_OF = dict(type=Path, required=True, metavar="FOLDER")  # of a flag
 
 
@@ -135,14 +135,17 @@ def config(recipe: dict, model: str) -> forward.Config:
 
 
 def parse_flags(
-    doc: str, name: str, runs: str, *more: tuple[str, dict]
+    doc: str, name: str, runs: str, flags: Mapping[str, dict]
 ) -> tuple[argparse.Namespace, dict]:
     """Reads the flags of a recipe's command, and returns them with the changed recipe.
 
     They change the length of each stage, the mesh, and where it runs.
 
     Args:
-        more: further flags, as `add_argument` takes them.
+        doc: the text of the command, whose first line describes it.
+        name: the recipe.
+        runs: the folder of the results unless the flag `--runs` names one.
+        flags: further flags, each with its arguments of `add_argument`.
     """
     recipe = read(name)
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
@@ -155,7 +158,7 @@ def parse_flags(
     for option, (own, length) in lengths.items():
         parser.add_argument(f"--{option}", type=int, default=own[length])
     add_mesh(parser)
-    for flag, settings in more:
+    for flag, settings in flags.items():
         parser.add_argument(flag, **settings)
     options = parser.parse_args()
     for option, (own, length) in lengths.items():

@@ -16,7 +16,7 @@ def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePiecePr
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-def about(pieces: sentencepiece.SentencePieceProcessor) -> dict[str, str]:
+def identity(pieces: sentencepiece.SentencePieceProcessor) -> dict[str, str]:
     """Returns the identity of the tokenizer, for `storage.keep`."""
     model = pieces.serialized_model_proto()
     return {"tokenizer": hashlib.sha256(model).hexdigest()}

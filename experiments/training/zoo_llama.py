@@ -27,8 +27,8 @@ SETS = ("dialogsum", "samsum")
 
 
 def main() -> None:
-    more = ("--dialogues", pipeline.FOLDER_OF), ("--texts", dict(type=int))
-    options, recipe = pipeline.parse_flags(__doc__, "llama", "runs/llama", *more)
+    flags = {"--dialogues": pipeline.FOLDER_OF, "--texts": dict(type=int)}
+    options, recipe = pipeline.parse_flags(__doc__, "llama", "runs/llama", flags)
     if options.texts is not None:
         recipe["written"] |= {"greedy": options.texts, "sampled": options.texts}
     train(options.dialogues, options.runs, recipe)

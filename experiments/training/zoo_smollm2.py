@@ -35,9 +35,13 @@ SHORT = 30  # characters, fewer than which are no sentence to translate
 
 
 def main() -> None:
-    more = ("--data", pipeline.FOLDER_OF), ("--batches", dict(type=int))
-    more += ("--write", dict(metavar="K/N")), pipeline.EXPORT
-    options, recipe = pipeline.parse_flags(__doc__, "smollm2", "runs/smollm2", *more)
+    flags = {
+        "--data": pipeline.FOLDER_OF,
+        "--batches": dict(type=int),
+        "--write": dict(metavar="K/N"),
+        **pipeline.EXPORT,
+    }
+    options, recipe = pipeline.parse_flags(__doc__, "smollm2", "runs/smollm2", flags)
     if options.batches is not None:
         recipe["asked"]["batches"] = options.batches
     target = checkpoints.load(TARGET)

@@ -52,10 +52,12 @@ cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 
 
 def main() -> None:
-    of_recordings = dict(type=Path, help="a folder of spoken digits")
-    more = pipeline.EXPORT, ("--recordings", of_recordings)
-    more += (("--folders", dict(type=Path, default=Path("runs/speech"))),)
-    options, recipe = pipeline.parse_flags(__doc__, "speech", "runs/speech_zoo", *more)
+    flags = {
+        **pipeline.EXPORT,
+        "--recordings": dict(type=Path, help="a folder of spoken digits"),
+        "--folders": dict(type=Path, default=Path("runs/speech")),
+    }
+    options, recipe = pipeline.parse_flags(__doc__, "speech", "runs/speech_zoo", flags)
     runs = options.runs
     rows = windows(runs, recipe["windows"])
     data = {name: data_of(*parts) for name, parts in rows.items()}

@@ -38,8 +38,8 @@ SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
 
 
 def main() -> None:
-    more = ("--pairs", pipeline.FOLDER_OF), pipeline.EXPORT
-    options, recipe = pipeline.parse_flags(__doc__, "t5", "runs/zoo_t5", *more)
+    flags = {"--pairs": pipeline.FOLDER_OF, **pipeline.EXPORT}
+    options, recipe = pipeline.parse_flags(__doc__, "t5", "runs/zoo_t5", flags)
     train(options.pairs, options.runs, options.export, recipe)
 
 
@@ -92,7 +92,7 @@ def target_texts(
         tokens, buckets = stage.recipe.batch * stage.recipe.length, []
         for name, share in shares.items():
             sizes = recipe["tasks"][name]["sizes"]
-            buckets += pairs.buckets(
+            buckets += pairs.group_by_size(
                 texts[name], sizes=sizes, tokens=tokens, share=share
             )
         return pairs.sampler(buckets)

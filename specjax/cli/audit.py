@@ -84,12 +84,13 @@ def make_parser() -> Parser:
     shared.add(parser, "temperature", default=1.0)
     shared.add_filters(parser)
     shared.add(parser, "dtype")
-    of_gamma = "tokens drafted at a time"
+    of_gamma = "drafted tokens per step"
     add("--gamma", type=setting_type("gamma"), default=5, help=of_gamma)
-    add("--tokens", type=tokens, default=40_000, help="audited, at least")
-    add("--length", type=console.count, default=64, help="tokens of a text, at most")
+    add("--tokens", type=tokens, default=40_000, help="least number of tokens to test")
+    add("--length", type=console.count, default=64, help="most tokens of a text")
     shared.add(parser, "batch", default=32)
-    add("--level", type=level, default=LEVEL, help="how often exact runs may fail")
+    of_level = "probability that an exact run fails"
+    add("--level", type=level, default=LEVEL, help=of_level)
     shared.add(parser, "mesh", "seed", "kernels")
     console.add_json(parser)
     return parser

@@ -64,7 +64,7 @@ def report(rows: dict[str, dict]) -> None:
     *_, whole = rows.values()
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
     print(f"{standardized(whole)}, one text at a time, rounds: {whole['rounds']}")
-    print(f"output: {verdict.law(whole)}")
+    print(f"output: {verdict.law_guarantee(whole)}")
     if whole["temperature"] == 0:
         same = f"{whole['same_greedy_texts']} of {whole['texts']}"
         print(f"the same text with a draft: {same}")

@@ -170,7 +170,7 @@ def report(row: dict) -> None:
     """Prints the table, then the advice that follows from it."""
     print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
     print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
-    print(f"output: {verdict.law(row)}")
+    print(f"output: {verdict.law_guarantee(row)}")
     print(f"is the text the same? {same_text(row)}\n\nalpha")
     for name, estimate in row["estimates"].items():
         error = "" if estimate["se"] is None else f" ± {estimate['se']:.4f}"

@@ -1,12 +1,12 @@
 """Compares two files of measured rows: `specjax compare A.jsonl B.jsonl`.
 
-The files hold records, a line of JSON each, as `specjax measure --out` and the tables
-write them; the last record of each row counts, and two files of one row each are
-compared whatever it is called. A difference comes with a 95 % interval,
-1.96 standard errors of B - A to each side, for errors that are normal and independent
-between the files; an interval [lo, hi] of a record counts as a standard error of
-(hi - lo) / (2 * 1.96). Runs that share texts or coins are more alike than that assumes,
-and the interval is then too wide.
+The files hold records, one line of JSON each, as `specjax measure --out` and the tables
+write them. The last record of each row counts, and two files of one row each are
+compared whatever the rows are called. Each difference has a 95 % interval of 1.96
+standard errors of B - A to each side, which assumes errors that are normal and
+independent between the files; an interval [lo, hi] of a record counts as a standard
+error of (hi - lo) / (2 * 1.96). Runs that share texts or random numbers are more alike
+than that, and the interval is then too wide.
 """
 
 import argparse

@@ -27,7 +27,14 @@ from specjax.drafts.source import check_pair
 from specjax.inputs import check, make_prompt, make_request, pad_to_bucket
 from specjax.keys import root_key
 from specjax.measure import scoring, timing
-from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
+from specjax.measure.trace import (
+    Case,
+    Step,
+    iterate,
+    make_step,
+    print_trace,
+    supports_color,
+)
 from specjax.pretrained import use_tokenizer
 from specjax.runtime import console, mesh
 from specjax.runtime.console import Parser
@@ -101,7 +108,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
     print(f"products: {document['products']}")
     print(f"rule {flags.rule}: {document['guarantee']}")
     print(f"texts: {sameness(differ, greedy)}")
-    color = {"always": True, "never": False}.get(flags.color, colorful())
+    color = {"always": True, "never": False}.get(flags.color, supports_color())
     print_trace(case.tokenizer, trace, color)
     return document
 
@@ -117,8 +124,13 @@ def make_parser() -> Parser:
     add("--audio", metavar="FILE", help=of_audio)
     of_new = "new tokens: at most, or exactly for a GPT-2 that is named by its size;"
     of_new += " default %(default)s"
-    names = "--n_tokens_to_generate", "--tokens"
-    add(*names, type=console.count, default=60, help=of_new)
+    add(
+        "--n_tokens_to_generate",
+        "--tokens",
+        type=console.count,
+        default=60,
+        help=of_new,
+    )
     demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
     of_gamma = "drafted tokens per step; default %(default)s"
@@ -323,7 +335,7 @@ def summarize(it: dict) -> None:
 def repetition(ids: np.ndarray, length: int) -> float:
     """Returns the share of tokens after `length` that repeat, which are easy to
     draft."""
-    marks = scoring.repeated(ids)[length:]
+    marks = scoring.find_repeats(ids)[length:]
     return float(marks.mean()) if marks.size else 0.0
 
 

@@ -57,15 +57,20 @@ PAIRS = {
 def add_models(parser: argparse.ArgumentParser) -> None:
     """Adds --pair, --target, --draft and --models_dir, which `find_model` reads."""
     add = parser.add_argument
-    of_pair = "target, draft and prompt by one name: %(choices)s, which needs `specjax"
+    of_pair = "a pair with a prompt that suits it: %(choices)s; smollm2 needs `specjax"
     of_pair += " fetch smollm2` first"
     add("--pair", choices=PAIRS, help=of_pair)
-    of_target = f"a bundled name, a path, a hub's id, or a size ({', '.join(SIZES)})"
+    of_target = (
+        f"a bundled name, a path, an id of the hub, or a size ({', '.join(SIZES)})"
+    )
     of_target += f" of GPT-2; default {zoo.MODELS[0]}, or {PAIR[0]} of --models_dir"
     add("--target", "--target_model_size", help=of_target)
     of_draft = f"{shared.DRAFTS}; default {zoo.MODELS[1]}, or"
     add("--draft", "--draft_model_size", help=f"{of_draft} {PAIR[1]}")
-    add("--models_dir", help=f"a folder with a folder per size; default {FOLDER}")
+    add(
+        "--models_dir",
+        help=f"the folder with a folder for each size of GPT-2; default {FOLDER}",
+    )
 
 
 def choose(flags: argparse.Namespace) -> DemoPair:

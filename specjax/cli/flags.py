@@ -12,6 +12,7 @@ from specjax import (
     policies,
     pretrained,
     prompts,
+    truncation,
     verifiers,
     zoo,
 )
@@ -30,14 +31,14 @@ OWN = "your own, my_module:its_name"
 PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]}, {"turns": [text,'
 PROMPT += ' ...]} or {"audio": file}'
 DTYPES = ("float32", "bfloat16", "int8", "int8_dynamic")
-OF_DTYPE = "of weights, activations and cache; int8: weights alone, the rest float32;"
-OF_DTYPE += " int8_dynamic: int8 activations too, products summed in integers"
-DRAFTS = f"the same, or {drafts.usages()}"
-FILTERS = {
-    "top_k": "this many of the likeliest ids",
-    "top_p": "the likeliest ids whose probabilities sum to at least this",
-    "min_p": "ids of at least this share of the largest probability",
-}
+OF_DTYPE = (
+    "dtype of weights, activations and cache; int8: only the weights, the rest in"
+)
+OF_DTYPE += (
+    " float32; int8_dynamic: activations rounded too, products summed in integers"
+)
+DRAFTS = f"a model, named like --target, or {drafts.usages()}"
+FILTERS = {name: it.keeps for name, it in truncation.SETTINGS.items()}
 
 
 RULES, POLICIES = ", ".join(verifiers.spellings()), ", ".join(policies.POLICIES)
@@ -46,7 +47,9 @@ RULES, POLICIES = ", ".join(verifiers.spellings()), ", ".join(policies.POLICIES)
 # The flags that several commands have. `add` appends the default to a help text that
 # does not mention it.
 FLAGS: dict[str, dict[str, Any]] = {
-    "target": dict(default=zoo.MODELS[0], help="a bundled name, a path or a hub's id"),
+    "target": dict(
+        default=zoo.MODELS[0], help="a bundled name, a path or an id of the hub"
+    ),
     "draft": dict(default=zoo.MODELS[1], help=DRAFTS),
     "rule": dict(
         default="token",
@@ -61,7 +64,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "data": dict(help=f"JSON lines: {PROMPT}"),
     "tokenizer": dict(
         help="a SentencePiece model, a tokenizer.json or a folder with one; default:"
-        " beside the target's weights"
+        " the one beside the target's weights"
     ),
     "dtype": dict(default=DTYPES[0], choices=DTYPES, help=OF_DTYPE),
     "cache": dict(
@@ -74,7 +77,9 @@ FLAGS: dict[str, dict[str, Any]] = {
         default=0.0,
         help="for both models; 0 is greedy",
     ),
-    "gammas": dict(type=setting_type("gamma"), nargs="+", help="drafted tokens"),
+    "gammas": dict(
+        type=setting_type("gamma"), nargs="+", help="numbers of drafted tokens to try"
+    ),
     "tokens": dict(type=setting_type("new_tokens"), help="new tokens of every text"),
     "texts": dict(type=console.count),
     "batch": dict(type=console.count, default=1, help="texts decoded together"),
@@ -84,17 +89,18 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="devices, such as data=4,model=2: rows over 4, matrices over 2; draft=2"
         " splits a draft's matrices too; default: one device",
     ),
-    "seed": dict(type=setting_type("seed"), default=0, help="of all random draws"),
+    "seed": dict(type=setting_type("seed"), default=0, help="seed of all random draws"),
     "kernels": dict(
         default=fused.AUTO,
         choices=fused.CHOICES,
-        help="programs that read logits; auto, the default: kernels where available",
+        help="code for the functions that read logits; auto, the default: fused kernels"
+        " where they are available",
     ),
     "products": dict(
         default=native.THIN,
         choices=native.CHOICES,
-        help="the code of matrix products of few rows on a CPU; default %(default)s"
-        " where it is compiled",
+        help="code for products of matrices with few rows on a CPU; thin: our C++"
+        " kernel; default %(default)s if it can be compiled",
     ),
 }
 PAIR = "target", "draft", "rule", "policy"

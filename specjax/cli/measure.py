@@ -115,21 +115,22 @@ def make_parser() -> Parser:
     add = parser.add_argument
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "data", required=True)
-    of_longest = "leave out prompts of more tokens, and print how many; default: none"
+    of_longest = "leave out longer prompts, and print how many; default: keep all"
     add("--longest", type=console.count, metavar="TOKENS", help=of_longest)
     of_each = "read this many questions of each category, the first by id; default: all"
     add("--per-category", type=console.count, metavar="N", help=of_each)
-    of_by = "report each of these groups of --data, with every prompt decoded without"
-    of_by += " and with a draft"
+    of_by = "decode every prompt without and with a draft, and report each of these"
+    of_by += " groups of --data"
     add("--by", choices=questions.GROUPS, help=of_by)
-    of_folder = "also write that measurement in the files of specdec_bench and"
-    of_folder += " Spec-Bench"
+    of_folder = "also write the results as the files of specdec_bench and Spec-Bench"
     add("--specdec", type=Path, metavar="FOLDER", help=of_folder)
     shared.add(parser, "tokenizer", "dtype", "cache", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "batch", "mesh")
     hosts.add(parser)
-    of_gammas = f"drafted tokens; 0, the baseline, is added{effort_in_words('gammas')}"
+    of_gammas = (
+        f"numbers of drafted tokens to try; 0 is added{effort_in_words('gammas')}"
+    )
     shared.add(parser, "gammas", help=of_gammas)
     of_tokens = f"new tokens of every text{effort_in_words('tokens')}"
     shared.add(parser, "tokens", help=of_tokens)
@@ -138,7 +139,7 @@ def make_parser() -> Parser:
     shared.add(parser, "kernels", "products")
     of_texts = f"texts to measure{effort_in_words('texts')}, or two batches"
     shared.add(parser, "texts", help=of_texts)
-    of_rounds = f"how often each is timed{effort_in_words('rounds')}"
+    of_rounds = f"how often each text is timed{effort_in_words('rounds')}"
     add("--rounds", type=console.count, help=of_rounds)
     of_thorough = "use larger defaults, for smaller errors: more gammas, texts, rounds;"
     of_thorough += " default: brief"

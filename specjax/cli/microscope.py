@@ -1,5 +1,4 @@
-"""Tells whether greedy texts differ by rounding alone, and how often: `specjax
-microscope`.
+"""Says whether greedy texts differ only by rounding: `specjax microscope`.
 
 It prints for every dtype and gamma what `specjax.exactness.divergence` finds: texts
 compared with calls of the same shape and of one token, margins, eps, and flips. Given a
@@ -97,22 +96,22 @@ def block(pair: tuple[Pretrained, DraftSource], report: Report) -> dict:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax microscope", description=__doc__.split("\n")[0])
     shared.add(parser, *shared.PAIR)
-    otherwise = "; default: beginnings of code"
+    otherwise = "; default: beginnings of programs"
     shared.add(parser, "data", help=shared.FLAGS["data"]["help"] + otherwise)
     shared.add(parser, "tokenizer")
-    gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
+    gammas, of_gammas = [1, 4, 7], "numbers of drafted tokens to try; default 1 4 7"
     shared.add(parser, "gammas", type=gamma_value, default=gammas, help=of_gammas)
     of_dtype = f"{shared.OF_DTYPE}; default: all, and float32 for the texts of a file"
     shared.add(parser, "dtype", nargs="+", default=None, help=of_dtype)
-    of_texts = "at most one a prompt; or a file of another engine's greedy texts, which"
-    of_texts += ' are explained: JSON lines, a prompt as in --data and beside it "text"'
-    of_texts += ' or "ids"'
+    of_texts = "number of texts, at most one for each prompt; or a file of another"
+    of_texts += " engine's greedy texts, to explain where they differ: JSON lines, each"
+    of_texts += ' a prompt as in --data with "text" or "ids" beside it'
     shared.add(
         parser, "texts", type=other_engines.count_or_file, default=16, help=of_texts
     )
     shared.add(parser, "tokens", default=64)
     shared.add(parser, "batch", "mesh", "kernels")
-    of_out = "a .jsonl file to append to what is explained; default: nothing is saved"
+    of_out = "a .jsonl file to append the results of --texts FILE to; default: none"
     parser.add_argument("--out", metavar="FILE", help=of_out)
     console.add_json(parser)
     return parser

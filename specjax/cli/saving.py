@@ -113,9 +113,9 @@ class Saving:
         return True
 
     def append_all(self, flags: argparse.Namespace, records: Iterable[dict]) -> bool:
-        """Returns whether all records were appended.
+        """Appends records, and returns whether all were.
 
-        A record that is printed instead is not part of the document of --json."""
+        One that cannot be appended is printed; with --json, on stderr."""
         with console.redirect_output(flags.json):
             return all([self.append(record) for record in records])
 

@@ -110,7 +110,7 @@ def make_parser() -> Parser:
     of_target = "a Whisper: whisper-base once it is fetched, a folder, a .pt file or an"
     of_target += " id of the hub; default %(default)s"
     add("--target", default=zoo.SPEECH_MODELS[0], help=of_target)
-    of_draft = "the same, such as its Distil-Whisper, a file of a draft with a reduced"
+    of_draft = "a Whisper, such as its Distil-Whisper, a file of a draft with a reduced"
     of_draft += f" vocabulary, early_exit:1, or {ALONE}; default: the bundled draft:"
     pairs = (f"{draft} for {target}" for target, draft in zoo.LISTENING.items())
     add("--draft", help=f"{of_draft} {', '.join(pairs)}, else {ALONE}")
@@ -130,7 +130,7 @@ def make_parser() -> Parser:
     add("--prompt", metavar="TEXT", help=of_prompt)
     boolean, of_times = argparse.BooleanOptionalAction, "let the model write times"
     add("--timestamps", action=boolean, default=None, help=of_times)
-    of_words = "give words times too, from the heads that a checkpoint names for it"
+    of_words = "also give times of words, from the heads that the checkpoint names"
     add("--words", action="store_true", help=of_words)
     of_clip = "decode only these parts of each file, in seconds: 10-20.5,30-"
     parts = console.flag_type(clips.parse)
@@ -139,7 +139,7 @@ def make_parser() -> Parser:
     add("--vad", action="store_true", help=of_vad)
     steps = Thresholds().temperatures
     of_steps = (
-        "tried for a window in turn, until its text is good; 0 is greedy; default"
+        "temperatures to try for a window until its text is good; 0: greedy; default"
     )
     of_steps += f" {','.join(f'{step:g}' for step in steps)}"
     add(*TEMPERATURES, type=temperatures, metavar="LIST", default=steps, help=of_steps)
@@ -151,8 +151,7 @@ def make_parser() -> Parser:
     in_order = "decode windows of 30 s, each from the end of the last sure segment; the"
     in_order += " default"
     ways.add_argument("--sequential", action="store_true", help=in_order)
-    of_chunked = "decode overlapping windows, a batch of one recording at once, without"
-    of_chunked += " times"
+    of_chunked = "decode overlapping windows of one recording in batches, without times"
     ways.add_argument("--chunked", action="store_true", help=of_chunked)
     of_batch = "files decoded together, or windows with --chunked; default %(default)s"
     add("--batch", type=console.count, default=8, help=of_batch)

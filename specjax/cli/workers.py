@@ -50,8 +50,10 @@ def add(parser: argparse.ArgumentParser, what: str) -> None:
     add("--minutes", type=whole, default=60, help=of_minutes)
     for resource in ("gpus", "cpus"):
         add(f"--{resource}", type=whole, help=f"{resource.upper()[:-1]}s per worker")
-    add("--partition", help="the partition of Slurm")
-    add("--address", help="of a Ray cluster; default: start one on this machine")
+    add("--partition", help="Slurm partition")
+    add(
+        "--address", help="address of a Ray cluster; default: start one on this machine"
+    )
 
 
 def check(chosen: argparse.Namespace) -> None:

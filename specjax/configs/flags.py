@@ -18,12 +18,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds `FILE.gin[:ROW] ...`, `--rows`, `--list`, and the flags of T5X."""
     parser.epilog = EPILOG
     flag = parser.add_argument
-    flag("files", nargs="*", metavar="FILE.gin[:ROW]", help="all rows, or one")
+    flag(
+        "files",
+        nargs="*",
+        metavar="FILE.gin[:ROW]",
+        help="a gin file, or one of its rows",
+    )
     flag("--rows", metavar="ROW[,ROW]", help="only these rows of the files")
     flag("--list", action="store_true", help="print the rows, and measure none")
-    flag("--json", action="store_true", help="with --list, one JSON document of them")
+    flag(
+        "--json",
+        action="store_true",
+        help="with --list, print them as one JSON document",
+    )
     several: dict[str, Any] = dict(action="append", default=[])
-    of_file = "a file to read after every row; the first is the row if none is named"
+    of_file = "a file to read after every row; without rows, the first one is the row"
     flag("--gin_file", **several, metavar="FILE.gin", help=of_file)
     of_paths = "folders to search for included files, after the current folder"
     flag("--gin_search_paths", **several, metavar="DIR[,DIR]", help=of_paths)
@@ -35,7 +44,7 @@ def add_out(parser: argparse.ArgumentParser, default: Path) -> None:
     """Adds `--out` and `--again`."""
     of_out = "folder of the records; default %(default)s"
     parser.add_argument("--out", type=Path, default=default, help=of_out)
-    of_again = "measure rows again that have a record, and replace it"
+    of_again = "measure rows again that have a record, and replace the record"
     parser.add_argument("--again", action="store_true", help=of_again)
 
 

@@ -12,11 +12,11 @@ from jax import Array
 
 from specjax import chunks
 from specjax.drafters import nothing
-from specjax.drafters.rollout import Proposal, independent, rollout
+from specjax.drafters.rollout import Proposal, draw_independent, rollout
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 
 
-def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
+def build(model: Model, gamma: int, draw: Callable = draw_independent) -> Drafter:
     """Returns a drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
 
     Raises ValueError if gamma < 0, or is more than the model's caches can take back.

@@ -99,7 +99,7 @@ def shorten_without_copy(drafter: Drafter, least: int, short: int) -> Drafter:
 def _find(state: State, gamma: int, longest: int, least: int) -> tuple:
     """Returns what follows the best match of each row: tokens [B, G] and how many [B].
 
-    The longest match wins, and of equals the latest.
+    The longest match wins; among equally long ones, the latest.
     """
 
     def find(

@@ -14,12 +14,12 @@ from jax import Array
 
 from specjax.drafters.autoregressive import advance_fn
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import independent, rollout
+from specjax.drafters.rollout import draw_independent, rollout
 from specjax.types import Draft, Drafter, Model, Request, State
 
 
 def build(
-    shallow: Model, cache_of: Callable, gamma: int, draw: Callable = independent
+    shallow: Model, cache_of: Callable, gamma: int, draw: Callable = draw_independent
 ) -> Drafter:
     """Returns a drafter of `gamma` tokens, whose parameters are the target's.
 

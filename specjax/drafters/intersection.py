@@ -28,11 +28,12 @@ AT_ONCE = 32  # the most pieces of a row in one call of the draft
 class Spelling(NamedTuple):
     """The tables by which a draft reads the ids of a target.
 
-    ids: [K], the common ids, ascending.
-    own: [K], the draft's ids for them.
-    pieces, num: [V, M] and [V], the draft's ids that each target id is read as, and
-      how many.
-    head: [0 or 1], a token of the draft that begins its text.
+    Attributes:
+      ids: [K], the common ids, ascending.
+      own: [K], the draft's ids for them.
+      pieces, num: [V, M] and [V], the draft's ids that each target id is read as, and
+        how many.
+      head: [0 or 1], a token of the draft that begins its text.
     """
 
     ids: np.ndarray
@@ -194,7 +195,10 @@ def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
 
 
 def room(model: Model, stretch: int, slots: int) -> int:
-    """Returns how many of the draft's ids there is room for, per target slots."""
+    """Returns the number of the draft's ids that fit, for a target with `slots` slots.
+
+    Each token of the target is at most `stretch` ids of the draft.
+    """
     return min(stretch * slots, model.slots or stretch * slots)
 
 

@@ -18,17 +18,18 @@ from jax import Array
 
 from specjax import probs
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, independent, rollout
+from specjax.drafters.rollout import Proposal, draw_independent, rollout
 from specjax.types import Draft, Drafter, Model, Request, State, Table
 
 
 class NGram(NamedTuple):
     """The tables of an n-gram model.
 
-    table: row 0 is the unigram law; the others belong to `contexts`.
-    contexts: [R, K] int32, left-padded with -1.
-    codes: [R - 1] uint32, the hashes of rows 1 .. R - 1, ascending, to find a context
-      by bisection.
+    Attributes:
+      table: row 0 is the unigram law; the others belong to `contexts`.
+      contexts: [R, K] int32, left-padded with -1.
+      codes: [R - 1] uint32, the hashes of rows 1 .. R - 1, ascending, to find a context
+        by bisection.
     """
 
     table: Table
@@ -37,7 +38,7 @@ class NGram(NamedTuple):
 
 
 def build(
-    vocab: int, gamma: int, order: int = 2, draw: Callable = independent
+    vocab: int, gamma: int, order: int = 2, draw: Callable = draw_independent
 ) -> Drafter:
     """Returns a drafter of `gamma` tokens, each from the `order` - 1 tokens before it.
 

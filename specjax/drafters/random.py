@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, independent, rollout
+from specjax.drafters.rollout import Proposal, draw_independent, rollout
 from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
-def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
+def build(vocab: int, gamma: int = 1, draw: Callable = draw_independent) -> Drafter:
     """Returns a drafter with q(x) = 1 / V at any temperature.
 
     See `drafters.rollout` for `draw`. Raises ValueError if gamma < 1.

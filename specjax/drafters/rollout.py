@@ -1,8 +1,8 @@
 """The loop shared by drafters of one token at a time: a law, a token, the next law.
 
 How a token is drawn is an argument: `draw(key, request, state, gamma)` returns a
-function (logits [B, V], slot) -> (token [B], its Law [B]). It is `independent`, or
-`coupled` for `verifiers.gumbel`; `for_rule` returns the one that a verifier wants.
+function (logits [B, V], slot) -> (token [B], its Law [B]). It is `draw_independent`, or
+`draw_coupled` for `verifiers.gumbel`; `for_rule` returns the one that a verifier wants.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -52,10 +52,10 @@ def draw_with(function: Callable) -> Callable:
     return begin
 
 
-independent = draw_with(probs.draw)
+draw_independent = draw_with(probs.draw)
 
 
-def coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
+def draw_coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
     """Draws by the Gumbel noise that `verifiers.gumbel` uses at the same place."""
     del key, gamma
 
@@ -70,7 +70,7 @@ def coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
 
 def for_rule(verifier: Verifier) -> Callable:
     """Returns the `draw` that a verifier wants."""
-    return coupled if verifier.coupled else independent
+    return draw_coupled if verifier.coupled else draw_independent
 
 
 def rollout(

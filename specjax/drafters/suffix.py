@@ -98,7 +98,7 @@ def vote(
     ends with the source or at an id below 0.
     """
 
-    def following(carried: tuple, _: None) -> tuple:
+    def next_token(carried: tuple, _: None) -> tuple:
         at, alive = carried
         token = source[jnp.minimum(at, source.size - 1)]
         alive &= (at < end) & (token >= 0)
@@ -106,6 +106,6 @@ def vote(
         chosen = token[jnp.argmax(jnp.where(alive, votes, 0))]
         return (at + 1, alive & (token == chosen)), (chosen, alive.any())
 
-    found: Any = jax.lax.scan(following, (at, alive), length=gamma)
+    found: Any = jax.lax.scan(next_token, (at, alive), length=gamma)
     _, (tokens, real) = found
     return tokens.astype(jnp.int32), jnp.sum(real, dtype=jnp.int32)

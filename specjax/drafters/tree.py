@@ -25,12 +25,13 @@ WITH, WITHOUT = "with", "without"
 class Level(NamedTuple):
     """The nodes at one depth.
 
-    above: [n], the index of each node's parent among the rows that have laws.
-    rank: [n], which child of that parent it is, of at most `most`.
-    nodes, laws: the indices in the whole tree of these nodes, and of the rows with
-      laws.
-    fed: [T], which of these nodes have children.
-    tree: how those follow what was fed before, for one row of the batch.
+    Attributes:
+      above: [n], the index of each node's parent among the rows that have laws.
+      rank: [n], which child of that parent it is, of at most `most`.
+      nodes, laws: the indices in the whole tree of these nodes, and of the rows with
+        laws.
+      fed: [T], which of these nodes have children.
+      tree: how those follow what was fed before, for one row of the batch.
     """
 
     above: np.ndarray
@@ -67,7 +68,9 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
             names = slots(level, siblings)
             if siblings == WITH:
                 tokens.append(
-                    independent(key, probs.with_shared(own, law.logits), names)
+                    draw_with_replacement(
+                        key, probs.with_shared(own, law.logits), names
+                    )
                 )
             else:
                 drawn = children(key, law, names, level.most)
@@ -106,7 +109,7 @@ def slots(level: Level, siblings: str) -> np.ndarray:
     return level.nodes if siblings == WITH else level.laws + 1
 
 
-def independent(key: Array, law: Law, slots: Array | np.ndarray) -> Array:
+def draw_with_replacement(key: Array, law: Law, slots: Array | np.ndarray) -> Array:
     """Draws from each of the laws [B, N] by the noise of its slot [N]: [B, N] ids."""
     return probs.race(law, keys.gumbels(key, slots, probs.vocab_size(law.logits)))
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from specjax import generate
 from specjax.checkpoints import Pretrained
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.drafts.source import (
     CERTAIN,
     REDUCED_VOCAB,
@@ -50,7 +50,7 @@ def custom_source(name: str, target: Pretrained) -> DraftSource:
         "options": options,
         "vocab": target.vocab,
     }
-    drafter, params = with_params(2, independent, **how)
+    drafter, params = with_params(2, draw_independent, **how)
     try:
         regime = regime_of(target, drafter, params)
     except Exception as error:  # whatever a drafter of one's own does
@@ -78,8 +78,7 @@ def with_params(
     options: str,
     vocab: int,
 ) -> tuple[Drafter, Any]:
-    """Returns what a builder of one's own builds: a drafter, and its parameters or
-    None."""
+    """Returns the drafter of the user's builder, with its parameters or None."""
     context = {"gamma": gamma, "vocab": vocab, "draw": draw}
     drafter = call_with_options(name, custom, options, context)
     pair = (drafter, None) if isinstance(drafter, Drafter) else drafter

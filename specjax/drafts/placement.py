@@ -39,7 +39,7 @@ def place_pair(target: Pretrained, draft: D) -> tuple[Pretrained, D]:
         placed = split(target)
         return placed, draft._replace(params=placed.params)
     if layout.draft == 1:
-        return split(target), whole(draft)
+        return split(target), replicate(draft)
     model = weights(draft)
     sharding.check(model, devices=layout.model)
     return split(target), draft._replace(params=split(model).params)
@@ -61,7 +61,7 @@ def split(model: Pretrained) -> Pretrained:
     return model._replace(params=sharding.split(model.params, config))
 
 
-def whole(draft: DraftSource) -> DraftSource:
+def replicate(draft: DraftSource) -> DraftSource:
     """Returns the draft with parameters and caches on every device of `model`."""
     params = mesh.put(draft.params, PartitionSpec())
     law = draft.law and unsplit(draft.law)
@@ -70,14 +70,14 @@ def whole(draft: DraftSource) -> DraftSource:
 
 def whole_factory(factory: Recipe) -> Recipe:
     """Returns a recipe of the same drafter, of caches that are not split."""
-    return recipe(_whole, factory=factory)
+    return recipe(_replicated_factory, factory=factory)
 
 
-def _whole(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
-    return whole_drafter(factory(gamma=gamma, draw=draw))
+def _replicated_factory(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
+    return replicated_drafter(factory(gamma=gamma, draw=draw))
 
 
-def whole_drafter(drafter: Drafter) -> Drafter:
+def replicated_drafter(drafter: Drafter) -> Drafter:
     """Returns the same drafter, of caches that are not split."""
     return drafter._replace(
         init=unsplit(drafter.init),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax.checkpoints import Pretrained
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.pretrained import files_of
 from specjax.types import Drafter, Law, Prompt, Sampling
 
@@ -72,7 +72,7 @@ class DraftSource(NamedTuple):
     pretrained: Pretrained | None = None
     taps: tuple[int, ...] = ()
 
-    def drafter(self, gamma: int, draw: Callable = independent) -> Drafter:
+    def drafter(self, gamma: int, draw: Callable = draw_independent) -> Drafter:
         """Returns the drafter of at most gamma tokens, or nodes of a tree."""
         return self.factory(gamma=gamma, draw=draw)
 
@@ -98,7 +98,7 @@ def certain_source(
 
     Args:
       name: as records have it.
-      build: (gamma, **options) -> Drafter, which draws nothing.
+      build: ``(gamma, **options) -> Drafter``, which draws nothing.
       params: as the drafter takes them.
       **options: hashable, and the same for every gamma.
     """

@@ -26,14 +26,14 @@ from specjax.types import Drafter, Model
 def match_vocab(target: Pretrained, draft: DraftSource) -> DraftSource:
     """Returns the draft in the vocabulary of its target.
 
-    A model is matched as `pretrained.paired` has it; a decoder of another tokenizer
+    A model is matched as by `pretrained.match_vocab`; a decoder of another tokenizer
     drafts the tokens that both have (`common_tokens`). What drafts without a model of
-    its own comes back as it is. Raises ValueError as `pretrained.paired`.
+    its own comes back as it is. Raises ValueError as `pretrained.match_vocab`.
     """
     if draft.pretrained is None or draft.model is None:
         return draft
     try:
-        matched = pretrained.paired(target, draft.pretrained)[1]
+        matched = pretrained.match_vocab(target, draft.pretrained)[1]
     except pretrained.OtherTokens:
         if target.encodes or draft.encodes:
             raise

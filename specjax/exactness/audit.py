@@ -263,13 +263,15 @@ def limits(sums: Sums, level: float = LEVEL, power: float = POWER) -> Limits:
         sd = math.sqrt(variance)
         shift[name] = float((c + k) * sd / sums.tokens) if sd > 0 else None
         if sd > 0 and pull != 0:
-            leaks.append(float(leak(sd, abs(pull), square, c, k)))
+            leaks.append(float(smallest_leak(sd, abs(pull), square, c, k)))
     return Limits(shift, min((e for e in leaks if e <= 1), default=None))
 
 
-def leak(sd: float, pull: float, square: float, c: float, k: float) -> float:
-    """Returns the e with e pull = c sd + k sqrt((1 - e) sd^2 + e square), or
-    infinity."""
+def smallest_leak(sd: float, pull: float, square: float, c: float, k: float) -> float:
+    """Returns the smallest share e of tokens from q that one statistic detects.
+
+    It solves e pull = c sd + k sqrt((1 - e) sd^2 + e square); infinity if nothing does.
+    """
     half = c * sd * pull + k**2 * (square - sd**2) / 2
     root = half**2 - pull**2 * (c**2 - k**2) * sd**2
     if root < -1e-9 * half**2:  # more than rounding
@@ -323,7 +325,7 @@ def write(
     kernels: the programs that verify and draw; None is the protocol's rule by the
     reference."""
     starts, decoded, written = [], [], 0
-    count = texts.most(prompts, protocol)
+    count = texts.max_sequences(prompts, protocol)
     for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels=kernels):
         tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
         starts.append(Text(tokens, length, length, prompt.inputs))

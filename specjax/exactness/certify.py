@@ -308,7 +308,7 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
     def verdict() -> Verdict:
         law = probs.standardize(jnp.zeros((1, gamma + 1, vocab)), sampling)
         tokens, num = jnp.zeros((1, gamma), jnp.int32), jnp.full(1, gamma)
-        draft = Draft(tokens, num, probs.first(law, gamma))
+        draft = Draft(tokens, num, probs.first_tokens(law, gamma))
         return verifier.verify(law, draft, noise(verifier), keep_residual=True)
 
     try:
@@ -333,14 +333,16 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
-    parser = console.Parser(prog="specjax certify", description=main.__doc__)
+    about = "Enumerates the law of each rule's compiled code and compares it with the"
+    about += " target's: `specjax certify`. Exits with 1 if any differs."
+    parser = console.Parser(prog="specjax certify", description=about)
     of_rule = f"rules: {', '.join(CLAIMS)}, or your own, my_module:my_verifier; default"
     of_rule += " all, or with --draft those that read the draft's probabilities"
     parser.add_argument("--rule", nargs="*", help=of_rule)
     of_policy = f"the policy of one fixture: {', '.join(policies.POLICIES)}, or your"
     of_policy += " own, my_module:my_policy; default adaptive, or none with --draft"
     parser.add_argument("--policy", help=of_policy)
-    of_draft = "certify whole texts with this draft instead of the table: random,"
+    of_draft = "test whole texts with this draft instead of the rules: random,"
     of_draft += " tree:q,width=2 (q stands for a model), or my_module:my_drafter"
     parser.add_argument("--draft", metavar="NAME", help=of_draft)
     console.add_json(parser)

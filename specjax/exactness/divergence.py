@@ -110,18 +110,16 @@ def compare(base: Text, text: Text) -> Places:
     same = base.ids == text.ids
     before = np.cumprod(np.pad(same, ((0, 0), (1, 0)), constant_values=True), axis=1)
     live = before[:, :-1].astype(bool) & ((base.ids >= 0) | (text.ids >= 0))
-    measured = jax.device_get(
-        _measured(base.logits[0], text.logits, base.ids, text.ids)
-    )
+    measured = jax.device_get(_measure(base.logits[0], text.logits, base.ids, text.ids))
     return Places(live, live & ~same, *measured)
 
 
 @jax.jit
-def _measured(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
+def _measure(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     """Returns the fields of Places from margin to lost."""
     (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
-    at_best = _at(logits[0], best[0]) - _at(logits[0], best[1])
-    gap = jnp.where(emitted < 0, jnp.inf, first - _at(base, emitted))
+    at_best = _logits_of(logits[0], best[0]) - _logits_of(logits[0], best[1])
+    gap = jnp.where(emitted < 0, jnp.inf, first - _logits_of(base, emitted))
     apart = jnp.where(base == logits, 0.0, jnp.abs(base - logits))  # of -inf none
     apart = jnp.max(apart, axis=(0, -1))
     p_base, p_text = jax.nn.softmax(jnp.stack([base, logits[0]]))
@@ -131,7 +129,7 @@ def _measured(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     return margin, gap, apart, margin - at_best, tv, lost
 
 
-def _at(logits: Array, ids: Array) -> Array:
+def _logits_of(logits: Array, ids: Array) -> Array:
     return jnp.take_along_axis(logits, jnp.maximum(ids, 0)[..., None], axis=-1)[..., 0]
 
 
@@ -316,10 +314,10 @@ def build_checker(
 
 
 def starts_in_order(tokens: int) -> list[list[int]]:
-    """Returns the starts of one evaluation with a call at every place.
+    """Returns the starts of the calls of one evaluation: every place is one.
 
-    It is decoding without a draft: only the first row counts, the others are
-    overwritten."""
+    As in decoding without a draft, only the first row of a call counts; the next calls
+    overwrite the others."""
     return [list(range(tokens))]
 
 

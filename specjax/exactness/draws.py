@@ -74,54 +74,54 @@ class Recorder:
     def recording(self) -> Iterator[None]:
         """Records programs that are traced within, not those compiled before."""
         wrappers: dict[tuple[Any, str], Callable] = {
-            (keys, name): self._making for name in MAKERS
+            (keys, name): self._record_parents for name in MAKERS
         }
-        wrappers |= {(keys, name): self._drawing for name in DRAWERS}
-        wrappers |= {(jax.random, name): self._drawing for name in SAMPLERS}
-        wrappers[keys, "gumbel"] = self._placing
+        wrappers |= {(keys, name): self._record_draws for name in DRAWERS}
+        wrappers |= {(jax.random, name): self._record_draws for name in SAMPLERS}
+        wrappers[keys, "gumbel"] = self._record_place
         with contextlib.ExitStack() as stack:
             for (module, name), wrapper in wrappers.items():
                 wrapped = wrapper(getattr(module, name))
                 stack.enter_context(mock.patch.object(module, name, wrapped))
             yield
 
-    def watched(self, decoder: Decoder) -> Decoder:
+    def watch(self, decoder: Decoder) -> Decoder:
         """Returns the same decoder, whose draws are recorded with their owner."""
         drafter, verifier = decoder.drafter, decoder.verifier
 
         def draft(*arguments: Any) -> tuple:
-            made = self._asking(DRAFT, drafter.draft, arguments)
+            made = self._run_as(DRAFT, drafter.draft, arguments)
             self.drawn |= made[0].law is not None
             return made
 
         def noise(*arguments: Any) -> Any:
-            return self._asking(RULE, verifier.noise, arguments)
+            return self._run_as(RULE, verifier.noise, arguments)
 
         return decoder._replace(
             drafter=drafter._replace(draft=draft),
             verifier=verifier._replace(noise=noise),
         )
 
-    def _asking(self, who: str, function: Callable, arguments: tuple) -> Any:
+    def _run_as(self, who: str, function: Callable, arguments: tuple) -> Any:
         self._who = who
         try:
             return function(*arguments)
         finally:
             self._who = OTHER
 
-    def _making(self, make: Callable) -> Callable:
+    def _record_parents(self, make: Callable) -> Callable:
         def note(data: np.ndarray) -> None:
             self.parents.update(words(data))
 
-        def making(key: Array, *names: Any) -> Array:
+        def wrapper(key: Array, *names: Any) -> Array:
             jax.debug.callback(note, jax.random.key_data(key))
             return make(key, *names)
 
-        return making
+        return wrapper
 
-    def _drawing(self, draw: Callable) -> Callable:
+    def _record_draws(self, draw: Callable) -> Callable:
         @functools.wraps(draw)
-        def drawing(key: Array, *arguments: Any, **options: Any) -> Array:
+        def wrapper(key: Array, *arguments: Any, **options: Any) -> Array:
             who, inner = self._who, self._inner
 
             def note(*data: np.ndarray) -> None:
@@ -135,17 +135,17 @@ class Recorder:
             finally:
                 self._inner = inner
 
-        return drawing
+        return wrapper
 
-    def _placing(self, gumbel: Callable) -> Callable:
-        def placing(request_key: Array, position: Array, vocab: int) -> Array:
+    def _record_place(self, gumbel: Callable) -> Callable:
+        def wrapper(request_key: Array, position: Array, vocab: int) -> Array:
             self._names = jax.random.key_data(request_key), position
             try:
                 return gumbel(request_key, position, vocab)
             finally:
                 self._names = ()
 
-        return placing
+        return wrapper
 
 
 def words(data: np.ndarray) -> list[bytes]:
@@ -174,7 +174,7 @@ def record_step(
     slots = prompt.tokens.shape[1] + 2 * gamma + 2
     sampling = make_sampling(key.size, 1.0)
     request = make_request(key, prompt, gamma + 1, sampling)
-    step = build_step(*recorder.watched(decoder))
+    step = build_step(*recorder.watch(decoder))
 
     def run(params: Params, prompt: Prompt, request: Request) -> None:
         state = generate.prefill(decoder, params, prompt, slots)
@@ -317,11 +317,10 @@ def tree_shapes(most: int) -> Iterator[tuple[int, ...]]:
 
 
 def check_shapes(most: int) -> tuple[int, int]:
-    """Returns the number of trees of up to `most` nodes, and of those with a shared
-    slot.
+    """Returns the number of trees of up to `most` nodes, and how many share a slot.
 
-    In such a tree (`tree_shapes`) two draws have one slot, by arithmetic, for some way
-    of drawing siblings."""
+    In a tree (`tree_shapes`) that shares one, two draws have the same slot, by
+    arithmetic, for some way of drawing siblings."""
     shared, every = 0, list(tree_shapes(most))
     for parent in every:
         levels = tree.build_levels(parent)

@@ -189,14 +189,14 @@ def roll_out(
     contexts = [prefix + context for context in at.contexts]
     law = laws(case.fixture, contexts, case.dtype)[1]
     budget, carry = restore_memory(case, [memory] * len(at.drafts))
-    run = _rolled(case.fixture.policy)
+    run = _build_rollout(case.fixture.policy)
     before = at.nodes[:, at.parent]
     num, carry = run(law, at.drafts, before, np.minimum(budget, most), carry)
     return np.asarray(num), rows((budget, carry))
 
 
 @functools.cache
-def _rolled(policy: Policy) -> Callable:
+def _build_rollout(policy: Policy) -> Callable:
     @jax.jit
     def run(law: Law, drafts: Array, before: Array, budget: Array, carry: Any) -> Any:
         def draw(_: Any, slot: Any) -> tuple[Array, Law]:
@@ -322,11 +322,11 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -
     carried = None
     if memories[0]:
         carried = restore_memory(case, [memories[i] for i in row])
-    decide = _compiled(case.verifier, fixture.policy, fixture.sure)
+    decide = _compile(case.verifier, fixture.policy, fixture.sure)
     nodes, before = at.nodes[row], at.nodes[:, at.parent][row]
     *results, carried = decide(target, draft, (nodes, before), flat, carried)
     results = jax.tree.map(
-        lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), results
+        lambda leaf: np.asarray(leaf).reshape(shape + leaf.shape[1:]), results
     )
     states = rows(carried) if memories[0] else None
 
@@ -337,7 +337,7 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -
 
 
 @functools.cache
-def _compiled(
+def _compile(
     verifier: Verifier, policy: Policy | None, sure: tuple[int, ...] = ()
 ) -> Callable:
     """Returns the compiled verification.

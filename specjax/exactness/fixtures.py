@@ -324,11 +324,10 @@ def tree_trials() -> list[Trial]:
     """Returns the further trials of a rule for trees: shapes, siblings, supports,
     lengths."""
     p, q = table(3, 8, zeros=0.15), table(3, 28, zeros=0.1)
-    fork = (-1, -1, 0)
-    plain = Fixture("tree", 3, p, q, parent=fork)
+    plain = Fixture("tree", 3, p, q, parent=(-1, -1, 0))
+    full = plain._replace(target=table(3, 1), draft=table(3, 2))
     ragged = plain._replace(name="tree, ragged", num=lambda x: (1 + sum(x)) % 4)
     hot = np.array([0, -np.inf, -np.inf], np.float32)
-    full = table(3, 1), table(3, 2)
     narrow, side, deep = (-1, -1, -1), (-1, -1, 0, 1), (-1, -1, 0, 0, 2)
     few = Fixture("tree, V 2, deep", 2, table(2, 3), table(2, 4), parent=deep)
     replaced: dict[str, Any] = dict(siblings="with")
@@ -359,13 +358,13 @@ def tree_trials() -> list[Trial]:
         Trial(plain._replace(name="tree, one-hot", draft=lambda x: hot), 3, 2),
         Trial(few, 5, 2),
         Trial(few._replace(name="tree, V 2, replaced", **replaced), 5, 2),
-        Trial(Fixture("tree, growing", 3, *full, parent=growing(3)), 3, 2),
-        Trial(few._replace(name="tree, V 2, growing", parent=growing(4)), 4, 2),
+        Trial(full._replace(name="tree, growing", parent=growing_trees(3)), 3, 2),
+        Trial(few._replace(name="tree, V 2, growing", parent=growing_trees(4)), 4, 2),
         Trial(mixed, 4, 2),
     ]
 
 
-def growing(nodes: int) -> Callable:
+def growing_trees(nodes: int) -> Callable:
     """Returns trees that grow where the draft finds the next token most likely.
 
     Their tokens are drawn there: the method of `drafters.grown`, in the form of

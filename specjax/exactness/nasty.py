@@ -88,7 +88,7 @@ def make(key: Array, chunk: Array | int, variant: Variant) -> Problem:
     size, count, drafting = math.prod(shape), len(FEATURES), 2 * GAMMA + 1
     u = jax.random.uniform(uniform, (ROWS, size + drafting + 2 * (count + 9)))
     each, drafting, dice = jnp.split(u, (size, size + drafting), axis=1)
-    each = jnp.moveaxis(each.reshape(ROWS, *shape), 0, 2)
+    each = jnp.moveaxis(each.reshape((ROWS, *shape)), 0, 2)
     dice = jnp.moveaxis(dice.reshape(ROWS, 2, -1), 0, 1)
     features, dice = dice[..., :count] < 0.2, dice[..., count:]
     logits = nasty_logits(each, features, dice[..., :2]).astype(variant.dtype)

@@ -129,9 +129,9 @@ def build(
 ) -> Callable:
     """Returns the compiled loop of one of several rules.
 
-    It takes (number of the rule, number of a fault, Params, Prompt [N], temperature
-    [N], key) and returns (texts [N, n], tokens per call). broken: (drafter, rules,
-    fault) -> both, with that fault; 0 is none."""
+    It takes (number of the rule, number of a fault, Params, Prompt [N]), and by keyword
+    `temperature` [N] and `key`; it returns (texts [N, n], tokens per call). broken:
+    (drafter, rules, fault) -> both, with that fault; 0 is none."""
     slots = len(PROMPT) + TOKENS + drafter.gamma + 1
 
     def texts(
@@ -139,6 +139,7 @@ def build(
         fault: Any,
         params: Params,
         prompt: Prompt,
+        *,
         temperature: Array,
         key: Array,
     ) -> tuple:
@@ -175,7 +176,14 @@ def certify(
     each_key = keys.split(keys.root_key(seed), len(temperatures))
     results = [
         jax.device_get(
-            texts(number, fault, params, prompt, jnp.full(ROWS, temperature), key)
+            texts(
+                number,
+                fault,
+                params,
+                prompt,
+                temperature=jnp.full(ROWS, temperature),
+                key=key,
+            )
         )
         for temperature, key in zip(temperatures, each_key, strict=True)
     ]

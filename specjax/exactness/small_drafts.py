@@ -29,7 +29,7 @@ from specjax.drafters import (
     strings,
     tree,
 )
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.drafts.models import chain, chain_source, model_source
 from specjax.drafts.source import (
     REDUCED_VOCAB,
@@ -77,7 +77,7 @@ def make_spelling(size: int) -> intersection.Spelling:
 
 
 def other_ids_drafter(
-    model: Model, gamma: int, draw: Callable = independent
+    model: Model, gamma: int, draw: Callable = draw_independent
 ) -> Drafter:
     """Returns a drafter of the ids that both models have, by `make_spelling`."""
     drafter = autoregressive.build(in_target_vocab(model), gamma, draw)
@@ -234,11 +234,11 @@ def hand_made(
     target: Pretrained, parents: str, siblings: str = "without"
 ) -> DraftSource:
     above = tuple(int(row) - 1 for row in parents.split("/"))
-    factory = recipe(_hand_made, size=target.vocab, above=above, siblings=siblings)
+    factory = recipe(_hand_made_tree, size=target.vocab, above=above, siblings=siblings)
     return derived_source(q(target), name="hand_made", factory=factory, regime=SAMPLED)
 
 
-def _hand_made(
+def _hand_made_tree(
     gamma: int, draw: Callable, *, size: int, above: tuple[int, ...], siblings: str
 ) -> Drafter:
     del gamma, draw

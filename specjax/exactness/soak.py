@@ -102,7 +102,7 @@ def soak(verifier: Verifier, seed: int, chunk: int) -> Tally:
     """Returns the violations in the CHUNK rows that seed and chunk name.
 
     The problems are the same for any rule. Raises ValueError for a negative chunk."""
-    run = _compiled(verifier, variant_of(chunk))
+    run = _compile(verifier, variant_of(chunk))
     return Tally(*map(np.asarray, run(_problem(seed, chunk), 0, ROUNDS)[0]))
 
 
@@ -114,7 +114,7 @@ def replay(verifier: Verifier, seed: int, chunk: int, row: int) -> SoakRow:
         raise ValueError(f"row must be in 0 .. {CHUNK - 1}, as reported; got {row}")
     variant, problem = variant_of(chunk), _problem(seed, chunk)
     number, row = divmod(row, ROWS)
-    deal, wrong = _compiled(verifier, variant)(problem, number, number + 1)[1]
+    deal, wrong = _compile(verifier, variant)(problem, number, number + 1)[1]
     kinds = [name for name, bad in zip(KINDS, wrong[:, row], strict=True) if bad]
     problem = problem._replace(key=jax.random.key_data(problem.key))
     problem, deal = jax.tree.map(lambda leaf: np.asarray(leaf[row]), (problem, deal))
@@ -133,7 +133,7 @@ def _problem(seed: int, chunk: int) -> Problem:
 
 
 @functools.cache
-def _compiled(verifier: Verifier, variant: Variant) -> Callable:
+def _compile(verifier: Verifier, variant: Variant) -> Callable:
     """Returns (problem, first, end) -> the tally of draws first .. end - 1, and the
     last.
 
@@ -252,7 +252,7 @@ def push_to_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tu
 
 
 def violations(problem: Problem, dealt: Deal) -> Array:
-    """Returns [K, B] bool, in the order of KINDS."""
+    """Returns which kinds of violation each row has, [K, B] bool by KINDS."""
     draft, verdict = dealt.draft, dealt.verdict
     n, tokens, chance, path = verdict[:4]
     residual: Any = verdict.residual
@@ -320,13 +320,13 @@ def _names(features: Array) -> tuple[list[str], list[str]]:
 
 
 def make_parser() -> console.Parser:
-    about = "Verifiers on nasty inputs, row by row."
+    about = "Tests verifiers on extreme logits, over many rows: `specjax soak`."
     parser = console.Parser(prog="specjax soak", description=about)
     add = parser.add_argument
-    draws, of_draws = console.number(1, 1e15), "rows over all rules; default 1e7"
+    draws, of_draws = console.number(1, 1e15), "rows of all rules together; default 1e7"
     add("--draws", type=draws, default=1e7, help=of_draws)
     add("--rule", choices=verifiers.names(), help="only this rule; default all")
-    seed, of_seed = setting_type("seed"), "of the inputs; default 0"
+    seed, of_seed = setting_type("seed"), "seed of the inputs; default 0"
     add("--seed", type=seed, default=0, help=of_seed)
     add(
         "--from",
@@ -334,7 +334,7 @@ def make_parser() -> console.Parser:
         default=0,
         dest="first",
         metavar="CHUNK",
-        help="continue here; default %(default)s",
+        help="the chunk of rows to begin with; default %(default)s",
     )
     console.add_json(parser)
     return parser

@@ -167,7 +167,7 @@ def wrong_draws(rows: Case, wanted: Outcome, seen: Outcome, reach: float) -> int
     for b, g in np.argwhere(wanted.ids != seen.ids):
         row = Law(rows.q[b, g], *(getattr(wanted.law, k)[b, g] for k in FIELDS))
         q, u = np.asarray(probs.dense(row), np.float64), np.asarray(rows.draws[b, g])
-        faults += not within(q, q, u, seen.ids[b, g], reach)
+        faults += not selects_id(q, q, u, seen.ids[b, g], reach)
     return faults
 
 
@@ -193,7 +193,7 @@ def wrong_verdicts(
             p, u = weights(verifier, rows, b, n), np.asarray(rows.noise.sample[b])
             # Where p - q is above 0 or nearly so, q is at most p, and rounded as well.
             w, id_ = np.float64(right.residual[b]), other.tokens[b, n]
-            faults += not within(w, 2 * p, u, id_, reach)
+            faults += not selects_id(w, 2 * p, u, id_, reach)
     return faults
 
 
@@ -206,7 +206,7 @@ def weights(verifier: Verifier, rows: Case, b: Any, n: int) -> np.ndarray:
     return np.asarray(dense(law), np.float64)[0]
 
 
-def within(w: Any, mass: np.ndarray, u: Any, id_: Any, reach: float) -> bool:
+def selects_id(w: Any, mass: np.ndarray, u: Any, id_: Any, reach: float) -> bool:
     """Tells whether uniforms u [2] select the id by weights w [V], up to rounding."""
     vocab, place = w.size, divmod(int(id_), BLOCK)
     if not 0 <= id_ < vocab or mass[id_] == 0:

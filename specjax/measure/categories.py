@@ -39,14 +39,15 @@ PARTS = "draft", "score"  # of a step, whose times are shares of a target call
 class Turn(NamedTuple):
     """A prompt, and how it was answered.
 
-    asked: the question.
-    prompt: the number of its tokens.
-    seconds: [R], by ALONE and DRAFTED, of the whole text, and by FIRST, until the
-      pair's first call has emitted its tokens.
-    texts: the ids that were written, by ALONE and DRAFTED.
-    lengths, accepted, tested: [S], for every call of the pair, the tokens that it
-      emitted, and the drafted tokens that were kept and that were decided on.
-    repeated: tokens written by the target alone that end a repeated run.
+    Attributes:
+      asked: the question.
+      prompt: the number of its tokens.
+      seconds: [R], by ALONE and DRAFTED, of the whole text, and by FIRST, until the
+        pair's first call has emitted its tokens.
+      texts: the ids that were written, by ALONE and DRAFTED.
+      lengths, accepted, tested: [S], for every call of the pair, the tokens that it
+        emitted, and the drafted tokens that were kept and that were decided on.
+      repeated: tokens written by the target alone that end a repeated run.
     """
 
     asked: Question
@@ -172,7 +173,7 @@ def time_prompt(
     begin, texts, marks = int(prompt.length[0]), {}, {}
     for name in (ALONE, DRAFTED):
         tokens, length, steps, log = hosts.read(outputs[name])
-        marks[name] = scoring.repeated(tokens[0, : length[0]])[begin:]
+        marks[name] = scoring.find_repeats(tokens[0, : length[0]])[begin:]
         texts[name] = tokens[0, begin : length[0]].tolist()
         finite.check([np.array(texts[name])])
     lengths, accepted, tested = log[:steps, 0].T.tolist()  # the last log is DRAFTED's
@@ -231,7 +232,7 @@ def rows(
             same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in chosen]
             found[group]["same_greedy_texts"] = sum(same)
         if group != ALL or by is None:
-            found[group]["turns"] = [plain(turn) for turn in chosen]
+            found[group]["turns"] = [turn_record(turn) for turn in chosen]
     return found
 
 
@@ -295,7 +296,7 @@ def speed(turns: Sequence[Turn], name: str) -> float:
     return sum(len(turn.texts[name]) for turn in turns) / seconds
 
 
-def plain(turn: Turn) -> dict:
+def turn_record(turn: Turn) -> dict:
     """Returns a turn as a record holds it: its numbers without its texts."""
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}

@@ -71,10 +71,10 @@ def prefill(pair: Pair, gamma: int) -> partial:
 
 def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
     """Returns a state in the middle of its texts, from which single calls are timed."""
-    return middle(prefill(pair, gamma)(prompt), request)
+    return halfway(prefill(pair, gamma)(prompt), request)
 
 
-def middle(state: State, request: Request) -> State:
+def halfway(state: State, request: Request) -> State:
     """Returns a state whose rows are half way to their limits."""
     return state._replace(length=(request.start + request.limit) // 2)
 
@@ -117,7 +117,7 @@ def drafts(pair: Pair, gamma: int, loops: int) -> partial:
         key = keys.purpose(key, keys.DRAFT)
         draft, cache = drafter.draft(key, params.draft, request, drafting)
         state = state._replace(tokens=drafting.tokens, draft_cache=cache)
-        return state, _own(draft)
+        return state, _without_shared(draft)
 
     return _repeat(call, loops, pair.params(gamma))
 
@@ -143,7 +143,7 @@ def _turn(state: State, vocab: int) -> State:
     return state._replace(tokens=(state.tokens + 1) % vocab)
 
 
-def _own(draft: Draft) -> tuple:
+def _without_shared(draft: Draft) -> tuple:
     """Returns what a draft writes: tokens, and its law without what rows share."""
     law = None if draft.law is None else probs.per_row(draft.law)
     return draft.tokens, draft.num, law

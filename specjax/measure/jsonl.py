@@ -192,10 +192,10 @@ def tell(path: Path, number: int, what: str) -> None:
 
 def read(path: Path) -> list[dict]:
     """Returns the records of a file, oldest first; none if there is no file."""
-    return [record for _, record in numbered(path)]
+    return [record for _, record in numbered_records(path)]
 
 
-def numbered(path: Path) -> list[tuple[int, dict]]:
+def numbered_records(path: Path) -> list[tuple[int, dict]]:
     """Returns (line number, record) of each record, oldest first; none if no file."""
     if not path.exists():
         return []
@@ -224,11 +224,11 @@ def parse(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError("want an object: {...}")
     for name, value in record.items():
-        finite(value, name)
+        check_finite(value, name)
     return record
 
 
-def finite(value: Any, place: str, depth: int = 50) -> None:
+def check_finite(value: Any, place: str, depth: int = 50) -> None:
     """Raises ValueError, with the field's name, for a number that JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{place} is {value}, no finite number")
@@ -237,4 +237,4 @@ def finite(value: Any, place: str, depth: int = 50) -> None:
     inner = value.items() if isinstance(value, dict) else ()
     inner = enumerate(value) if isinstance(value, list) else inner
     for name, item in inner:
-        finite(item, f"{place}.{name}", depth - 1)
+        check_finite(item, f"{place}.{name}", depth - 1)

@@ -55,7 +55,7 @@ class Run(NamedTuple):
     sure: np.ndarray | None
 
 
-def fixed(length: int) -> Policy:
+def fixed_length(length: int) -> Policy:
     """Returns a policy that always drafts `length` tokens.
 
     All lengths have one program.
@@ -143,7 +143,9 @@ def compare(
         return kept[key]
 
     every = {
-        f"gamma_{x}": run_policy(f"{__name__}:fixed:{x}") for x in gammas if x < most
+        f"gamma_{x}": run_policy(f"{__name__}:fixed_length:{x}")
+        for x in gammas
+        if x < most
     }
     longest = every[f"gamma_{most}"] = run_policy(RECORDER)
     runs = every | {name.partition(":")[0]: run_policy(name) for name in policies}

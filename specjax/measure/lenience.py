@@ -110,7 +110,7 @@ def log_probability(scores: Scores) -> Estimate:
     )
 
 
-def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
+def implied_optimum(alpha: float, c: float, gamma: int | None = None) -> Implied:
     """Returns the optimum of Theorem 3.8 at alpha_l, as in A.5.
 
     gamma: the one to use, or None for the best one.

@@ -139,6 +139,7 @@ def lengths(
     protocol: Protocol,
     costs: Costs,
     read: Read = prompts,
+    *,
     gammas: tuple[int, ...] = tuple(range(1, 9)),
     adapting: tuple[str, ...] = tuple(POLICIES)[1:],
 ) -> Measurement:
@@ -318,7 +319,7 @@ def measure_alpha(
     if protocol.decode.temperature == 0:
         pairs = map(np.array_equal, text.rows(), calls.texts)
         measured["same_greedy_texts"] = int(sum(pairs))
-        measured |= scoring.outside(text, scores)
+        measured |= scoring.alpha_outside_repeats(text, scores)
     return measured
 
 

@@ -89,20 +89,20 @@ def settings(config: str) -> dict[str, str]:
         if line[:1].isspace() and name:  # gin breaks long values
             found[name] += line.strip()
         elif sign and not line.startswith("#"):
-            name = short(head)
+            name = shorten(head)
             found[name] = value.removesuffix("\\").strip()
         else:
             name = None
-    return {name: plain(value) for name, value in found.items()}
+    return {name: normalize(value) for name, value in found.items()}
 
 
-def short(name: str) -> str:
+def shorten(name: str) -> str:
     """Shortens scope/package.module.name.parameter to scope/name.parameter."""
     scope, slash, selector = name.rpartition("/")
     return scope + slash + ".".join(selector.split(".")[-2:])
 
 
-def plain(value: str) -> str:
+def normalize(value: str) -> str:
     """Returns a value in one spelling: literals as in Python, references shortened."""
     try:
         return repr(ast.literal_eval(value))
@@ -121,11 +121,11 @@ def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]
     macro's value.
     """
     was, now = settings(recorded), settings(today)
-    own = set(map(short, own))
+    own = set(map(shorten, own))
 
     def differs(name: str, value: str) -> bool:
         old = was[name]
-        return old != value and meant(was, old) != meant(now, value)
+        return old != value and resolve_macro(was, old) != resolve_macro(now, value)
 
     return sorted(
         name
@@ -134,7 +134,7 @@ def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]
     )
 
 
-def meant(found: dict[str, str], value: str) -> str:
+def resolve_macro(found: dict[str, str], value: str) -> str:
     """Returns a value, or the value of the macro that it names."""
     return found.get(value[1:], value) if value.startswith("%") else value
 

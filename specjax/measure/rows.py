@@ -22,7 +22,7 @@ def read(path: Path) -> dict[str, dict]:
     if not path.is_file():
         raise ValueError(f"no file {path}: `specjax measure --out {path}` makes one")
     rows = {}
-    for number, record in jsonl.numbered(path):
+    for number, record in jsonl.numbered_records(path):
         try:
             check(record)
         except ValueError as error:

@@ -143,7 +143,7 @@ def accepted_share(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimat
 RUN = 8  # tokens in a row that are there twice: a loop, not a common phrase
 
 
-def repeated(ids: np.ndarray) -> np.ndarray:
+def find_repeats(ids: np.ndarray) -> np.ndarray:
     """Returns which tokens end a run of RUN tokens that was there before; [L] bool."""
     seen, marks = set(), np.zeros(len(ids), bool)
     for end in range(RUN, len(ids) + 1):
@@ -153,7 +153,7 @@ def repeated(ids: np.ndarray) -> np.ndarray:
     return marks
 
 
-def outside(text: Text, scores: Scores | None) -> dict[str, float | None]:
+def alpha_outside_repeats(text: Text, scores: Scores | None) -> dict[str, float | None]:
     """Returns how much greedy texts repeat themselves, and alpha at the other tokens.
 
     `repeated` is the share of generated tokens that end a run which the text, with its
@@ -161,7 +161,7 @@ def outside(text: Text, scores: Scores | None) -> dict[str, float | None]:
     nothing was scored.
     """
     marks = [
-        repeated(ids[:length])[start:length]
+        find_repeats(ids[:length])[start:length]
         for ids, start, length in zip(*text[:3], strict=True)
     ]
     inside = np.concatenate(marks)

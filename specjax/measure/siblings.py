@@ -75,7 +75,7 @@ def measure(
     def each(p: Law, q: Law, written: Array, row_keys: Array) -> tuple[Array, ...]:
         shape = written.shape
         count = written.size
-        p, q = (_flat(law, count) for law in (p, q))
+        p, q = (_flatten(law, count) for law in (p, q))
         own = _token_keys(row_keys, shape[1])
         children = tree.children(own, q, jnp.zeros(1, int), most)[:, 0]
         parent = jnp.full((count, most), -1, jnp.int32)
@@ -125,7 +125,7 @@ def _token_keys(row_keys: Array, tokens: int) -> Array:
     return keys.iteration(jnp.repeat(row_keys, tokens), place)
 
 
-def _flat(law: Law, count: int) -> Law:
+def _flatten(law: Law, count: int) -> Law:
     """Returns a law [B, T] as [N, 1]."""
     own = probs.per_row(law)
     flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)

@@ -37,7 +37,9 @@ def write(
     asked = by_question(turns)
     files = {
         "configuration.json": configuration,
-        "timing.json": [timing(turns)],  # a list, as a folder may have several runs
+        "timing.json": [
+            text_seconds(turns)
+        ],  # a list, as a folder may have several runs
         "acceptance_rate.json": [acceptance(asked)],
     }
     for name, content in files.items():
@@ -92,7 +94,7 @@ def acceptance(asked: dict[str | int, list[Turn]]) -> dict[str, Any]:
     }
 
 
-def timing(turns: Sequence[Turn]) -> dict[str, Any]:
+def text_seconds(turns: Sequence[Turn]) -> dict[str, Any]:
     """Returns the times in seconds of texts that were decoded one after the other.
 
     A step's time is the mean over its text, because the loop runs on the device, where

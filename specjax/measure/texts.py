@@ -99,7 +99,7 @@ def write(
     """
     verifier = (kernels or reference()).alone
     slots = width(prompts) + protocol.decode.new_tokens + 1
-    count = most(prompts, protocol)
+    count = max_sequences(prompts, protocol)
     run = generate.build(Decoder(target.model, verifier=verifier), slots)
     parts, total = [], 0
     for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
@@ -179,8 +179,8 @@ def decode(
 ) -> Iterator[tuple[Prompt, Calls]]:
     """Yields what `speculate` returns, batch by batch, with the prompts of each.
 
-    seen: called after each step with which rows [B] had not ended before it, the state
-    after it, and what it measured.
+    seen: a function that is called after each step, with a mask [B] of the rows that
+    had not ended before the step, the state after it, and its `Info`.
     """
     target, draft = pair
     kernels = kernels or reference(verifiers.find(protocol.decode.rule))
@@ -278,7 +278,7 @@ def ends_of(
     return np.where(end.any(1), end.argmax(1) + 1, tokens.shape[1])
 
 
-def most(prompts: Prompts, protocol: Protocol) -> int:
+def max_sequences(prompts: Prompts, protocol: Protocol) -> int:
     """Returns the most sequences that there can be."""
     # At temperature 0 a prompt has one text; else each has at least one token.
     count = len(prompts.tokens)

@@ -57,7 +57,7 @@ def make_step(new: np.ndarray, info: Info) -> Step:
     return Step(kept[:n], drafted[n:tested], kept[n:], tested)
 
 
-def colorful() -> bool:
+def supports_color() -> bool:
     """Tells whether the output is a terminal whose user has not switched colors off."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 

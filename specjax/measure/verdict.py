@@ -26,7 +26,7 @@ def summary(row: dict) -> dict:
 
     costs_most: a key of COSTS.
     """
-    said = {"verdict": verdict(row), "costs_most": dearest(row)}
+    said = {"verdict": verdict(row), "costs_most": largest_cost(row)}
     return said | {"warnings": warnings(row)}
 
 
@@ -37,8 +37,8 @@ def verdict(row: dict) -> str:
     costs most".
     """
     speed = f"{row['best_speedup']:.2f}x{ends(row['best_speedup_ci'])}"
-    parts = [f"gamma {row['best_gamma']}: {speed}, {faster(row)}", same(row)]
-    return "; ".join([*parts, f"{COSTS[dearest(row)]} costs most"])
+    parts = [f"gamma {row['best_gamma']}: {speed}, {faster(row)}", text_guarantee(row)]
+    return "; ".join([*parts, f"{COSTS[largest_cost(row)]} costs most"])
 
 
 def ends(interval: list[float] | None) -> str:
@@ -57,7 +57,7 @@ def faster(row: dict) -> str:
     return slower if high < 1 else "no difference was seen"
 
 
-def same(row: dict) -> str:
+def text_guarantee(row: dict) -> str:
     """Returns what is guaranteed of the text, and what greedy texts have shown."""
     promise = row["exactness"]
     exact, known = promise in guarantees.EXACT, not guarantees.is_unknown(promise)
@@ -69,7 +69,7 @@ def same(row: dict) -> str:
     return "same distribution" if exact else other
 
 
-def law(row: dict) -> str:
+def law_guarantee(row: dict) -> str:
     """Returns what is guaranteed of the output, and how its drafts are made."""
     promise = row["exactness"]
     exact = {
@@ -85,7 +85,7 @@ def law(row: dict) -> str:
     return f"{promised}; {DRAFTED.get(kind, kind)}"
 
 
-def dearest(row: dict) -> str:
+def largest_cost(row: dict) -> str:
     """Returns the key in COSTS with the largest cost at the best gamma.
 
     A call on one token costs 1 in any case, and is not counted.
@@ -108,10 +108,10 @@ def costs(row: dict, at: int) -> dict[str, float]:
 
 def warnings(row: dict) -> list[str]:
     """Returns the reasons to doubt these numbers, one line each."""
-    return [*speedup.doubts(row), *filter(None, [noisy(row)])]
+    return [*speedup.doubts(row), *filter(None, [noise_warning(row)])]
 
 
-def noisy(row: dict) -> str | None:
+def noise_warning(row: dict) -> str | None:
     """Returns a warning if the times spread too much for a conclusion, else None."""
     low, high = row["best_speedup_ci"] or (0.0, 0.0)
     wide = (high - low) / row["best_speedup"]

@@ -111,7 +111,7 @@ def measure(
         )
         new = dict(list(enumerate(others, len(texts)))[: new_batches(prompts, done)])
         it["timed"]["others"] = other_times(done, new, seconds, outputs)
-        if new and plain(setting) and done.rounds == setting.rounds:
+        if new and is_predictable(setting) and done.rounds == setting.rounds:
             scores = score(counts.join_texts(outputs, new))
             laws = []
             if scores is not None:
@@ -148,7 +148,7 @@ def prepare(
     )
 
 
-def plain(setting: WalltimeSetting) -> bool:
+def is_predictable(setting: WalltimeSetting) -> bool:
     """Tells whether a setting is Algorithm 1 with fixed gamma: it can be predicted."""
     return setting.decode.rule == "token" and setting.decode.policy == "none"
 
@@ -185,7 +185,7 @@ def describe(
     row |= timing.part_costs(gammas, row["timed"])
     row |= counts.calls(gammas, outputs, texts)
     row |= dict.fromkeys(counts.EXPECTED, [None] * len(gammas))
-    if scores is not None and plain(setting):
+    if scores is not None and is_predictable(setting):
         row |= counts.expected_calls(gammas, scores, outputs, texts)
     every = [[seconds[DECODE, gamma, i] for i in texts] for gamma in gammas]
     row["timed"]["texts"] = {
@@ -227,7 +227,7 @@ def other_times(
 def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
     """Returns how many argmax texts a draft left unchanged, and their repetitions."""
     same = sum(map(np.array_equal, text.rows(), again.rows()))
-    return {"same_greedy_texts": same, **scoring.outside(text, scores)}
+    return {"same_greedy_texts": same, **scoring.alpha_outside_repeats(text, scores)}
 
 
 def batches(

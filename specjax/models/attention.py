@@ -148,8 +148,8 @@ class Attention(nn.Module):
           write: (cache, new) -> (cache, the keys and values to attend to); None is
             `lowering.write`.
         """
-        by = self.query, self.key, self.value
-        query, key, value = map(self._heads, multiply(x, *by, joined=self.joined))
+        products = multiply(x, self.query, self.key, self.value, joined=self.joined)
+        query, key, value = map(self._heads, products)
         if self.norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if rotate is not None:

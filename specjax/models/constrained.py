@@ -100,7 +100,7 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
         def move(leaf: Array) -> Array:
-            return _put(leaf, _at(leaf, start[:, None] + path), start)
+            return _put(leaf, _read_slots(leaf, start[:, None] + path), start)
 
         states = jax.tree.map(move, cache.states)
         return Cache(keep_path(cache.model, start, path), states, cache.last)
@@ -142,7 +142,7 @@ def _states(
     earlier = whole - count  # tokens of the tree that were read before
     index = start[:, None] + jnp.arange(-1, whole) - earlier  # from the slot before
     index = jnp.maximum(index, 0)
-    stored = jax.tree.map(lambda leaf: _at(leaf, index), cache.states)
+    stored = jax.tree.map(lambda leaf: _read_slots(leaf, index), cache.states)
     before = jax.tree.map(lambda leaf: leaf[:, 0], stored)
     kept = jax.tree.map(lambda leaf: leaf[:, 1:], stored)
     depth = jnp.arange(count) if branches is None else branches.depth
@@ -169,7 +169,7 @@ def _states(
     def branch(place: Array, states: Any) -> Any:
         above = parent[:, place - earlier]
         state = jax.tree.map(
-            lambda leaf, first: _where(above >= 0, _at(leaf, above), first),
+            lambda leaf, first: _where(above >= 0, _read_slots(leaf, above), first),
             states,
             before,
         )
@@ -186,7 +186,7 @@ def _where(rows: Array, left: Array, right: Array) -> Array:
     return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
 
 
-def _at(leaf: Array, slots: Array) -> Array:
+def _read_slots(leaf: Array, slots: Array) -> Array:
     """Returns the entries of a leaf [B, S, ...] in slots [B] or [B, T] of each row."""
     return jax.vmap(lambda row, at: row[at])(leaf, slots)
 

@@ -49,7 +49,7 @@ Attend = Callable[[Array, KeyValues, Array, Array | None], Array]
 def model(plain: Model, joined: bool = False) -> Model:
     """Returns the same model for compilers. joined: whether each list of layers' caches
     that its `init` makes becomes one buffer."""
-    init = _joining(plain.init) if joined else plain.init
+    init = _join_initial(plain.init) if joined else plain.init
     apply, readout = _apply(plain.apply), _readout(plain.readout)
     return plain._replace(init=init, apply=apply, readout=readout, hidden=hidden)
 
@@ -268,8 +268,11 @@ class Layers:
 
 
 def layers(cache: Cache | None, count: int) -> Any:
-    """Returns the list, or `Layers`, from which a call of `count` layers reads each
-    layer's cache and to which it writes it back; None for each without a cache."""
+    """Returns the caches of `count` layers, one for each, as a list or as `Layers`.
+
+    A call reads each layer's cache from it, and writes it back there. Without a cache
+    each is None.
+    """
     if isinstance(cache, Joined):
         return Layers(cache)
     return [None] * count if cache is None else list(cache)
@@ -280,7 +283,7 @@ def join(layers: Sequence[KeyValues]) -> Joined:
     return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
 
 
-def _joining(init: ModelInit) -> ModelInit:
+def _join_initial(init: ModelInit) -> ModelInit:
     def stack(node: Any) -> bool:
         return isinstance(node, list) and isinstance(node[0], KeyValues)
 
@@ -363,7 +366,7 @@ def write(
     )
     if isinstance(cache, Slice):
         if new.values.shape[2] == 1:
-            return Unwritten(new, start), _ahead(layer, new, start)
+            return Unwritten(new, start), _write_at_read(layer, new, start)
         written = _put_joined(cache.joined, join([new]), start, cache.layer)
         return written, written[cache.layer]
     if not jax.sharding.get_abstract_mesh().empty:  # a loop over rows gathers them
@@ -379,7 +382,7 @@ def _write_at_once(
     written = _put(cache, new, start)
     if new.values.shape[2] > 1:
         return written, written
-    return written, _ahead(cache, new, start)
+    return written, _write_at_read(cache, new, start)
 
 
 @jax.named_scope("write_cache")
@@ -402,7 +405,7 @@ def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
     return Joined(jax.vmap(put)(cache.buffer, new.buffer, start))
 
 
-def _ahead(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+def _write_at_read(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     """Puts a token where it is read: a GPU's compiler makes one kernel of all of
     attention, which does not wait for what is written."""
     here = jnp.arange(cache.values.shape[2]) == start[:, None]  # [B, S]

@@ -56,7 +56,7 @@ def build(config: Config, whole: Config) -> Model:
         return decoder.apply(params["model"], tokens, start, cache, branches)
 
     def readout(params: Any, features: Array) -> Reduced:
-        own = with_table(params["model"], params["readout"])
+        own = with_embedding(params["model"], params["readout"])
         return Reduced(decoder.readout(own, features), params["ids"], params["place"])
 
     return decoder._replace(init=init, apply=apply, readout=readout, shapes=None)
@@ -92,7 +92,7 @@ def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
     place[ids] = np.arange(ids.size)
     heard = {name: params[name] for name in ("encoder",) if name in params}
     known = {"ids": jnp.asarray(ids, jnp.int32), "place": jnp.asarray(place)}
-    model = with_table(draft.params, embedding) | heard
+    model = with_embedding(draft.params, embedding) | heard
     return {"model": model, "readout": table_of(draft.params), **known}
 
 
@@ -107,7 +107,7 @@ def table_of(params: Any) -> Any:
     return params.get("decoder", params)["embedding"]
 
 
-def with_table(params: Any, table: Any) -> dict[str, Any]:
+def with_embedding(params: Any, table: Any) -> dict[str, Any]:
     """Returns the same parameters with another embedding."""
     if "decoder" in params:
         return {**params, "decoder": {**params["decoder"], "embedding": table}}

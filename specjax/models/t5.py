@@ -197,7 +197,10 @@ class EncoderLayer(nn.Module):
         self.mlp = Mlp(self.config)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
-        """Returns [B, I, E] of x [B, I, E], mask [B, 1, I] and bias [1, H, I, I]."""
+        """Returns the layer's output [B, I, E] for its input x [B, I, E].
+
+        mask: [B, 1, I]. bias: [1, H, I, I].
+        """
         positions = jnp.arange(x.shape[1])[None]
         y = self.pre_attention_layer_norm(x)
         x = x + self.attention(y, positions, mask=mask, bias=bias)[0]
@@ -304,7 +307,10 @@ class Encoder(nn.Module):
         self.encoder_norm = RMSNorm()
 
     def __call__(self, x: Array, length: Array) -> Array:
-        """Returns [B, I, E] of x [B, I, E], of which length [B] are real."""
+        """Returns the encoder's states [B, I, E] for embedded inputs x [B, I, E].
+
+        The first `length` [B] positions of a row are its input, the rest is padding.
+        """
         positions = jnp.arange(x.shape[1])[None]
         biases = _biases(self, positions, x.shape[1])
         mask = (positions < length[:, None])[:, None]

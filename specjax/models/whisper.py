@@ -142,7 +142,7 @@ class EncoderLayer(nn.Module):
         self.mlp = feed_forward(self.config)
 
     def __call__(self, x: Array) -> Array:
-        """Returns [B, S, E] of x [B, S, E]."""
+        """Returns the layer's output [B, S, E] for its input x [B, S, E]."""
         positions = jnp.arange(x.shape[1])[None]
         mask = jnp.ones((1, 1, x.shape[1]), bool)
         y = self.attention_norm(x)

@@ -45,11 +45,11 @@ def write(
     turned = [jax.vmap(partial(jnp.roll, axis=axis))(x, over) for x, axis in each]
     turned = KeyValues(*turned)
     last = jnp.arange(count) >= over[:, None]  # [B, T]
-    cache, _ = lowering.write(cache, _chosen(cache, turned, at - over, last), at - over)
-    return lowering.write(cache, _chosen(cache, turned, 0 * at, ~last), 0 * at)
+    cache, _ = lowering.write(cache, _select(cache, turned, at - over, last), at - over)
+    return lowering.write(cache, _select(cache, turned, 0 * at, ~last), 0 * at)
 
 
-def _chosen(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
+def _select(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
     """Returns `new` where `mask` [B, T] is true, else what slots `at` [B] on hold."""
 
     def row(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:

@@ -42,7 +42,7 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
     if few:
         out = thin_p.bind(flat, w, transposed=transposed)
     else:
-        out = _plain(flat, w, transposed)
+        out = _xla_product(flat, w, transposed)
     return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
@@ -78,7 +78,7 @@ def serves(x: Array, w: Array) -> bool:
     return exact and w.ndim == 2 and w.size >= LEAST and w.dtype.name in WEIGHTS
 
 
-def plain(x: Array, w: Array) -> Array:
+def xla_product(x: Array, w: Array) -> Array:
     """Returns the product as XLA computes it, [..., N] float32."""
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
 
@@ -124,23 +124,23 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
     return product
 
 
-def _plain(x: Array, w: Any, transposed: bool) -> Array:
-    return plain(x, w.T if transposed else w)
+def _xla_product(x: Array, w: Any, transposed: bool) -> Array:
+    return xla_product(x, w.T if transposed else w)
 
 
-thin_p = primitive("thin", _plain, 1)
+thin_p = primitive("thin", _xla_product, 1)
 
 # The product is linear in each operand. Gradients have many rows, or are not products
 # with the columns of w, so XLA computes them.
 
 
 def _transpose_x(cotangent: Any, x: Any, w: Any, transposed: bool) -> Array:
-    return plain(cotangent, w if transposed else w.T).astype(x.aval.dtype)
+    return xla_product(cotangent, w if transposed else w.T).astype(x.aval.dtype)
 
 
 def _transpose_w(cotangent: Any, x: Any, w: Any, transposed: bool) -> Array:
     left, right = (cotangent, x) if transposed else (x, cotangent)
-    return plain(left.T, right).astype(w.aval.dtype)
+    return xla_product(left.T, right).astype(w.aval.dtype)
 
 
 ad.defbilinear(thin_p, _transpose_x, _transpose_w)
@@ -165,4 +165,4 @@ def register_batching(primitive: Primitive, many: Callable, plain: Callable) -> 
     batching.primitive_batchers[primitive] = batch
 
 
-register_batching(thin_p, dot, _plain)
+register_batching(thin_p, dot, _xla_product)

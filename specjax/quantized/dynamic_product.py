@@ -69,10 +69,10 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Arra
     exact = x.dtype.name in int8_product.READ and values.ndim == 2
     if exact and x.size and int8_product.most_rows():
         return dynamic_p.bind(x, values, scale, transposed=transposed)
-    return _plain(x, values, scale, transposed)
+    return _xla_product(x, values, scale, transposed)
 
 
-def _plain(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
+def _xla_product(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     """Returns it as two eight-bit products, 256 high + low; overflow cancels out."""
     del transposed  # always True
     q, row_scale = round_rows(x)
@@ -89,5 +89,5 @@ def _plain(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
 
 
 # Operands: x, values [N, K], scale [N]. No gradient: such weights are not trained.
-dynamic_p = product.primitive("thin_int8_dynamic", _plain, 1)
-product.register_batching(dynamic_p, _dot, _plain)
+dynamic_p = product.primitive("thin_int8_dynamic", _xla_product, 1)
+product.register_batching(dynamic_p, _dot, _xla_product)

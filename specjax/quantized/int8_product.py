@@ -32,7 +32,7 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     few = 1 <= len(x) <= product.MOST_ROWS and serves(x, values)
     if few and len(x) <= most_rows():
         return thin_p.bind(x, values, scale, transposed=transposed)
-    return _plain(x, values, scale, transposed)
+    return _xla_product(x, values, scale, transposed)
 
 
 def most_rows() -> int:
@@ -50,14 +50,14 @@ def serves(x: Array, values: Array) -> bool:
     return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
 
 
-def _plain(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
+def _xla_product(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     values = values.astype(x.dtype)
-    return product.plain(x, values.T if transposed else values) * scale
+    return product.xla_product(x, values.T if transposed else values) * scale
 
 
 # Operands: x, values [K, N] or [N, K], scale [N]. It has no gradient: such weights are
 # not trained.
-thin_p = product.primitive("thin_int8", _plain, 1)
+thin_p = product.primitive("thin_int8", _xla_product, 1)
 
 
-product.register_batching(thin_p, _dot, _plain)
+product.register_batching(thin_p, _dot, _xla_product)

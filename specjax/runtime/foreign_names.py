@@ -44,9 +44,6 @@ FLAGS = {
     "new_tokens": ["--tokens"],
     "gamma": ["--gamma", "--gammas"],
     "prompts": ["--prompt", "--data"],
-    "top_k": ["--top-k"],
-    "top_p": ["--top-p"],
-    "min_p": ["--min-p"],
 }
 
 
@@ -98,7 +95,7 @@ def suggest_flag(flag: str, flags: Sequence[str]) -> str | None:
     ours = name if name in FOREIGN else OURS.get(name)
     if ours is None:
         return next(iter(difflib.get_close_matches(flag, flags, 1, 0.7)), None)
-    for each in FLAGS.get(ours, [f"--{ours}", f"--{ours}s"]):
+    for each in FLAGS.get(ours, [f"--{ours.replace('_', '-')}", f"--{ours}s"]):
         if each in flags:
             return each
     return f"specjax.generate_text, which has {NOTES.get(ours, ours)}"

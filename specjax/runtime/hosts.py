@@ -36,9 +36,9 @@ LOST = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds `--distributed`, for `join`."""
-    of_flag = "run as one of several processes that share a mesh: alone where Slurm,"
-    of_flag += " GKE, TPUs or Open MPI name the others, else HOST:PORT,PROCESS,COUNT"
-    of_flag += " with the address of process 0; default: the only process"
+    of_flag = "run as one of several processes that share a mesh; without a value if"
+    of_flag += " Slurm, GKE, TPUs or Open MPI name the others, else with the address"
+    of_flag += " of process 0, this process's number and the number of processes"
     parser.add_argument(
         "--distributed",
         nargs="?",
@@ -85,7 +85,9 @@ def job_state() -> Any:
 
 @contextlib.contextmanager
 def join(text: str | None) -> Iterator[None]:
-    """Makes this process one of several within; before, nothing may use JAX's devices.
+    """Joins the other processes of a job within the context.
+
+    Nothing may have used JAX's devices before.
 
     text: `DETECTED`, or the form that `parse` reads; None is a process alone. Raises
     ValueError where the others are not found."""

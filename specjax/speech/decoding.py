@@ -21,7 +21,7 @@ from jax.stages import Wrapped
 from specjax import decode_config, finite, fused, generate, verifiers
 from specjax.decode_config import DecodeConfig
 from specjax.drafters import autoregressive
-from specjax.drafts.placement import whole_drafter
+from specjax.drafts.placement import replicated_drafter
 from specjax.inputs import make_request, pad
 from specjax.keys import root_key
 from specjax.models import reduced_vocab, whisper
@@ -237,7 +237,7 @@ def make_decoder(key: ProgramKey) -> Decoder:
     draft = constrained(make_draft(key, key.draft), ruled)
     drafter = autoregressive.build(draft, gamma, chosen.draw)
     if key.mesh is not None and key.mesh.draft == 1:
-        drafter = whole_drafter(drafter)
+        drafter = replicated_drafter(drafter)
     return Decoder(target, drafter, finite.guard(chosen.verifier), logprobs=True)
 
 

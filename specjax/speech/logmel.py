@@ -49,7 +49,7 @@ def features(samples: np.ndarray, bands: int = 80, frames: int = FRAMES) -> np.n
     return np.stack(rows).astype(np.float32).reshape(shape)
 
 
-def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
+def recording_frames(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
     """Returns the frames of a whole recording, scaled to the loudest of all of it.
 
     Whisper's sequential transcription reads windows of these, see `cut`.

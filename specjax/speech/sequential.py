@@ -152,8 +152,8 @@ def transcribe(
     """Yields segments of each recording in order, as soon as a window is done.
 
     Args:
-      recordings: features of each, as `logmel.whole` computes them; one is taken
-        whenever a row is free, so that they may be computed on the way.
+      recordings: features of each, as `logmel.recording_frames` computes them; one is
+        taken whenever a row is free, so that they may be computed on the way.
       decode: transcribes at most `batch` windows, by the rules.
       tokens: the model's special tokens.
       read: ids of text -> text.

@@ -245,7 +245,7 @@ def read_recording(
     if bands is None:
         sound, rate = np.concatenate([*blocks]), logmel.RATE
     else:
-        sound, rate = logmel.whole(blocks, bands), sequential.RATE
+        sound, rate = logmel.recording_frames(blocks, bands), sequential.RATE
     notes, seconds = audio.notes(file, levels[-1]), len(sound) / rate
     if ears is not None:
         clips = voice.parts(found, ears.chunk_samples(), seconds)

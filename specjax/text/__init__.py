@@ -210,10 +210,16 @@ def group_by_prompt(made: Generated, samples: int) -> Generated:
 def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
     """Returns the pieces of all texts; their programs are compiled before the first."""
     check_job(job)
-    inputs = job.params, job.prompt, job.request
-    compiled = generate.compile_programs(programs.steps(job.key), *inputs)
+    compiled = generate.compile_programs(
+        programs.steps(job.key), job.params, job.prompt, job.request
+    )
     return streaming.pieces(
-        compiled, *inputs, tokenizer=job.target.tokenizer, stop=stop
+        compiled,
+        job.params,
+        job.prompt,
+        job.request,
+        tokenizer=job.target.tokenizer,
+        stop=stop,
     )
 
 
@@ -253,10 +259,10 @@ def join_pieces(job: Job, stop: Sequence[str]) -> Generated:
 def run(job: Job) -> Generated:
     """Decodes a job by its compiled program, and times the decoding alone."""
     check_job(job)
-    inputs = job.params, job.prompt, job.request
-    decode = programs.program(job.key).lower(*inputs).compile()  # JAX keeps both
+    lowered = programs.program(job.key).lower(job.params, job.prompt, job.request)
+    decode = lowered.compile()  # JAX keeps both
     begin = time.perf_counter()
-    output = jax.block_until_ready(decode(*inputs))
+    output = jax.block_until_ready(decode(job.params, job.prompt, job.request))
     seconds = time.perf_counter() - begin
     output = jax.device_get(output)
     starts, counts = np.asarray(job.prompt.length), output.counts

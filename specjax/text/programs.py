@@ -122,7 +122,8 @@ def prepare(
     each = expand_per_prompt(config, len(read.tokens))
     check_lengths(pair[0], read, each["new_tokens"])
     meshes.check_rows(len(read.tokens) * (samples or 1))
-    pair, longest = placement.place_pair(*pair), max(each["new_tokens"])
+    pair = placement.place_pair(pair[0], pair[1])
+    longest = max(each["new_tokens"])
     most = room(pair, longest)
     prompt, request = make_batch(
         read, each, most=most, samples=samples or 1, places=places

@@ -29,9 +29,9 @@ class Server(NamedTuple):
 
     begin: (params, Prompt [1, T], Request [1]) -> (State, Request) of B rows, all of
     which have ended; what it is given is an example of what will be admitted.
-    admit: (params, State, Request, row, Prompt [1, T], Request [1]) -> (State,
-    Request), in which row `row` [] int32 begins anew; takes the state's buffers.
-    Compiled for each T.
+    admit: (params, State, Request, row=, prompt=, new_request=) -> (State, Request), in
+    which row `row` [] int32 begins anew with a Prompt [1, T] and a Request [1]; takes
+    the state's buffers. Compiled for each T.
     step: (params, Request, State) -> (State, Info, ended [B] bool), which takes them.
     check: (params, Prompt, Request) -> None, raises ValueError for what cannot decode.
     """
@@ -39,7 +39,7 @@ class Server(NamedTuple):
     rows: int
     slots: int
     begin: Callable[[Params, Prompt, Request], Batch]
-    admit: Callable[[Params, State, Request, Any, Prompt, Request], Batch]
+    admit: Callable[..., Batch]
     step: Callable[[Params, Request, State], tuple[State, Info, Array]]
     check: Callable[[Params, Prompt, Request], None]
 
@@ -84,10 +84,16 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), one)
 
     def admit(
-        params: Any, state: State, request: Request, row: Array, prompt: Any, asked: Any
+        params: Params,
+        state: State,
+        request: Request,
+        *,
+        row: Array,
+        prompt: Prompt,
+        new_request: Request,
     ) -> Batch:
         batch = state, request
-        one = generate.prefill(decoder, params, prompt, slots), asked
+        one = generate.prefill(decoder, params, prompt, slots), new_request
         check_fits(batch, one)
         put = jax.lax.dynamic_update_slice_in_dim
         return jax.tree.map(lambda rows, new: put(rows, new, row, axis=0), batch, one)
@@ -101,9 +107,13 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
     def check(params: Params, prompt: Prompt, request: Request) -> None:
         inputs.check(decoder, slots, params, prompt, request)
 
-    programs = jax.jit(begin), jax.jit(admit, donate_argnums=1)
     return Server(
-        rows, slots, *programs, jax.jit(step_and_end, donate_argnums=2), check
+        rows,
+        slots,
+        begin=jax.jit(begin),
+        admit=jax.jit(admit, donate_argnums=1),
+        step=jax.jit(step_and_end, donate_argnums=2),
+        check=check,
     )
 
 
@@ -147,15 +157,21 @@ def serve(
         nonlocal request, coming
         while busy or coming:
             while free and coming and coming[1].at <= now():
-                index, (prompt, asked, at) = coming
+                index, (prompt, new_request, at) = coming
                 prompt = inputs.pad_to_bucket(prompt, server.slots)
-                server.check(params, prompt, asked)
+                server.check(params, prompt, new_request)
                 if state is None:
-                    state, request = server.begin(params, prompt, asked)
+                    state, request = server.begin(params, prompt, new_request)
                 assert request is not None
                 row, admitted = free.pop(), now()
-                one = np.int32(row), prompt, asked
-                state, request = server.admit(params, state, request, *one)
+                state, request = server.admit(
+                    params,
+                    state,
+                    request,
+                    row=np.int32(row),
+                    prompt=prompt,
+                    new_request=new_request,
+                )
                 busy[row] = index, calls, at, admitted
                 coming = next(numbered, None)
             if busy:
@@ -171,8 +187,8 @@ def serve(
         assert request is not None
         done, at = [row for row in busy if ended[row]], now()
         if done:  # copies: the next step takes the buffers
-            texts = map(np.array, (state.tokens, request.start, state.length))
-            tokens, start, length = texts
+            tokens, length = np.array(state.tokens), np.array(state.length)
+            start = np.array(request.start)
             generate.check_finite(tokens, start, length)
         for row in done:
             free.append(row)

@@ -167,7 +167,7 @@ def chen_speedup(
     independence is assumed. Raises ValueError for r outside (0, 1], K not a whole
     number >= 0, t_draft < 0 or t_target <= 0.
     """
-    r, K, t_draft = _real(r), check_gamma(K, "K"), _cost("t_draft", t_draft)
+    r, K, t_draft = _to_float64(r), check_gamma(K, "K"), _cost("t_draft", t_draft)
     t_target = _cost("t_target", t_target)
     if not np.all((r > 0) & (r <= 1)):
         raise ValueError("r must be in (0, 1]: divide tokens per call by K + 1")
@@ -195,7 +195,7 @@ def implied_alpha(tokens_per_call: ArrayLike, gamma: ArrayLike) -> float | np.nd
     return _result(np.where(tokens == gamma + 1, 1.0, low))
 
 
-def _real(x: ArrayLike) -> np.ndarray:
+def _to_float64(x: ArrayLike) -> np.ndarray:
     return np.asarray(x, np.float64)
 
 
@@ -204,7 +204,7 @@ def _result(x: np.ndarray) -> Any:
 
 
 def _alpha(alpha: ArrayLike) -> np.ndarray:
-    alpha = _real(alpha)
+    alpha = _to_float64(alpha)
     if not np.all((alpha >= 0) & (alpha <= 1)):  # nan fails too
         raise ValueError("alpha must be in [0, 1]: it is a mean of probabilities")
     return alpha
@@ -215,7 +215,7 @@ def check_gamma(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
 
     Raises ValueError unless each is a whole number >= 0.
     """
-    gamma = _real(gamma)
+    gamma = _to_float64(gamma)
     if not np.all((gamma >= 0) & np.isfinite(gamma) & (gamma == np.floor(gamma))):
         raise ValueError(
             f"{name} must be a whole number >= 0: it counts drafted tokens, and comes "
@@ -225,14 +225,14 @@ def check_gamma(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
 
 
 def _cost(name: str, c: ArrayLike) -> np.ndarray:
-    c = _real(c)
+    c = _to_float64(c)
     if not np.all((c >= 0) & np.isfinite(c)):
         raise ValueError(f"{name} must be finite and >= 0: pass the measured cost")
     return c
 
 
 def _tokens(tokens: ArrayLike, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    tokens = _real(tokens)
+    tokens = _to_float64(tokens)
     if not np.all((tokens >= 1) & (tokens <= gamma + 1)):
         raise ValueError(
             "tokens per call must be in [1, gamma + 1]: count the accepted tokens and "
@@ -242,7 +242,7 @@ def _tokens(tokens: ArrayLike, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _distributions(p: ArrayLike, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    p, q = _real(p), _real(q)
+    p, q = _to_float64(p), _to_float64(q)
     if p.ndim == 0 or q.ndim == 0 or p.shape[-1] != q.shape[-1]:
         raise ValueError(
             f"p and q need one vocabulary on the last axis, not {p.shape}, {q.shape}: "

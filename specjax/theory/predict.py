@@ -78,7 +78,7 @@ def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
     """
     if np.ndim(gammas) != 1:
         raise ValueError("gammas must be a sequence [K]: pass [gamma] for one gamma")
-    accept, gammas = _accept(accept), check_gamma(gammas).astype(int)
+    accept, gammas = _check_acceptances(accept), check_gamma(gammas).astype(int)
     each = np.arange(len(gammas))
     new = np.zeros(len(gammas))
     # Further calls up to the text's end: f[k, i] while a call with i drafts left is in
@@ -100,7 +100,7 @@ def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
     """
     if np.ndim(gamma):
         raise ValueError("calls_law takes one gamma: call it for each")
-    accept, gamma = _accept(accept), int(check_gamma(gamma))
+    accept, gamma = _check_acceptances(accept), int(check_gamma(gamma))
     # As in `expected_calls`, with a law over k for each number and a shift for 1 +.
     new = np.zeros(len(accept) + 1)
     new[0] = 1
@@ -121,7 +121,7 @@ def expected_steps(laws: Sequence[ArrayLike]) -> float:
     """
     if not len(laws):
         raise ValueError("laws is empty: pass the calls_law of each row of the batch")
-    each = [_law(law) for law in laws]
+    each = [_check_law(law) for law in laws]
     most = max(map(len, each))
     # Beyond the end of a shorter law its row has ended.
     ended = [np.pad(np.cumsum(law), (0, most - len(law)), mode="edge") for law in each]
@@ -156,7 +156,7 @@ def speedup(
         / (gamma + 1), tokens], costs not finite or below 0, and v = 0.
     """
     gamma = check_gamma(gamma)
-    tokens, steps = _counted(tokens, steps, gamma)
+    tokens, steps = _check_counts(tokens, steps, gamma)
     cost, baseline = _cost("cost", cost), _cost("baseline", baseline or Cost())
     alone = baseline.prefill + tokens * (baseline.v + baseline.overhead)
     step = gamma * cost.c + cost.v + cost.overhead  # Theorem 3.8: gamma c + 1
@@ -164,7 +164,7 @@ def speedup(
     return float(factor) if np.ndim(factor) == 0 else factor
 
 
-def _accept(accept: ArrayLike) -> np.ndarray:
+def _check_acceptances(accept: ArrayLike) -> np.ndarray:
     accept = np.asarray(accept, np.float64)
     if accept.ndim != 1 or not accept.size:
         raise ValueError(
@@ -175,14 +175,14 @@ def _accept(accept: ArrayLike) -> np.ndarray:
     return accept
 
 
-def _law(law: ArrayLike) -> np.ndarray:
+def _check_law(law: ArrayLike) -> np.ndarray:
     law = np.asarray(law, np.float64)
     if law.ndim != 1 or not np.all(law >= 0) or not abs(law.sum() - 1) < 1e-9:
         raise ValueError("a law must be [n + 1] and sum to 1: pass those of calls_law")
     return law
 
 
-def _counted(
+def _check_counts(
     tokens: ArrayLike, steps: ArrayLike, gamma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     tokens, steps = np.asarray(tokens, np.float64), np.asarray(steps, np.float64)

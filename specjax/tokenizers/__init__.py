@@ -91,7 +91,7 @@ def read(
     Raises:
       ValueError: there is none, it is damaged, or a library is missing.
     """
-    path = beside(Path(file)) if Path(file).is_dir() else Path(file)
+    path = find_file(Path(file)) if Path(file).is_dir() else Path(file)
     if path is None or not path.is_file():
         raise ValueError(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
@@ -147,7 +147,7 @@ def compare(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
     return len(both), [i for i, first, second in both if first != second]
 
 
-def beside(place: Path) -> Path | None:
+def find_file(place: Path) -> Path | None:
     """Returns the file that a folder's tokenizer is read from; None if there is
     none."""
     for name in FILES:
@@ -160,7 +160,7 @@ def beside(place: Path) -> Path | None:
 
 def files(file: Path) -> list[Path]:
     """Returns all files that a tokenizer and its chat template are read from. file: the
-    one that `beside` returns."""
+    one that `find_file` returns."""
     if gguf_file.is_gguf(file):
         return [file]
     names = [folder.CONFIG, folder.MAP, folder.ADDED, folder.TEMPLATE, folder.MODEL]

@@ -159,7 +159,7 @@ def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
         scheme = "always" if legacy else "first"
         steps.append(place.Metaspace(prepend_scheme=scheme, split=False))
     if own:
-        escaped = map(_escaped, sorted(own, key=len, reverse=True))
+        escaped = map(_escape, sorted(own, key=len, reverse=True))
         cut = library.Regex("|".join(escaped))
         steps.append(place.Split(cut, behavior="isolated"))
     if steps:
@@ -169,7 +169,7 @@ def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     return backend
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(f"\\x{{{ord(character):X}}}" for character in text)
 
 
@@ -177,7 +177,7 @@ def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
     """Returns byte pairs in the order of ids: every two pieces that are a third
     one."""
     vocab = {piece.piece: i for i, piece in enumerate(model.pieces)}
-    merges = [(left, right) for _, left, right in _halves(vocab)]
+    merges = [(left, right) for _, left, right in _split_pieces(vocab)]
     options |= {"fuse_unk": True, "byte_fallback": True}
     return library.models.BPE(vocab, merges, **options)
 
@@ -188,12 +188,12 @@ def _pairs_by_score(model: Any) -> list[tuple[str, str]]:
     ids = {x.piece: i for i, x in enumerate(model.pieces) if x.type == NORMAL}
     ranked = sorted(
         (-model.pieces[number].score, number, *halves)
-        for number, *halves in _halves(ids)
+        for number, *halves in _split_pieces(ids)
     )
     return [(left, right) for *_, left, right in ranked]
 
 
-def _halves(ids: dict[str, int]) -> list[tuple[int, str, str]]:
+def _split_pieces(ids: dict[str, int]) -> list[tuple[int, str, str]]:
     """Returns every piece that two others make, by its id, and those two."""
     return [
         (number, name[:at], name[at:])

@@ -65,8 +65,10 @@ CUTS = {name: cut for names, cut in LIKE.items() for name in names.split()}
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Reads a tokenizer. Raises ValueError for a file without one, or with one of a
-    kind that is not known, by its name."""
+    """Reads a tokenizer.
+
+    Raises ValueError, with the name of the kind, for a file without a tokenizer or with
+    one of an unknown kind."""
     held = open_file(file)
     kind = held.fields.get(f"{AT}model")
     known = {PAIRS: byte_pairs, PIECES: scored_pieces}

@@ -85,9 +85,9 @@ def _open(path: Path, *version: int) -> Contents:
         count, keys = cursor.number("<u8"), cursor.number("<u8")
         fields = {cursor.text(): cursor.value() for _ in range(keys)}
         if len(fields) < keys:
-            raise _Damaged("a key is there twice")
+            raise _DamagedError("a key is there twice")
         tensors = _tensors(path, cursor, count=count, fields=fields, library=gguf)
-    except _Damaged as error:
+    except _DamagedError as error:
         raise ValueError(
             f"{path} is no whole GGUF file ({error}): copy or download it again"
         ) from None
@@ -99,7 +99,7 @@ def _open(path: Path, *version: int) -> Contents:
     return Contents(path, fields, tensors)
 
 
-class _Damaged(ValueError):
+class _DamagedError(ValueError):
     """An error for bytes that are not what the format has there."""
 
 
@@ -112,7 +112,7 @@ class _Cursor:
     def take(self, size: int) -> memoryview:
         part = self.data[self.at : self.at + size]
         if len(part) < size:
-            raise _Damaged("it ends within its header")
+            raise _DamagedError("it ends within its header")
         self.at += size
         return part
 
@@ -133,9 +133,9 @@ class _Cursor:
                 at += 8 + size
                 found.append(str(data[at - size : at], "utf-8", "replace"))
         except struct.error:
-            raise _Damaged("it ends within its header") from None
+            raise _DamagedError("it ends within its header") from None
         if at > len(data):
-            raise _Damaged("it ends within its header")
+            raise _DamagedError("it ends within its header")
         self.at = at
         return found
 
@@ -147,7 +147,7 @@ class _Cursor:
         if kind == TEXT:
             return self.texts(count) if listed else self.text()
         if kind not in NUMBERS:
-            raise _Damaged(f"a value is of the unknown type {kind}")
+            raise _DamagedError(f"a value is of the unknown type {kind}")
         form = np.dtype(NUMBERS[kind])
         values = np.frombuffer(self.take(form.itemsize * count), form).tolist()
         return values if listed else values[0]
@@ -155,7 +155,7 @@ class _Cursor:
 
 def _check_version(path: Path, cursor: _Cursor) -> None:
     if bytes(cursor.take(len(MAGIC))) != MAGIC:
-        raise _Damaged("it does not begin with GGUF")
+        raise _DamagedError("it does not begin with GGUF")
     version = cursor.number("<u4")
     if version & 0xFFFF == 0:  # its bytes are in the other order
         raise ValueError(
@@ -181,12 +181,12 @@ def _tensors(
     for _ in range(count):
         name, axes = cursor.text(), cursor.number("<u4")
         if axes > MOST_AXES:
-            raise _Damaged(f"{reprlib.repr(name)} has {axes} axes")
+            raise _DamagedError(f"{reprlib.repr(name)} has {axes} axes")
         shape = tuple(cursor.number("<u8") for _ in range(axes))[::-1]
         described.append((name, shape, cursor.number("<u4"), cursor.number("<u8")))
     alignment = fields.get("general.alignment", ALIGNMENT)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-        raise _Damaged(f"general.alignment is {reprlib.repr(alignment)}")
+        raise _DamagedError(f"general.alignment is {reprlib.repr(alignment)}")
     first = -(-cursor.at // alignment) * alignment
     kinds = {x.value: x for x in library.GGMLQuantizationType}
     tensors: dict[str, Tensor] = {}
@@ -198,9 +198,11 @@ def _tensors(
             )
         block, size = library.GGML_QUANT_SIZES[kinds[number]]
         if name in tensors or (shape[-1] if shape else 1) % block:
-            raise _Damaged(f"{name} is there twice, or its rows are no whole blocks")
+            raise _DamagedError(
+                f"{name} is there twice, or its rows are no whole blocks"
+            )
         whole = math.prod(shape) // block * size
         if first + offset + whole > len(cursor.data):
-            raise _Damaged(f"it ends before {name} does")
+            raise _DamagedError(f"it ends before {name} does")
         tensors[name] = Tensor(shape, kinds[number].name, first + offset, whole)
     return tensors

@@ -6,9 +6,10 @@ follows p_t (the Gumbel-max theorem). A draft is kept as long as it agrees with 
 output is therefore, token for token, that of the same loop without a drafter, at any
 temperature and for any drafter, gamma, policy and batch.
 
-A draft that uses the same g_t (`drafters.rollout.coupled`) is kept with probability
-sum_x 1 / sum_y max(p(y) / p(x), q(y) / q(x)), which lies between beta / (2 - beta) and
-beta = sum_x min(p(x), q(x)). Any other draft is kept as often as by `verifiers.match`.
+A draft that uses the same g_t (`drafters.rollout.draw_coupled`) is kept with
+probability sum_x 1 / sum_y max(p(y) / p(x), q(y) / q(x)), which lies between
+beta / (2 - beta) and beta = sum_x min(p(x), q(x)). Any other draft is kept as often as
+by `verifiers.match`.
 
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """

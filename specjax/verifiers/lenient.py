@@ -59,7 +59,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
     ) -> Verdict:
         """Decides like `verifiers.token.verify`, with lenience."""
         gamma = draft.tokens.shape[1]
-        p = probs.first(target, gamma)
+        p = probs.first_tokens(target, gamma)
         # Where an argmax row keeps x, its argmax replaces x, which is always accepted.
         near = within_lenience(p, draft.tokens, lenience)
         judged = draft._replace(tokens=jnp.where(near, p.tie, draft.tokens))

@@ -55,7 +55,7 @@ def keep(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
     same = (draft.tokens == y[:, :gamma]) & live
     n = jnp.sum(jnp.cumprod(same, axis=1), axis=1, dtype=jnp.int32)
     tokens = jnp.where(jnp.arange(gamma + 1) <= n[:, None], y, 0)
-    p_x = probs.at(probs.first(target, gamma), draft.tokens)
+    p_x = probs.at(probs.first_tokens(target, gamma), draft.tokens)
     residual = None
     if keep_residual:
         extra = jnp.take_along_axis(y, n[:, None], axis=1)[:, 0]

@@ -23,12 +23,13 @@ from specjax.verifiers import token
 class Walk(NamedTuple):
     """The position of each row in its tree.
 
-    at: [B], the node whose children are tried, -1 for the root.
-    child: [B], the child to try next, G for none.
-    r, q: [B, V], the target's distribution at the node less what was rejected, and the
-      distribution of the next child.
-    n, path: [B] and [B, G], the number of accepted nodes and the nodes.
-    chance: [B, G], `Verdict.accept_prob`.
+    Attributes:
+      at: [B], the node whose children are tried, -1 for the root.
+      child: [B], the child to try next, G for none.
+      r, q: [B, V], the target's distribution at the node less what was rejected, and
+        the distribution of the next child.
+      n, path: [B] and [B, G], the number of accepted nodes and the nodes.
+      chance: [B, G], `Verdict.accept_prob`.
     """
 
     at: Array
@@ -60,7 +61,7 @@ def build(with_replacement: bool = False) -> Verifier:
         def next_child(at: Array, after: Array) -> Array:
             return trees.next_child(parent, live, at, after)
 
-        def going(walk: Walk) -> Array:
+        def goes_on(walk: Walk) -> Array:
             return (walk.child < size).any()
 
         def step(walk: Walk) -> Walk:
@@ -91,7 +92,7 @@ def build(with_replacement: bool = False) -> Verifier:
 
         walk = initial_walk(target, draft, next_child)
         if size:
-            walk = jax.lax.while_loop(going, step, walk)
+            walk = jax.lax.while_loop(goes_on, step, walk)
         extra = probs.pick(walk.r, noise.sample)
         tokens = path_tokens(draft, walk.path, walk.n, extra)
         residual = walk.r if keep_residual else None

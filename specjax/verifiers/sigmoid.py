@@ -89,7 +89,7 @@ def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
         """Decides like `verifiers.token.verify`, with p^ and q^."""
         gamma, vocab = draft.tokens.shape[1], target.logits.shape[-1]
         live = jnp.arange(gamma) < draft.num[:, None]
-        p_x = at(probs.first(target, gamma), draft.tokens)
+        p_x = at(probs.first_tokens(target, gamma), draft.tokens)
         q_x = jnp.ones_like(p_x) if draft.law is None else at(draft.law, draft.tokens)
         # Eq. 6; a comparison with NaN is false.
         positive = (p_x > 0) & (q_x > 0)

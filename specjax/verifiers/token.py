@@ -42,7 +42,7 @@ def verify(
     """
     gamma = draft.tokens.shape[1]
     live = jnp.arange(gamma) < draft.num[:, None]
-    p_x = probs.at(probs.first(target, gamma), draft.tokens)
+    p_x = probs.at(probs.first_tokens(target, gamma), draft.tokens)
     q_x = jnp.ones_like(p_x) if draft.law is None else probs.at(draft.law, draft.tokens)
 
     # Accept x_i while r_i < p_i(x_i) / q_i(x_i): multiplied out, as q_i(x_i) may be

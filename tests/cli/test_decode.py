@@ -362,7 +362,8 @@ def test_mended_prompts_cost_their_own_blocks(
     texts += ["more", "and more", "and one"]
     wrote(tmp_path, texts)
     assert main()["decoded"] == 4
-    for said, flags in ("decoded with gamma 4", ["--gamma", "9"]), ("has changed", []):
+    other_gamma = "decoded with gamma 4", ["--gamma", "9"]
+    for said, flags in other_gamma, ("may have changed", []):
         assert said in refused(decode.main, [*argv, *flags])
         wrote(tmp_path, ["first", *texts])
 

@@ -97,9 +97,9 @@ REFUSED = [
     ("a.flac x/a.wav --out FOLDER", "two recordings would be written to"),
     ("a.flac --out FOLDER/a.flac", "is not a folder"),
     ("a.flac --chunked --sequential", "not allowed with"),
-    ("a.flac --gamma -1", "--gamma: must be a whole number"),
+    ("a.flac --gamma -1", "--gamma: gamma must be a whole number"),
     ("a.flac --batch 0", "--batch: must be a whole number"),
-    ("a.flac --temperatures -1", "--temperatures/--temperature: must be a number"),
+    ("a.flac --temperatures -1", "--temperatures/--temperature: temperature must be 0"),
     ("a.flac --target code_target", "code_target reads no recordings: name a Whisper"),
     ("", "the following arguments are required: files"),
 ]

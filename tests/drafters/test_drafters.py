@@ -18,7 +18,7 @@ from specjax.drafters import (
     suffix,
 )
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder, build_step
 from specjax.types import (
@@ -141,7 +141,7 @@ def test_where_nothing_is_copied_a_draft_is_short():
 def test_what_is_copied_has_a_law_that_is_sure_of_it():
     """And the rest is the model's, by its own law."""
     model, gamma = tiny.transformers(), 3
-    drawn = copying.copy_first(independent, gamma, 2)
+    drawn = copying.copy_first(draw_independent, gamma, 2)
     drafter = autoregressive.build(model.draft, gamma, drawn)
     text = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6]]  # the second matches one token
     params = Params(model.target_weights, model.draft_weights)

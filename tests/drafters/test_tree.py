@@ -88,7 +88,7 @@ def pair_counts(law: Law, siblings: str, draws: int = 2**16) -> np.ndarray:
         if siblings == "without":
             return tree.children(keys, many, np.arange(1), 2)[:, 0]
         both = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, 1), many)
-        return tree.independent(keys, both, np.arange(2))
+        return tree.draw_with_replacement(keys, both, np.arange(2))
 
     counts = np.zeros((4, 4))
     np.add.at(counts, tuple(np.asarray(drawn()).T), 1)

@@ -147,7 +147,7 @@ def test_nor_do_the_steps_of_a_whole_text():
     decoder = branches((-1, -1, 0, 1, 2))
     recorder, prompt = draws.Recorder(), make_prompt([[0]])
     request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 1.0))
-    loop = generate.build_loop(recorder.watched(decoder), 60)
+    loop = generate.build_loop(recorder.watch(decoder), 60)
     with recorder.recording():
         out = jax.jit(loop)(BOTH, prompt, request)
     jax.effects_barrier()

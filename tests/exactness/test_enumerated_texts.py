@@ -95,12 +95,12 @@ def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path)
 
 SHARED = """
 from specjax.drafters import random
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 
 
 def shared(gamma, vocab):
     def begin(key, request, state, gamma):
-        draw = independent(key, request, state, gamma)
+        draw = draw_independent(key, request, state, gamma)
         return lambda logits, slot: draw(logits, 0)
 
     return random.build(vocab, gamma, begin)

@@ -44,12 +44,12 @@ def ahead(right, law, drafts, before, most, carry):
 @pytest.mark.parametrize("wrong", [dropping, ahead])
 @pytest.mark.parametrize("rule", ["token", "block"])
 def test_a_policy_that_anticipates_is_caught(rule, wrong, monkeypatch):
-    right = enumeration._rolled
+    right = enumeration._build_rollout
 
     def peeking(policy: Policy):
         return lambda *given: wrong(right(policy), *given)
 
-    monkeypatch.setattr(enumeration, "_rolled", peeking)
+    monkeypatch.setattr(enumeration, "_build_rollout", peeking)
     certificate = certified(rule, policies.find(WITHIN), n=2)
     assert "law" in certificate.broken and certificate.error > 1e-3
     assert certified("match", policies.find(WITHIN), n=2).exact  # any draft serves

@@ -130,7 +130,7 @@ def test_a_broken_one_is_told_by_its_kind_and_its_row_can_be_seen_again(name):
 def dealt():
     """A chunk's problems and the first draw of each, none of them wrong."""
     problem = soak._problem(SEED, MIXED)
-    run = soak._compiled(token.verifier, soak.VARIANTS[MIXED])
+    run = soak._compile(token.verifier, soak.VARIANTS[MIXED])
     deal, wrong = run(problem, 0, 1)[1]
     assert not wrong.any()
     return problem, deal

@@ -20,7 +20,7 @@ from specjax import fused, probs
 from specjax.drafters import rollout
 from specjax.drafts.source import CERTAIN, TABLE
 from specjax.fused import CHOICES, Sizes, choose, first_use, over_mesh, same_tokens
-from specjax.fused.same_tokens import Functions, within
+from specjax.fused.same_tokens import Functions, selects_id
 from specjax.runtime import mesh
 from specjax.verifiers import block, gumbel, lenient, sigmoid, token
 from tests.pallas_kernels.test_fused import without_q
@@ -260,15 +260,15 @@ def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
     u = np.array([blocks[0] + blocks[1] / 2, inside[9] - 1e-7])
     assert probs.pick(jnp.float32(w)[None], jnp.float32(u)[None]) == 256 + 9
     reach = 1e-6
-    near = [x for x in (9, 264, 265, 266, 267) if within(w, w, u, x, reach)]
-    assert near == [265, 266] and not within(w, w, u, 266, 1e-9)
+    near = [x for x in (9, 264, 265, 266, 267) if selects_id(w, w, u, x, reach)]
+    assert near == [265, 266] and not selects_id(w, w, u, 266, 1e-9)
     u = np.array([blocks[0] - 1e-7, 0.5])
     for start in (0, 256):  # of either block
         part = w[start : start + 256]
         middle = int(np.searchsorted(np.cumsum(part) / part.sum(), 0.5))
-        assert within(w, w, u, start + middle, reach)
+        assert selects_id(w, w, u, start + middle, reach)
     for outside in (-1, 600, 5, 300):
-        assert not within(w, w, np.array([0.0, 0.0]), outside, 1.0)
+        assert not selects_id(w, w, np.array([0.0, 0.0]), outside, 1.0)
 
 
 @functools.cache

@@ -61,7 +61,7 @@ def marked(wanted: set) -> Kernels:
         verify = partial(note, name, token.verify)
         return token.verifier._replace(verify=verify)
 
-    draw = partial(note, "draw", rollout.independent)
+    draw = partial(note, "draw", rollout.draw_independent)
     return Kernels(verifier("verifier"), draw, verifier("alone"), RECORD)
 
 
@@ -179,6 +179,7 @@ ROWS += ("microscope/code_float32",)
 @pytest.mark.parametrize("name", ROWS)
 def test_the_macro_reaches_every_row_that_decodes(name):
     file = records.row(*name.split("/"), ["KERNELS = 'onepass'"])
-    arguments = configs.build(file).row.measurement.run.args
+    run = configs.build(file).row.measurement.run
+    arguments = *run.args, *run.keywords.values()
     settings = [getattr(each, "decode", each) for each in arguments]
     assert [x.kernels for x in settings if hasattr(x, "kernels")] == ["onepass"]

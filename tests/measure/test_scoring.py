@@ -16,16 +16,16 @@ from tests.support.settings import make
 
 def test_a_loop_is_marked_from_its_second_turn_on():
     once = np.arange(5)
-    marks = scoring.repeated(np.tile(once, 4))
+    marks = scoring.find_repeats(np.tile(once, 4))
     # The first run that was there before begins at the second turn.
     assert marks.tolist() == [i >= 5 + RUN - 1 for i in range(20)]
 
 
 def test_a_shorter_run_is_a_phrase():
     ids = np.concatenate([np.arange(RUN - 1), [90], np.arange(RUN - 1), [91]])
-    assert not scoring.repeated(ids).any()
-    assert scoring.repeated(np.append(ids[:-1], 90))[-1]
-    assert not scoring.repeated(ids[:3]).any()
+    assert not scoring.find_repeats(ids).any()
+    assert scoring.find_repeats(np.append(ids[:-1], 90))[-1]
+    assert not scoring.find_repeats(ids[:3]).any()
 
 
 def test_alpha_elsewhere_is_that_of_what_is_not_repeated():
@@ -36,17 +36,19 @@ def test_alpha_elsewhere_is_that_of_what_is_not_repeated():
     inside = [i >= RUN - 1 for i in range(16)] + [False] * 4
     beta = np.where(inside, 0.9, 0.3)
     sequence = np.array([0] * 16 + [1] * 4)
-    row = scoring.outside(rows, Scores(beta, beta, beta, sequence))
+    row = scoring.alpha_outside_repeats(rows, Scores(beta, beta, beta, sequence))
     assert row["repeated"] == pytest.approx(sum(inside) / 20)
     assert row["alpha_fresh"] == pytest.approx(0.3)
-    assert scoring.outside(rows, None)["alpha_fresh"] is None
+    assert scoring.alpha_outside_repeats(rows, None)["alpha_fresh"] is None
 
 
 def test_a_text_that_only_repeats_has_no_alpha_elsewhere():
     tokens = np.tile(np.arange(4), 10)[None]
     rows = Text(tokens, np.array([20]), np.array([40]))
     beta = np.ones(20)
-    row = scoring.outside(rows, Scores(beta, beta, beta, np.zeros(20, int)))
+    row = scoring.alpha_outside_repeats(
+        rows, Scores(beta, beta, beta, np.zeros(20, int))
+    )
     assert row == {"repeated": 1.0, "alpha_fresh": None, "alpha_fresh_se": None}
 
 

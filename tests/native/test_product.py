@@ -113,7 +113,11 @@ def test_compiled_for_another_device_it_is_the_plain_product():
     x, bytes_ = x.astype(jnp.bfloat16), operands(2, 256, 1024, "int8")[1]
     thin, plain, int8 = (
         jax.jit(times).trace(x, of).lower(lowering_platforms=("cuda",)).as_text()
-        for times, of in ((product.dot, w), (product.plain, w), (quantized.dot, bytes_))
+        for times, of in (
+            (product.dot, w),
+            (product.xla_product, w),
+            (quantized.dot, bytes_),
+        )
     )
     assert is_thin(product.dot, x, w)
     operand = "(tensor<2x256xbf16>, tensor<256x1024xbf16>) -> tensor<2x1024xf32>"
@@ -147,7 +151,7 @@ def test_gradients_are_those_of_the_product(argument, turned):
 
     value, wanted = (
         jax.grad(functools.partial(loss, times), argument)(x, w)
-        for times in (thin, product.plain)
+        for times in (thin, product.xla_product)
     )
     np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-2)
 

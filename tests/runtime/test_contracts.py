@@ -33,7 +33,7 @@ def test_what_is_right_comes_back_as_it_is():
         (GOOD, "returns Draft: return a pair, types.Draft"),
         ((TOKENS, NUM), "returns .*: return a pair"),
         ((BARE, ()), r"class .*: give probs\.standardize"),
-        ((GOOD._replace(law=probs.first(LAW, 2)), ()), r"of \(2, 3\) rows and"),
+        ((GOOD._replace(law=probs.first_tokens(LAW, 2)), ()), r"of \(2, 3\) rows and"),
         ((GOOD._replace(tokens=TOKENS.T), ()), r"tokens must be integers \(2, 3\)"),
         ((GOOD._replace(tokens=LOGITS[..., 0]), ()), "integers .*; got float32"),
         ((GOOD._replace(num=3), ()), r"num must be integers \(2,\); got int"),

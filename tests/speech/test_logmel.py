@@ -45,16 +45,16 @@ def test_silence_and_what_is_8_below_the_loudest_are_one_floor(noise):
 
 
 def test_a_recording_in_blocks_is_one_in_a_whole(noise):
-    whole = logmel.whole([noise], 128)
+    whole = logmel.recording_frames([noise], 128)
     assert whole.shape == (300, 128)
     for cuts in ([100, 130, 5000], [1, 2, 47_999]):
-        parts = logmel.whole(np.split(noise, cuts), 128)
+        parts = logmel.recording_frames(np.split(noise, cuts), 128)
         np.testing.assert_allclose(parts, whole, atol=1e-6)
     # The last frame aside, which silence follows in both, it is the window's.
     np.testing.assert_allclose(whole, logmel.features(noise, 128)[:300], atol=1e-6)
-    later = logmel.whole([np.roll(noise, 1)], 128)
+    later = logmel.recording_frames([np.roll(noise, 1)], 128)
     assert np.abs(whole - later).max() > 1e-3  # one sample later is seen
-    window = logmel.cut(logmel.whole([noise]), 250)  # ends in zeros
+    window = logmel.cut(logmel.recording_frames([noise]), 250)  # ends in zeros
     assert window.shape == (3000, 80) and window[:50].any() and not window[50:].any()
 
 
@@ -76,7 +76,7 @@ def test_rows_and_shorter_windows_are_those_of_one(noise):
         (lambda: logmel.features(np.zeros(5, np.int16)), "int16: give floats"),
         (lambda: logmel.features(np.array([0.0, np.nan])), "not all finite"),
         (lambda: logmel.filters(0), "80, or 128"),
-        (lambda: logmel.whole([np.zeros(159)]), "10 ms"),
+        (lambda: logmel.recording_frames([np.zeros(159)]), "10 ms"),
     ],
 )
 def test_what_is_no_window_is_told(ask, line):

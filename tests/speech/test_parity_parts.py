@@ -63,7 +63,7 @@ def test_a_whole_recording_is_that_of_transformers():
     extractor = transformers.WhisperFeatureExtractor()
     kept = dict(truncation=False, padding="longest", return_tensors="np")
     expected = extractor(sound, sampling_rate=logmel.RATE, **kept)["input_features"]
-    heard = logmel.whole([sound[:77_777], sound[77_777:]])
+    heard = logmel.recording_frames([sound[:77_777], sound[77_777:]])
     # Whisper puts silence behind a recording, transformers its mirror image.
     assert np.abs(heard - expected[0].T)[:-2].max() <= MOST
 

@@ -25,7 +25,8 @@ pytest.importorskip("soxr")
 
 GREEDY = {"temperatures": (0.0,), "language": "en"}
 TIMES = 4.5, 2.0  # seconds of recordings
-KINDS = "draft", "apart", "few"
+# `test_reduced_vocab.py` has the law of the last.
+KINDS = "draft", "apart", pytest.param("few", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,9 @@ def alone(names, files):
 def logits_of(names, files):
     """Text -> logits [T, V] by the target of the last recording, without a cache."""
     target = pairs.load_pair(names["target"], None).target
-    frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
+    frames = logmel.recording_frames(
+        audio.blocks(files[2]), speech_folders.TARGET.bands
+    )
     heard = Features(jnp.asarray(cut_window(frames, 0, 300)[None]))
     run = jax.jit(functools.partial(whisper.logits, target.config))
 

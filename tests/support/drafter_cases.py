@@ -27,7 +27,7 @@ from specjax.drafters import (
     suffix,
     tree,
 )
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.exactness import small_drafts
 from specjax.step import Decoder
 from specjax.topologies import kary
@@ -115,7 +115,9 @@ def by_model(world: World, gamma: int) -> Drafter:
 
 
 def copies_first(model: Model, gamma: int) -> Drafter:
-    return autoregressive.build(model, gamma, copying.copy_first(independent, gamma, 1))
+    return autoregressive.build(
+        model, gamma, copying.copy_first(draw_independent, gamma, 1)
+    )
 
 
 def recycled(world: World, gamma: int) -> Drafter:

@@ -100,7 +100,7 @@ def race_ahead(monkeypatch: MonkeyPatch) -> Decoder:
 
 def ahead(key, request, state, gamma):
     later = state._replace(length=state.length + 1)
-    return rollout.coupled(key, request, later, gamma)
+    return rollout.draw_coupled(key, request, later, gamma)
 
 
 def race_by_base_key(monkeypatch: MonkeyPatch) -> Decoder:

@@ -17,7 +17,7 @@ from jax import Array
 from specjax import generate
 from specjax.generate import Output
 from specjax.inputs import make_request, make_sampling, pad
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import families, gpt, llama, t5, whisper
 from specjax.models.cache import KeyValues
 from specjax.step import Decoder
 from specjax.types import Branches, Features, Model, Params, Prompt
@@ -132,9 +132,10 @@ def branches_of(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
     return Branches(jnp.int32(depth), jnp.array(sees))
 
 
-def whole_decoder(config: gpt.Config | llama.Config, params, tokens, inputs) -> Array:
+def whole_decoder(config: Any, params, tokens, inputs) -> Array:
+    """Returns logits of a family without an encoder."""
     del inputs
-    model = (gpt if isinstance(config, gpt.Config) else llama).build(config)
+    model = families.build(config)
     features, _ = model.apply(params, tokens, jnp.zeros(1, jnp.int32), None)
     return model.readout(params, features)
 

@@ -82,7 +82,7 @@ WRONG = {
             "accepts at equality": "noise.accept * q_x <= p_x",
             "one uniform for the block": "noise.accept[:, :1] * q_x < p_x",
         },
-        "probs.first(target, gamma)": {
+        "probs.first_tokens(target, gamma)": {
             "target row off by one": "jax.tree.map(lambda leaf: leaf[:, 1:], target)"
         },
         KEPT: {"goes on after a rejection": "accepted"},

@@ -19,7 +19,7 @@ from jax import Array
 
 from specjax import generate, keys, policies, probs
 from specjax.drafters import autoregressive
-from specjax.drafters.rollout import coupled
+from specjax.drafters.rollout import draw_coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import (
@@ -178,7 +178,7 @@ def reads_the_law_beside(target: Law, draft: Draft, noise: token.Noise):
 
 
 def drops_what_the_target_likes_less(target: Law, draft: Draft, noise: token.Noise):
-    p = probs.at(probs.first(target, draft.tokens.shape[1]), draft.tokens)
+    p = probs.at(probs.first_tokens(target, draft.tokens.shape[1]), draft.tokens)
     liked = p >= probs.at(draft.law, draft.tokens)
     return token.verify(target, cut(draft, liked), noise)
 
@@ -280,7 +280,7 @@ def draw_by(how: Draw, wide: bool) -> Callable:
             return probs.draw(logits, request.sampling, u)
 
         def of(logits: Array, slot) -> tuple[Array, Law]:
-            by_race = coupled(own, request, ahead, gamma)
+            by_race = draw_coupled(own, request, ahead, gamma)
             ways = [lambda z, of=of: of(z, slot)[0] for of in (by_race, by_uniforms)]
             chosen = jax.lax.cond(how.race, *ways, logits / how.heat)
             return chosen, probs.standardize(logits, request.sampling)

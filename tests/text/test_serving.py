@@ -102,9 +102,9 @@ LEFT += [pytest.param("gpt-renewal", "policy", marks=pytest.mark.slow)]
 def test_what_is_left_of_the_row_before_shows(name, field):
     server = pair(name)[2]
 
-    def admit(params, state, *others):
+    def admit(params, state, request, **others):
         old = jax.tree.map(np.array, getattr(state, field))
-        state, request = server.admit(params, state, *others)
+        state, request = server.admit(params, state, request, **others)
         return state._replace(**{field: old}), request
 
     assert served(server._replace(admit=admit), name) != fresh(name)
@@ -149,7 +149,9 @@ def test_every_leaf_of_a_state_is_of_rows():
     for name, decoder, params, *one in kinds():
         server = serving.build(decoder, SLOTS, ROWS)
         batch = jax.eval_shape(server.begin, params, *one)
-        after = jax.eval_shape(server.admit, params, *batch, np.int32(1), *one)
+        prompt, request = one
+        new = dict(row=np.int32(1), prompt=prompt, new_request=request)
+        after = jax.eval_shape(server.admit, params, *batch, **new)
         assert after == batch, name
         assert {leaf.shape[0] for leaf in jax.tree.leaves(batch)} == {ROWS}, name
 

@@ -69,6 +69,9 @@ def test_measure_says_that_nobody_knows():
     promise = "not certified: mine:own"
     row = {"exactness": promise, "texts": 3, "temperature": 1.0, "draft_regime": "it"}
     assert f"unknown ({promise})" in by_gamma.same_text(row)
-    assert verdict.same(row) == promise and verdict.law(row) == f"{promise}; it"
+    assert (
+        verdict.text_guarantee(row) == promise
+        and verdict.law_guarantee(row) == f"{promise}; it"
+    )
     greedy = row | {"temperature": 0.0, "same_greedy_texts": 3}
-    assert verdict.same(greedy) == f"greedy texts 3 of 3 identical, {promise}"
+    assert verdict.text_guarantee(greedy) == f"greedy texts 3 of 3 identical, {promise}"

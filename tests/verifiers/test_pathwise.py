@@ -16,7 +16,7 @@ import pytest
 from specjax import generate, keys, policies, probs
 from specjax.drafters import autoregressive, early_exit, nothing, random
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import coupled, independent
+from specjax.drafters.rollout import draw_coupled, draw_independent
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_request
 from specjax.step import Decoder
@@ -104,7 +104,7 @@ def test_coupled_drafts_are_kept_more_often(build):
     @jax.jit
     def decode(which, *arguments):
         def draw(*asked):
-            each = [drawn(*asked) for drawn in (independent, coupled)]
+            each = [drawn(*asked) for drawn in (draw_independent, draw_coupled)]
             return lambda logits, slot: jax.lax.switch(which, each, logits, slot)
 
         return run(build(draw), gumbel.verifier, *arguments)

@@ -2,5 +2,5 @@
 program.
 
 Nothing in `specjax` or `pallas_kernels` may import this room. Its wheels are the extra
-`aot`; `compilers.missing` says which of them are missing.
+`aot`; `compilers.missing_reason` says which of them are missing.
 """

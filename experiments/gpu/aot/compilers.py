@@ -61,7 +61,7 @@ class Compiled(NamedTuple):
     thunks: tuple[graphs.Thunk, ...] = ()
 
 
-def missing(platform: str) -> str | None:
+def missing_reason(platform: str) -> str | None:
     """Returns why nothing can be compiled for "gpu" or "tpu" here, or None if it
     can.
     """
@@ -81,7 +81,7 @@ def check(device: str) -> None:
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
-    if reason := missing(DEVICES[device].platform):
+    if reason := missing_reason(DEVICES[device].platform):
         raise ValueError(f"cannot compile for {device}: {reason}")
 
 
@@ -110,7 +110,7 @@ def compile(
     begun = time.perf_counter()
     mesh = jax.sharding.AbstractMesh((), (), abstract_device=abstract)
     jitted, thunks = jax.jit(function, donate_argnums=donate), ()
-    with uncached(), jax.sharding.use_abstract_mesh(mesh):
+    with without_cache(), jax.sharding.use_abstract_mesh(mesh):
         if DEVICES[device].platform == "gpu":
             with tempfile.TemporaryDirectory() as folder:
                 written = {"xla_dump_to": folder, "xla_dump_emitter_re": "thunk.*"}
@@ -155,7 +155,7 @@ def thunk_list(folder: Path, program: str = "") -> str:
 
 
 @contextlib.contextmanager
-def uncached() -> Iterator[None]:
+def without_cache() -> Iterator[None]:
     """Disables the compilation cache, which cannot read programs for a device that is
     not present.
     """

@@ -61,10 +61,10 @@ def read(text: str) -> tuple[Thunk, ...]:
     return _sequence([line for line in lines if THUNK.match(line) or BODY.match(line)])
 
 
-def everything(thunks: tuple[Thunk, ...]) -> Iterator[tuple[Thunk, bool]]:
+def all_launches(thunks: tuple[Thunk, ...]) -> Iterator[tuple[Thunk, bool]]:
     """Yields all launches, those of loops once, and whether each is in a graph."""
     for thunk in thunks:
-        within = everything((*thunk.condition, *thunk.parts))
+        within = all_launches((*thunk.condition, *thunk.parts))
         yield from ((it, inside or thunk.kind == GRAPH) for it, inside in within)
         if thunk.kind not in AROUND:
             yield thunk, False

@@ -117,11 +117,11 @@ def loops(sequence: Sequence) -> Iterator[Loop]:
         yield from loops(loop.body)
 
 
-def everything(sequence: Sequence) -> Iterator[Kernel]:
+def all_kernels(sequence: Sequence) -> Iterator[Kernel]:
     yield from sequence.kernels
     for loop in sequence.loops:
-        yield from everything(loop.condition)
-        yield from everything(loop.body)
+        yield from all_kernels(loop.condition)
+        yield from all_kernels(loop.body)
 
 
 def repeat_kernels(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
@@ -140,7 +140,7 @@ def repeat_kernels(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
 
 def large_moves(sequence: Sequence, least: int) -> list[Kernel]:
     """Returns copies and transposes of `least` bytes or more, also those in loops."""
-    return [k for k in everything(sequence) if k.moves and k.bytes >= least]
+    return [k for k in all_kernels(sequence) if k.moves and k.bytes >= least]
 
 
 def array_bytes(shape: str) -> int:

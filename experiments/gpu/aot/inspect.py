@@ -131,7 +131,7 @@ def launches(folder: Path) -> tuple[int, int]:
         RuntimeError: XLA did not dump it.
     """
     text = compilers.thunk_list(folder, "jit_inspected")
-    inside = [it for _, it in graphs.everything(graphs.read(text))]
+    inside = [it for _, it in graphs.all_launches(graphs.read(text))]
     return len(inside), sum(inside)
 
 
@@ -184,4 +184,4 @@ def _ptxas(path: Path, ptx: str) -> str | None:
 
 
 if __name__ == "__main__":
-    print(sum(1 for _ in hlo.everything(compile_and_run(*sys.argv[1:]))))
+    print(sum(1 for _ in hlo.all_kernels(compile_and_run(*sys.argv[1:]))))

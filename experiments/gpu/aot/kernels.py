@@ -89,7 +89,7 @@ def describe(device: str, asked: str, known: str, *sizes) -> dict:
     entry |= {"temp_bytes": compiled.temp_bytes}
     entry |= {"copies": len(hlo.large_moves(compiled.program, half))}
     if DEVICES[device].platform == "tpu":
-        every = hlo.everything(compiled.program)
+        every = hlo.all_kernels(compiled.program)
         return entry | {
             "launches": sum(kernel.target == "tpu_custom_call" for kernel in every),
             "vector_memory": vmem_bytes(planned, shape.itemsize),

@@ -149,17 +149,23 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
     """
     compilers.check(setting.device)
     if setting.decode.rule != "token":
-        step = stepping(program_inputs(target, draft, setting, "reference"), setting)
+        step = compile_step(
+            program_inputs(target, draft, setting, "reference"), setting
+        )
         counted = {"spec_step": total(step, setting), "temp_bytes": step.temp_bytes}
         host = host_numbers(step, setting)
         return {**record_fields(setting, RECORDED), **counted, **host}
     both = [program_inputs(target, draft, setting, it) for it in ("reference", "auto")]
     first, verify, step = (
-        [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
+        [of(it, setting) for it in both]
+        for of in (compile_draft, compile_verification, compile_step)
     )
-    scored, pair = scoring(both[0], setting), {"target": target, "draft": draft}
+    scored, pair = (
+        compile_target_call(both[0], setting),
+        {"target": target, "draft": draft},
+    )
     loop, sizes = draft_loop(first[0]), {name: layers(it) for name, it in pair.items()}
-    before = prefilling(both[0], setting)
+    before = compile_prefill(both[0], setting)
     leaves = {name: jax.tree.leaves(it.params) for name, it in pair.items()}
     programs = *first, *verify, *step, scored, before
     return {
@@ -231,7 +237,7 @@ def initial_inputs(
     return ProgramInputs(decoder, params, *jax.eval_shape(begin, params))
 
 
-def prefilling(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
+def compile_prefill(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """Compiles everything before the first step: encoders, and the state after the
     prompt.
     """
@@ -243,7 +249,7 @@ def prefilling(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     return compilers.compile(run, arguments, device=setting.device)
 
 
-def drafting(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
+def compile_draft(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """Compiles a draft of gamma tokens, as in a step; its loop makes each one after the
     first.
     """
@@ -258,7 +264,7 @@ def drafting(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
 
-def scoring(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
+def compile_target_call(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     def run(cache, params, request, state, tokens):
         state = state._replace(target_cache=cache)
         return score(inputs.decoder.target, params, request, state, tokens)[:2]
@@ -269,7 +275,7 @@ def scoring(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
 
-def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
+def compile_verification(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """Compiles the rest of a step: from the two laws to the tokens in the buffer and
     the sums of a run.
     """
@@ -283,7 +289,8 @@ def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
         )
         return law, draft
 
-    def run(tokens, totals, law, draft, request, state):
+    def run(buffers, law, draft, request, state):
+        tokens, totals = buffers
         state = state._replace(tokens=tokens)
         noise = decoder.verifier.noise(
             request.key, state.length, setting.decode.gamma, decoder.target.vocab
@@ -293,13 +300,14 @@ def verifying(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
         info = measure(request, state, draft, verdict, length)
         return tokens, length, totals + generate.count(info)
 
-    shapes = jax.eval_shape(laws, inputs.params, request, inputs.state)
+    law, draft = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
-    arguments = inputs.state.tokens, sums(inputs), *shapes, request, rest
-    return compilers.compile(run, arguments, device=setting.device, donate=(0, 1))
+    buffers = inputs.state.tokens, sums(inputs)
+    arguments = buffers, law, draft, request, rest
+    return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
 
-def stepping(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
+def compile_step(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """Compiles a step as in the loop of `generate`, which keeps sums of its counts."""
     step = build_step(*inputs.decoder)
 
@@ -334,9 +342,9 @@ def total(compiled: Compiled, setting: LaunchSetting) -> int:
 def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
     """Returns the work of the host for a step.
 
-    It is how often the host waits for the device, once of it to ask whether all texts
-    have ended; CUDA graphs that it launches, kernels in them, and kernels that it
-    launches one by one.
+    The numbers are the waits of the host for the device, one of them to learn whether
+    all texts have ended; the CUDA graphs that it launches, the kernels in them, and the
+    kernels that it launches one by one.
     """
     unknown = setting.decode.gamma - 1  # as of `total`
     told = graphs.host_work(step.thunks, step.program, unknown)
@@ -345,7 +353,7 @@ def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
 
 
 def per_layer(sequence: hlo.Sequence, layers: int) -> float:
-    inside = [k for k in hlo.everything(sequence) if LAYER.search(k.source)]
+    inside = [k for k in hlo.all_kernels(sequence) if LAYER.search(k.source)]
     return len(inside) / layers
 
 
@@ -353,7 +361,7 @@ def by_cause(sequence: hlo.Sequence) -> dict[str, int]:
     """Returns the kernels by the part of the model that their last operation belongs
     to.
     """
-    return dict(Counter(map(cause, hlo.everything(sequence))).most_common())
+    return dict(Counter(map(cause, hlo.all_kernels(sequence))).most_common())
 
 
 def cause(kernel: hlo.Kernel) -> str:

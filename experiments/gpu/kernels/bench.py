@@ -134,11 +134,11 @@ def measure(
         candidates: programs; all of them by default.
         tell: gets every line as soon as it is timed.
     """
-    place, shape = programs.here(setting.dry, NAMED), setting.shape
+    place, shape = programs.find_device(setting.dry, NAMED), setting.shape
     if candidates is None:
         candidates = programs.programs(shape, place, setting.grid)
     if EMPTY not in {it.name for it in candidates}:
-        candidates = [programs.nothing(), *candidates]
+        candidates = [programs.empty_program(), *candidates]
     speed = timing.copy_speed(setting.copied)
     tell({"name": "copy", "bytes": setting.copied, "gb_s": speed / 1e9})
     ready, failed, lines, rates, latency = None, [], [], [], {}
@@ -205,7 +205,7 @@ def compile_chains(
 
     def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
         """Compilers wait for nobody; one after another they would take minutes."""
-        step = timing.verifying(program.call)
+        step = timing.build_step(program.call)
         chains = {}
         for cache, arguments in given.items():
             both = (timing.chain(step, n) for n in (setting.steps, timing.SHORT))
@@ -227,7 +227,7 @@ def compile_chains(
             timing.check_loop(text, state, setting.steps)
         return CompiledProgram(program, pairs, plain.result(), apart.result())
 
-    chosen = [it for it in candidates if wanted(it, setting)]
+    chosen = [it for it in candidates if is_wanted(it, setting)]
     names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}"
     left_out = [it.name for it in candidates if it.name not in names]
     if REFERENCE in left_out:
@@ -240,7 +240,7 @@ def compile_chains(
     return ready, [{"name": name, "error": error} for name in left_out] + failed + wrong
 
 
-def wanted(program: Program, setting: KernelSetting) -> bool:
+def is_wanted(program: Program, setting: KernelSetting) -> bool:
     return program.name == EMPTY or has_program(group(program.name), setting._asdict())
 
 

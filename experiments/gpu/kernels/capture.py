@@ -58,7 +58,7 @@ def program(name: str) -> tuple[Callable, tuple]:
     decoding with a small model as target and draft, with the default kernels.
     """
     if name != "loop":
-        place = programs.here(dry=False, how="")
+        place = programs.find_device(dry=False, how="")
         (batch,) = inputs.sets(SHAPE, 0.7, count=1)
         return programs.program(name, programs.NONE, shape=SHAPE, place=place).call, (
             batch,

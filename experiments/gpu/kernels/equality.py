@@ -76,7 +76,7 @@ def calls(setting: EqualityRows) -> dict[str, Callable]:
     """Returns (Inputs) -> (n, tokens) by "implementation/carried", the reference
     included.
     """
-    place = programs.here(setting.dry, "equality.EqualityRows")
+    place = programs.find_device(setting.dry, "equality.EqualityRows")
     shape = Shape(setting.batch, setting.gamma, setting.vocab)
     plain = {REFERENCE: (REF, NONE), "onepass/none": (ONEPASS, NONE)}
     by_name = {
@@ -117,7 +117,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
     inside, failed = 0, {}
     for key in progress.track(keys, "equality"):
         batch = batch_of(key, setting)
-        it, wanted, close = expected(batch)
+        it, wanted, close = expected_answer(batch)
         inside += int(close.sum())
         reference = np.asarray(runs[REFERENCE](batch)[1])
         for name in (name for name in runs if name not in failed):
@@ -153,7 +153,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
     }
 
 
-def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
+def expected_answer(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
     """Returns float64's answer, its tokens [B, G + 1], and the rows that rounding
     decides.
     """

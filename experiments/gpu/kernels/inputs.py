@@ -120,7 +120,7 @@ def sets(shape: Shape, acceptance: float, *, count: int, seed: int = 0) -> list[
     return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
 
 
-def cold(shape: Shape, cache: int, least: int) -> int:
+def count_cold_sets(shape: Shape, cache: int, least: int) -> int:
     """Returns the number of sets that is needed so that together they exceed twice the
     cache, and none is read from it.
     """

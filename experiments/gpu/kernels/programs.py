@@ -70,7 +70,7 @@ class Grid(NamedTuple):
     apart: tuple[bool, ...] = (False, True)
 
 
-def here(dry: bool, how: str) -> Place:
+def find_device(dry: bool, how: str) -> Place:
     """Returns the device. Raises ValueError on a CPU, except for a trial.
 
     Args:
@@ -92,7 +92,7 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
     name.
     """
     listed = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
-    listed.append(nothing())
+    listed.append(empty_program())
     for carried in CARRIED:
         names = [REF, TRITON] if carried == BOTH else [REF, ONEPASS, TRITON]
         each = [(name, None) for name in names]  # nothing is left to read of both
@@ -104,16 +104,21 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
             for name, tiles in each
         ]
     rows = rows_of(shape, NONE)
-    return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
+    return [
+        *listed,
+        Program(f"{FOUR}/{NONE}", four_launch_program(place.interpreted), rows),
+    ]
 
 
-def nothing() -> Program:
+def empty_program() -> Program:
     return Program(EMPTY, empty, 0, verifies=False)
 
 
 def rows_of(shape: Shape, carried: str) -> int:
-    """Returns the rows of logits that must be read: those without statistics, then p
-    and q at n.
+    """Returns the number of rows of logits that must be read.
+
+    They are the rows whose statistics are not carried, then p and q at n, the number of
+    kept tokens.
     """
     left = {NONE: 2 * shape.gamma + 1, DRAFT: shape.gamma + 1, BOTH: 0}
     return left[carried] + 2
@@ -184,7 +189,7 @@ def empty(inputs: Inputs) -> tuple[Array, Array]:
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
 
-def four(interpret: bool) -> Callable:
+def four_launch_program(interpret: bool) -> Callable:
     def call(inputs: Inputs) -> tuple[Array, Array]:
         seed = jax.lax.bitcast_convert_type(inputs.sample, jnp.uint32)
         logits = four_launches.Logits(inputs.target, inputs.draft, inputs.tokens)

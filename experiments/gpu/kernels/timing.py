@@ -89,7 +89,7 @@ def step_seconds(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray
     return (long - short) / (length - SHORT)
 
 
-def verifying(call: Callable) -> Callable:
+def build_step(call: Callable) -> Callable:
     """Returns the step that verifies: (index, Fixed, State) -> State.
 
     `programs.empty` makes the empty chain of it: the same loop, clearing and waiting.
@@ -97,18 +97,18 @@ def verifying(call: Callable) -> Callable:
     inner = jax.jit(call)
 
     def step(i: Array, fixed: Fixed, state: State) -> State:
-        zero = waiting(fixed.never, state)
+        zero = zero_after(fixed.never, state)
         if fixed.other is not None:
             zero = (fixed.other[i % len(fixed.other)] + zero).max(1).max()
         both = zip(fixed.firsts, (state.target, state.draft), strict=True)
         target, draft = (first_written(first, z, zero) for first, z in both)
         batch = fixed.batch._replace(target=target, draft=draft)
-        return State(target, draft, *inner(after(batch, zero)))
+        return State(target, draft, *inner(wait_for(batch, zero)))
 
     return step
 
 
-def waiting(never: Array, state: State) -> Array:
+def zero_after(never: Array, state: State) -> Array:
     """Returns 0, which a compiler cannot know: it depends on all results of the step
     before.
     """
@@ -126,7 +126,7 @@ def first_written(first: Array, logits: Array, zero: Array) -> Array:
     return lax.dynamic_update_slice(logits, first + zero.astype(first.dtype), (0, 0, 0))
 
 
-def after(batch: Inputs, zero: Array) -> Inputs:
+def wait_for(batch: Inputs, zero: Array) -> Inputs:
     """Returns the same inputs, whose readers wait for `zero`."""
     p, q = (law._replace(scale=law.scale + zero) for law in (batch.p, batch.q))
     heat, accept = batch.temperature + zero, batch.accept + zero
@@ -134,7 +134,7 @@ def after(batch: Inputs, zero: Array) -> Inputs:
 
 
 def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
-    """Returns the operands of a chain of `verifying`.
+    """Returns the operands of a chain of `build_step`.
 
     Args:
         batch: that every step verifies.

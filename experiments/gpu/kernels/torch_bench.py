@@ -124,7 +124,7 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     kind, shape = getattr(torch, setting.dtype), inputs.Shape(*setting[:4])
     torch.manual_seed(0)
     listed = []
-    for _ in range(inputs.cold(shape, setting.cache, setting.least)):
+    for _ in range(inputs.count_cold_sets(shape, setting.cache, setting.least)):
         p = inputs.SPREAD * torch.randn(batch, gamma + 1, vocab, device=device)
         q = p[:, :gamma] + CLOSE * torch.randn(batch, gamma, vocab, device=device)
         p, q = p.to(kind), q.to(kind)
@@ -134,7 +134,7 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     return listed
 
 
-def wrong(call: Callable, batch: tuple) -> str | None:
+def find_error(call: Callable, batch: tuple) -> str | None:
     """Returns the error of a verdict for given uniforms, by the float64 oracle; None if
     it is right.
     """
@@ -194,7 +194,7 @@ def run_all(setting: TorchSetting) -> dict:
     with torch.inference_mode():
         for name, call in calls.items():
             try:
-                if fault := wrong(call, batches[0]):
+                if fault := find_error(call, batches[0]):
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
                 times = time_call(torch, call, batches, setting.rounds)
             except Exception as error:

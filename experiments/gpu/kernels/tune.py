@@ -46,11 +46,11 @@ def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str,
         path = dispatch.tuned_file(device, out)
         chosen = dispatch.read(path) if path.is_file() else []
         before = {timed[:6]: timed[6:] for timed in chosen}
-        table["shapes"] += shapes(record["measured"], before)
+        table["shapes"] += choices(record["measured"], before)
     return by_device
 
 
-def shapes(measured: dict, before: Before) -> list[dict]:
+def choices(measured: dict, before: Before) -> list[dict]:
     """Returns the choices for the known laws, at the acceptance that tiles are chosen
     at.
     """
@@ -78,19 +78,19 @@ def choice(lines: list[dict], before: tuple[str, Tiles | None] | None) -> dict:
         before: the earlier choice; None is `dispatch`'s own, Mosaic GPU.
     """
 
-    def named(line: dict) -> str:
+    def implementation(line: dict) -> str:
         mosaic = line["name"].startswith(dispatch.MOSAIC_GPU)
         return dispatch.MOSAIC_GPU if mosaic else dispatch.ONEPASS
 
     name, tiles = before or (dispatch.MOSAIC_GPU, None)
     fast = sorted(lines, key=lambda line: line["us"])
-    kept = [line for line in fast if named(line) == name]
+    kept = [line for line in fast if implementation(line) == name]
     same = [line for line in kept if tiles and line["tiles"] == list(tiles)]
     best = fast[0]
     stays = next(iter(same or kept), best)
     if best["p90"] >= stays["p10"]:
         best = stays
-    return {"name": named(best), "tiles": best["tiles"]}
+    return {"name": implementation(best), "tiles": best["tiles"]}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -184,8 +184,9 @@ def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
 
 
 def slots(setting: PaperSizeSetting) -> int:
-    """Returns one length for every gamma: the start token, the text, the longest
-    draft.
+    """Returns the buffer's length, one for every gamma.
+
+    It has room for the start token, the text and the longest draft.
     """
     return 1 + setting.decode.new_tokens + max(setting.gammas) + 1
 
@@ -321,15 +322,17 @@ def parts_of_a_step(
     and of the target's prefill, alone, with CUDA graphs and without."""
     loops, prompt, request = setting.loops, text.prompt, text.request
     begin = costs.prefill(pair, 0)
-    every = *begin.args, prompt
-    plain = begin.func.lower(*every).compile(compiler_options=NO_GRAPHS)
+    lowered = begin.func.lower(*begin.args, prompt)
+    without_graphs = lowered.compile(compiler_options=NO_GRAPHS)
     programs = {
         ("prefill", "prefill_alone_ms"): partial(begin, prompt),
-        ("prefill", "prefill_without_graphs_ms"): partial(plain, *every),
+        ("prefill", "prefill_without_graphs_ms"): partial(
+            without_graphs, *begin.args, prompt
+        ),
     }
-    state = costs.middle(begin(prompt), request)
+    state = costs.halfway(begin(prompt), request)
     # A drafter does not read the target's cache: its own saves a compilation.
-    alone = pair._replace(target=pair.draft)
+    alone = pair._replace(target=pair.draft.pretrained)
     drafting = costs.begin(alone, max(setting.gammas), prompt, request)
     for gamma in (0, *setting.gammas):
         calls = costs.target_calls(pair, gamma, loops)
@@ -341,12 +344,12 @@ def parts_of_a_step(
     seconds = timing.time_in_turns(programs, setting.rounds, label, again=again)
     ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
 
-    def those(part: str, repeated: int) -> dict:
+    def times_of(part: str, repeated: int) -> dict:
         return {
             key: took / repeated for (name, key), took in ms.items() if name == part
         }
 
-    return those("call", loops), those("draft", loops), those("prefill", 1)
+    return times_of("call", loops), times_of("draft", loops), times_of("prefill", 1)
 
 
 def whole_texts(

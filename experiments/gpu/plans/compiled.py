@@ -38,7 +38,7 @@ def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
     layout, begun = plan.layout, time.perf_counter()
     text = f"data={layout.data},model={layout.model},draft={layout.draft}"
     slice = compilers.topology(chip, CHIPS[chip].slice)
-    with mesh.using(text, slice), compilers.uncached():
+    with mesh.using(text, slice), compilers.without_cache():
         lowered = lower(target, draft, plan)
         try:
             compiled = lowered.compile()

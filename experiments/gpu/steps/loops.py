@@ -61,9 +61,9 @@ def launch_numbers(it: pair.Inputs, program: jax.stages.Compiled) -> dict:
     """
     try:
         thunks = graphs.read(compilers.thunk_list(it.folder, "jit_loop"))
-        inside = [within for _, within in graphs.everything(thunks)]
+        inside = [within for _, within in graphs.all_launches(thunks)]
         loops = graphs.loops_inside(thunks)
-        syncs = waits(hlo.read(program.as_text()), loops, it.setting.decode.gamma)
+        syncs = count_waits(hlo.read(program.as_text()), loops, it.setting.decode.gamma)
     except Exception as error:  # of a dump or a text that another XLA writes
         unknown = f"not known: {' '.join(str(error).split())[:200]}"
         return {"syncs": unknown, "captured": unknown}
@@ -74,7 +74,7 @@ def launch_numbers(it: pair.Inputs, program: jax.stages.Compiled) -> dict:
     }
 
 
-def waits(program: hlo.Sequence, inside: set[str], gamma: int) -> int:
+def count_waits(program: hlo.Sequence, inside: set[str], gamma: int) -> int:
     """Returns how often a step waits on the host: once for its own end, and gamma times
     for that of its draft's loop, which asks before each token but the first and once
     more. inside: names of loops in CUDA graphs."""

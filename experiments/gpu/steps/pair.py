@@ -90,15 +90,18 @@ def drafts(
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     program = costs.drafts(it.pair, gamma, loops)
     return compile_program(
-        program, request, costs.middle(state, request), options=options
+        program, request, costs.halfway(state, request), options=options
     )
 
 
 def compile_program(
     program: partial, *arguments, options: dict | None = None
 ) -> partial:
-    """Returns the program compiled for its arguments, and bound to them. options: of
-    the compiler, by their names in XLA."""
-    every = *program.args, *arguments
-    made = program.func.lower(*every).compile(compiler_options=options)
-    return partial(made, *every)
+    """Returns the program compiled for its arguments, and bound to them.
+
+    Args:
+        options: of the compiler, by their names in XLA.
+    """
+    lowered = program.func.lower(*program.args, *arguments)
+    compiled = lowered.compile(compiler_options=options)
+    return partial(compiled, *program.args, *arguments)

@@ -13,8 +13,8 @@ from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import (
     by_prompt,
     error_of_ratio,
-    in_turns,
     make_batch,
+    measure_in_turns,
 )
 from experiments.tasks import Task
 from specjax import generate
@@ -128,7 +128,7 @@ def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
     for way, (gamma, stream) in WAYS.items():
         batches = [batch_of(task, setting, i, stream) for i in places]
         each[way] = costs.decode(pair, setting.K if gamma else 0), batches
-    measured = in_turns(each, "whole texts")
+    measured = measure_in_turns(each, "whole texts")
 
     def speed(*four: np.ndarray) -> float:
         a, m, b, n = (part.sum() for part in four)

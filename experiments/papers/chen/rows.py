@@ -100,7 +100,7 @@ def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> di
     """
     prompts = itertools.cycle(task.prompts.tokens)
     marks = [
-        scoring.repeated(np.array([*before, *ids]))[len(before) :]
+        scoring.find_repeats(np.array([*before, *ids]))[len(before) :]
         for before, ids in zip(prompts, alone, strict=False)
     ]
     same = sum(map(np.array_equal, alone, drafted))

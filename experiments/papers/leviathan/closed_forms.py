@@ -43,22 +43,24 @@ def figure4(gamma: int) -> Measurement:
 def _tradeoff(alpha, gamma: int) -> dict:
     operations = closed_forms.operations_factor(alpha, gamma, 0)
     speed = closed_forms.walltime_factor(alpha, gamma, 0)
-    return _plain(alpha=alpha, operations=operations, speed=speed)
+    return _to_json(alpha=alpha, operations=operations, speed=speed)
 
 
 def _expected_tokens(gamma: int | None) -> dict:
     if gamma is None:  # 1 / (1 - alpha), which the oracle of Section 3.5 reaches
-        return _plain(alpha=ALPHA, expected_tokens=closed_forms.oracle_factor(ALPHA, 0))
+        return _to_json(
+            alpha=ALPHA, expected_tokens=closed_forms.oracle_factor(ALPHA, 0)
+        )
     tokens = closed_forms.expected_tokens(ALPHA, gamma)
-    return _plain(alpha=ALPHA, expected_tokens=tokens)
+    return _to_json(alpha=ALPHA, expected_tokens=tokens)
 
 
 def _best_gamma(c: float) -> dict:
     alpha = ALPHA[:-1]
-    return _plain(alpha=alpha, best_gamma=closed_forms.optimal_gamma(alpha, c))
+    return _to_json(alpha=alpha, best_gamma=closed_forms.optimal_gamma(alpha, c))
 
 
-def _plain(**numbers) -> dict:
+def _to_json(**numbers) -> dict:
     """Returns numbers as JSON can hold them, rounded to the digits that float64 leaves
     certain.
     """

@@ -80,15 +80,15 @@ def measure(
     both, values = {"alpha": bench.alphas(scores), "tv": bench.drift(scores)}, {}
     for at, level in enumerate(levels):
         for name, estimates in both.items():
-            fields = plain(estimates[at])
+            fields = to_json(estimates[at])
             values[f"{name}_l{level:g}"] = fields["value"]
             values[f"{name}_l{level:g}_se"] = fields["se"]
-        implied = bench.implied(both["alpha"][at].value, c, gamma)
+        implied = bench.implied_optimum(both["alpha"][at].value, c, gamma)
         values[f"implied_gamma_l{level:g}"] = implied.gamma
         values[f"implied_speed_l{level:g}"] = implied.speed
     return values | {
         "lenience": list(levels),
-        "log_p_target": plain(bench.log_probability(scores)),
+        "log_p_target": to_json(bench.log_probability(scores)),
         "runs": [
             run_level(players, text, protocol=protocol, level=level) for level in levels
         ],
@@ -131,9 +131,9 @@ def run_level(
     tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
     return {
         "lenience": level,
-        "counts": plain(counts(calls.accepted, calls.tested)),
-        "alpha_own_text": plain(bench.alphas(scores)[0]),
-        "log_p": plain(bench.log_probability(scores)),
+        "counts": to_json(counts(calls.accepted, calls.tested)),
+        "alpha_own_text": to_json(bench.alphas(scores)[0]),
+        "log_p": to_json(bench.log_probability(scores)),
         "kernels": chosen.record,
         "accepted": int(calls.accepted.sum()),
         "tested": int(calls.tested.sum()),
@@ -143,6 +143,6 @@ def run_level(
     }
 
 
-def plain(estimate: Estimate) -> dict:
+def to_json(estimate: Estimate) -> dict:
     """Returns an estimate as JSON holds it: the error of a single sequence is None."""
     return {key: None if x != x else x for key, x in estimate._asdict().items()}

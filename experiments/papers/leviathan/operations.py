@@ -222,33 +222,35 @@ def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) ->
         rest = state._replace(target_cache=None)
         return cost(run, state.target_cache, params.target, request, rest, drafted)
 
-    def drafting(gamma: int) -> Cost:
+    def draft_cost(gamma: int) -> Cost:
         drafter = draft.drafter(gamma)
 
         def run(cache, params, request, state):
             state = with_budget(state._replace(draft_cache=cache), gamma)
-            return own(*drafter.draft(request.key, params, request, state))
+            return without_shared_table(
+                *drafter.draft(request.key, params, request, state)
+            )
 
         rest = state._replace(draft_cache=None)
         return cost(run, state.draft_cache, params.draft, request, rest)
 
-    def stepping(decoder: Decoder) -> Cost:
+    def step_cost(decoder: Decoder) -> Cost:
         def run(state, params, request):
             return build_step(*decoder)(params, request, with_budget(state, 1))
 
         request, state = shapes(decoder, params, setting)
         return cost(run, state, params, request)
 
-    first = drafting(1)
-    more = plus(drafting(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
+    first = draft_cost(1)
+    more = plus(draft_cost(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
     # A step's own loop is counted once already.
-    step = plus(stepping(programs[0]), more, max(gamma - 2, 0))
+    step = plus(step_cost(programs[0]), more, max(gamma - 2, 0))
     return Costs(
         alone=call(1),
         target=call(gamma + 1),
         first=first,
         next=more,
-        step_alone=stepping(programs[1]),
+        step_alone=step_cost(programs[1]),
         step=step,
     )
 
@@ -274,7 +276,7 @@ def with_budget(state: State, budget: int) -> State:
     return state._replace(budget=jnp.full_like(state.budget, budget))
 
 
-def own(draft: Draft, cache) -> tuple[Draft, Any]:
+def without_shared_table(draft: Draft, cache) -> tuple[Draft, Any]:
     """Returns the draft without the table that its rows are read from, which no step
     copies.
     """

@@ -256,10 +256,10 @@ def walltimes(
     ways = {
         m.name: (decoder(pair, m, gamma=gamma, slots=slots), batches) for m in methods
     }
-    return in_turns(ways, f"gamma {gamma or 'adaptive'}: texts")
+    return measure_in_turns(ways, f"gamma {gamma or 'adaptive'}: texts")
 
 
-def in_turns(
+def measure_in_turns(
     ways: Mapping[str, tuple[Callable[[Prompt, Request], Output], Sequence]], label: str
 ) -> dict[str, dict[str, np.ndarray]]:
     """Measures decoders by name, each with its prompts and requests; returns as

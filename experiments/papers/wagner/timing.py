@@ -85,8 +85,8 @@ def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> I
 
 
 def logits(law: Callable, params: Any, prompt: Prompt) -> Array:
-    """Returns logits [B, T, V] after each token of a prompt, as a law at temperature 1
-    has them.
+    """Returns the logits [B, T, V] of a law at temperature 1 after each token of a
+    prompt.
 
     Args:
         law, params: as of `DraftSource`.

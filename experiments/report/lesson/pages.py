@@ -19,13 +19,13 @@ class Page(NamedTuple):
 
     Attributes:
         name: of its file.
-        told: its summary.
+        summary: a line about it.
         data: a function from records to the data of its script and its words.
     """
 
     name: str
     title: str
-    told: str
+    summary: str
     data: Callable[[Records], dict]
 
 

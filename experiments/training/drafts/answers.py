@@ -64,7 +64,7 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
         )  # [B, P, E]
 
         def row_law(row: Array) -> tuple[Array, Array]:
-            return written.likeliest(model.readout(params, row))
+            return written.most_likely_ids(model.readout(params, row))
 
         before = jax.lax.map(row_law, last)
 
@@ -78,7 +78,7 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
             ended |= (token[:, None] == ends).any(-1)
             block = token[:, None]
             features, cache = model.apply(params, block, length + at, cache)
-            out = token, live, *written.likeliest(logits)
+            out = token, live, *written.most_likely_ids(logits)
             return (features[:, 0], cache, ended), out
 
         begun = last[:, -1], cache, jnp.zeros(batch, bool)
@@ -161,7 +161,7 @@ def write(
             on.
     """
     answer, prompts = build(target, asking.plan), _prompts(target, asked, asking)
-    about = {"target": loop.digest(target.params), "asking": _plain(asking)}
+    about = {"target": loop.digest(target.params), "asking": _to_json(asking)}
     whole = []
     for number in progress.track(range(asking.batches), "answers", kept=True):
         if number % part[1] != part[0]:
@@ -179,7 +179,7 @@ def write(
     return whole
 
 
-def _plain(asking: Asking) -> dict:
+def _to_json(asking: Asking) -> dict:
     plain = asking._asdict() | {"plan": asking.plan._asdict()}
     return {k: v for k, v in plain.items() if k != "batches"}
 
@@ -198,12 +198,12 @@ def _prompts(
         if name == ITSELF:
             return itself(number)
         before = rounds * turns.count(name) + turns[:at].count(name)
-        return _conversed(target, asked[name], asking, before)
+        return _conversations(target, asked[name], asking, before)
 
     return of
 
 
-def _conversed(
+def _conversations(
     target: Pretrained, texts: list[str], asking: Asking, number: int
 ) -> list[list[int]]:
     """Returns a batch of the texts, which repeat after the last one.

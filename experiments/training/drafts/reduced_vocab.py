@@ -22,7 +22,7 @@ from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
 from specjax.models.families import Config
-from specjax.models.reduced_vocab import Reduction, table_of, with_table
+from specjax.models.reduced_vocab import Reduction, table_of, with_embedding
 
 
 class Lesson(NamedTuple):
@@ -59,7 +59,7 @@ def frequent(
     return np.sort(np.argsort(-mass, kind="stable")[:count])
 
 
-def among(part: Written, ids: np.ndarray, vocab: int) -> Written:
+def relabel_ids(part: Written, ids: np.ndarray, vocab: int) -> Written:
     """Returns the same batch with the most likely ids of the target replaced by the
     draft's own ids.
     """
@@ -103,7 +103,7 @@ def compare(config: Config, params: Any, lesson: Lesson) -> Comparison:
     lacks.
     """
     texts, wide = lesson.whole.texts, lesson.embedding.shape[0]
-    reads = with_table(params, lesson.embedding)
+    reads = with_embedding(params, lesson.embedding)
     features = forward.decoder_features(
         config._replace(vocab=wide), reads, texts.tokens[:, :-1], texts.inputs
     )
@@ -141,7 +141,7 @@ def train(
     embedding = table_of(target.params)
 
     def with_draft_ids(batches: Sequence[Written]) -> list[Written]:
-        return [among(it, ids, whole) for it in batches]
+        return [relabel_ids(it, ids, whole) for it in batches]
 
     def lesson(part: Written, index: np.ndarray) -> Lesson:
         return Lesson(part.rows(index), embedding)
@@ -159,7 +159,7 @@ def train(
             return lesson(learnt, rng.integers(len(learnt.ids), size=size))
 
         loss = partial(written.distillation, stage.loss, compare=compare)
-        return Data(batch, fixed, loss, about(target, learnt, ids))
+        return Data(batch, fixed, loss, run_identity(target, learnt, ids))
 
     joined = {name: written.join(with_draft_ids(part)) for name, part in parts.items()}
     texts = {name: partial(data, part) for name, part in joined.items()}
@@ -188,7 +188,9 @@ def stage_config(stage: Stage, target: Pretrained) -> Config:
     return config._replace(rotation=target.config.rotation, local=local)
 
 
-def about(target: Pretrained, learnt: Written, ids: np.ndarray) -> dict[str, Any]:
+def run_identity(
+    target: Pretrained, learnt: Written, ids: np.ndarray
+) -> dict[str, Any]:
     """Returns the JSON that identifies a run, besides its recipe."""
     digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
     return {

@@ -171,7 +171,7 @@ def keep(
 
     def make() -> dict[str, np.ndarray]:
         whole = texts()
-        ids, log_p = join(_scored(target, whole, batch, path.stem))
+        ids, log_p = join(_score(target, whole, batch, path.stem))
         if whole.inputs.dtype == np.float32:
             whole = whole._replace(inputs=whole.inputs.astype(np.float16))
         return whole._asdict() | {"ids": ids, "log_p": log_p}
@@ -181,10 +181,10 @@ def keep(
     return Written(whole, read["ids"], read["log_p"])
 
 
-def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
+def _score(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
     @jax.jit
     def law(params, rows: Texts) -> tuple[Array, Array]:
-        return likeliest(logits(target.config, params, rows))
+        return most_likely_ids(logits(target.config, params, rows))
 
     count, parts = len(texts.tokens), []
     for at in progress.track(range(0, count, batch), label, kept=True):
@@ -194,7 +194,7 @@ def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tu
     return parts
 
 
-def likeliest(logits: Array) -> tuple[Array, Array]:
+def most_likely_ids(logits: Array) -> tuple[Array, Array]:
     """Returns `Written.ids` and `log_p` of a target's logits [..., V]."""
     log_p = jax.nn.log_softmax(logits)
     ids = jax.lax.top_k(log_p, KEPT)[1]
@@ -246,13 +246,13 @@ def distillation(
     def loss(params: Any, rows: Any) -> Array:
         log_q, _, own = compare(config, params, rows)
         each = divergence(own.log_p, jnp.where(log_q > -jnp.inf, log_q, own.log_p))
-        weight = live(own.texts)
+        weight = scored_positions(own.texts)
         return jnp.sum(each * weight) / weight.sum()
 
     return loss
 
 
-def live(texts: Texts) -> Array:
+def scored_positions(texts: Texts) -> Array:
     """Returns the positions after which a token of the text follows, [B, L - 1]
     bool.
     """
@@ -312,7 +312,7 @@ def rates(
     def of(params: Any, rows: Any) -> tuple[Array, Array, Array]:
         log_q, best, own = compare(config, params, rows)
         after = jnp.arange(1, own.texts.tokens.shape[1])
-        here = live(own.texts) & (after >= own.texts.begun[:, None])
+        here = scored_positions(own.texts) & (after >= own.texts.begun[:, None])
         alpha = losses.alpha(own.log_p, log_q)
         return (best * here).sum(), (alpha * here).sum(), here.sum()
 

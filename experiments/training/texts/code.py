@@ -42,7 +42,7 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
         return flat
 
     flat = storage.keep(
-        path, read, about=tokenizer.about(pieces), save=np.savez_compressed
+        path, read, about=tokenizer.identity(pieces), save=np.savez_compressed
     )
     library, others, *held_out = (
         Stream(flat[f"{name}_tokens"].astype(np.int32), flat[f"{name}_starts"])

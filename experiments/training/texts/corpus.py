@@ -67,15 +67,17 @@ def visit(node: ast.AST, lines: list[str], documents: list[str]) -> None:
             # Of a class, up to its first method: attributes and docstring.
             inner = [] if isinstance(child, FUNCTION) else child.body
             methods = [
-                first(c) for c in inner if isinstance(c, FUNCTION | ast.ClassDef)
+                first_line(c) for c in inner if isinstance(c, FUNCTION | ast.ClassDef)
             ]
             last = min(methods) - 1 if methods else child.end_lineno
-            whole = "\n".join(line.rstrip() for line in lines[first(child) - 1 : last])
+            whole = "\n".join(
+                line.rstrip() for line in lines[first_line(child) - 1 : last]
+            )
             documents.append(textwrap.dedent(whole).strip("\n") + "\n")
         if isinstance(child, ast.ClassDef | ast.If | ast.Try):
             visit(child, lines, documents)
 
 
-def first(node: ast.AST) -> int:
+def first_line(node: ast.AST) -> int:
     """Returns the first line of a node, including decorators."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])

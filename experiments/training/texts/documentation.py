@@ -40,7 +40,7 @@ def pairs(split: str) -> list[tuple[str, str]]:
         body, summary = body.strip(), " ".join(summary.split())
         if len(body) > LONGEST:
             body = body[:LONGEST].rpartition(" ")[0]
-        if worth(body, summary):
+        if is_useful_pair(body, summary):
             summaries.setdefault(body, summary)
     return list(summaries.items())
 
@@ -57,7 +57,7 @@ def strings(path: Path) -> Iterator[str]:
     yield from filter(None, map(ast.get_docstring, nodes))
 
 
-def worth(body: str, summary: str) -> bool:
+def is_useful_pair(body: str, summary: str) -> bool:
     """Returns whether both texts are sentences of some length, not signatures or
     tables.
     """

@@ -66,7 +66,7 @@ def load(path: Path, pieces, folder: Path) -> Texts:
         storage.write_json(path.with_suffix(".json"), about)
         return pack(texts)
 
-    about = tokenizer.about(pieces)
+    about = tokenizer.identity(pieces)
     return unpack(storage.keep(path, make, about=about, save=np.savez_compressed))
 
 

@@ -117,7 +117,7 @@ def rows(
         words, speech = spoken(rng, window)
         timed = rng.random() < times
         around = (speech.spans[0][0], speech.spans[-1][1]) if timed else None
-        ids = sentences.text(words, around)
+        ids = sentences.row_text(words, around)
         tokens = np.full(window.length, sentences.END, np.int32)
         tokens[: len(ids)] = ids
         frames = logmel.features(speech.samples, BANDS, window.frames)

@@ -48,7 +48,7 @@ def letters(words: Sequence[str]) -> list[int]:
     return [IDS[letter] for word in words for letter in f" {word}"]
 
 
-def text(words: Sequence[str], times: tuple[float, float] | None) -> list[int]:
+def row_text(words: Sequence[str], times: tuple[float, float] | None) -> list[int]:
     """Returns the whole row, from start to end, with or without the times of the
     speech.
     """

@@ -109,7 +109,7 @@ def _checkpoint(path: str) -> Place | None:
     if file == TREE:
         return place
     renamed = store.base(path)["driver"] == "file"
-    return place._replace(complete=orbax.committed(folder, renamed))
+    return place._replace(complete=orbax.is_committed(folder, renamed))
 
 
 def _last(path: str) -> Place | None:
@@ -128,7 +128,7 @@ def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:
     """Returns the leaves that are parameters, by our names."""
     root = next((r for r in ROOTS if any(n.startswith(r) for n in tree)), None)
     if root is None:
-        some = store.shown(tree) or "nothing"
+        some = store.first_names(tree) or "nothing"
         raise ValueError(f"{where} has no parameters under target: found {some}")
     return {
         name.removeprefix(root).removeprefix("params/"): leaf

@@ -16,12 +16,12 @@ MANIFEST = "manifest.ocdbt"
 INDEX = {"total_bytes_limit": 2**23}  # of a database's index, read for each array
 
 
-def committed(folder: ts.KvStore, renamed: bool) -> bool:
+def is_committed(folder: ts.KvStore, renamed: bool) -> bool:
     """Returns whether Orbax finished writing a checkpoint's folder."""
     if store.exists(folder, COMMIT):
         return True
     started = store.content(folder, STARTED)
-    return renamed and (started is None or _finished(started))
+    return renamed and (started is None or _has_finish_time(started))
 
 
 def arrays_folder(folder: ts.KvStore) -> ts.KvStore:
@@ -47,7 +47,7 @@ def parse(data: bytes, where: str) -> dict[str, str]:
     return {"/".join(path): PLACEHOLDER + ".".join(path) for path in paths}
 
 
-def _finished(started: bytes) -> bool:
+def _has_finish_time(started: bytes) -> bool:
     try:
         return json.loads(started).get("commit_timestamp_nsecs") is not None
     except ValueError:

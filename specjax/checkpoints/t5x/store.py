@@ -87,17 +87,17 @@ def keys(store: ts.KvStore, prefix: str) -> frozenset[str]:
 def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore]:
     """Opens arrays by name, all at once, and reads none of their elements. Raises
     ValueError for arrays that lack a description or chunks."""
-    with readable(where):
+    with explain_damage(where):
         listings = {name: zarr.folder.list() for name, zarr in stored.items()}
         files = {name: _text(listing.result()) for name, listing in listings.items()}
     described = {name for name in stored if ".zarray" in files[name]}
     bare = [n for n in stored.keys() - described if stored[n].metadata is None]
     if bare:
         raise ValueError(
-            f"{where} has no description (.zarray) of {shown(bare)}: copy it again"
-            " whole, with its hidden files"
+            f"{where} has no description (.zarray) of {first_names(bare)}: copy it"
+            " again whole, with its hidden files"
         )
-    with readable(where):
+    with explain_damage(where):
         opening = {}
         for name, zarr in stored.items():
             known = name in described
@@ -113,8 +113,8 @@ def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore
     broken = [name for name in arrays if not _chunks(arrays[name]) <= files[name]]
     if broken:
         raise ValueError(
-            f"{where} lacks chunk files of {shown(broken)}: it was cut short, copy it"
-            " again"
+            f"{where} lacks chunk files of {first_names(broken)}: it was cut short,"
+            " copy it again"
         )
     return arrays
 
@@ -140,7 +140,7 @@ def reader(
         key = name, (chunks if few else tuple(part))
         if key not in kept:
             kept.clear()
-            with readable(f"{where}: {name}"):
+            with explain_damage(f"{where}: {name}"):
                 kept[key] = array[tuple(starmap(slice, key[1]))].read().result()
         firsts = [first for first, _ in key[1]]
         within = [(a - at, b - at) for (a, b), at in zip(part, firsts, strict=True)]
@@ -150,7 +150,7 @@ def reader(
 
 
 @contextmanager
-def readable(where: str) -> Iterator[None]:
+def explain_damage(where: str) -> Iterator[None]:
     """Adds to an error of tensorstore where it was, and what to do."""
     try:
         yield
@@ -161,7 +161,7 @@ def readable(where: str) -> Iterator[None]:
         ) from None
 
 
-def shown(names: Iterable[str]) -> str:
+def first_names(names: Iterable[str]) -> str:
     """Returns the first few names, and how many more there are."""
     listed = sorted(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""

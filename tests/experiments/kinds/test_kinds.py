@@ -113,11 +113,12 @@ def test_means_and_intervals_by_hand():
 
 
 def test_a_row_adds_up(monkeypatch):
-    monkeypatch.setattr(tested_drafts, "run", lambda *arguments: ran(1.0))
+    recorded = ran(1.0)
+    monkeypatch.setattr(tested_drafts, "run", lambda *arguments: recorded)
     protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     reading = "english", SimpleNamespace(decode=decode)
     row = measure.measure(pair(), PROMPTS, protocol, reading=reading)
-    text, every = ran(1.0)
+    text, every = recorded
     tokens = every.tested()
     assert row["tokens"] == len(tokens.block) < row["generated"] == len(every.block)
     assert row["alpha"] == pytest.approx(tokens.alpha.mean())

@@ -188,7 +188,7 @@ def test_arms_are_transforms_of_q_and_a_switch_finds_where_the_argmax_is_better(
 
 @pytest.fixture(scope="module")
 def taxi():
-    leads, reward = execution.world()
+    leads, reward = execution.build_world()
     return leads, *(
         execution.softmax(execution.plan(leads, reward, n) / 0.5) for n in (60, 8)
     )

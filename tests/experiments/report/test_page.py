@@ -171,7 +171,7 @@ def test_the_recording_that_was_measured_can_be_heard(tmp_path):
     kind, _, held = sound.partition(",")
     assert kind == "data:audio/flac;base64" and b64decode(held) == file.read_bytes()
     assert "a &lt; b" in first.text and "a &amp; b" in first.text
-    assert "in 46 calls, a letter each, and the same text in 9 where q" in first.text
+    assert "in 46 calls, one letter in each, and the same text in 9 calls" in first.text
     first = front(tmp_path, spoken("other"))
     assert recording.ABSENT in first.text and "<audio" not in first.text
 
@@ -317,7 +317,7 @@ def test_a_browser_shows_the_first_pages_whole(width, tmp_path):
     """Of this checkout's records; the front page on three screens of a laptop."""
     results = tables.collect(RESULTS)
     parts = dict.fromkeys(("lesson", "results", "docs"), True)
-    front = site.front(RESULTS, results, parts)
+    front = site.first_page(RESULTS, results, parts)
     texts = {"front.html": front, "index.html": page.page(RESULTS, results)}
     told, console = browser.browsed(texts, tmp_path, width)
     assert told.keys() == texts.keys() and ":CONSOLE" not in console

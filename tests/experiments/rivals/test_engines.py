@@ -35,7 +35,7 @@ VOCAB = PAIR.target.config.vocab
 
 @pytest.fixture(scope="module")
 def where(tmp_path_factory) -> comparisons.Place:
-    return comparisons.place(SETTING, tmp_path_factory.mktemp("engines"))
+    return comparisons.write_weights(SETTING, tmp_path_factory.mktemp("engines"))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_misplaced_ids_set_how_often_the_draft_is_right(where, own):
 )
 def test_settings_that_mean_nothing_are_refused(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
-        comparisons.place(SETTING._replace(**change), tmp_path)
+        comparisons.write_weights(SETTING._replace(**change), tmp_path)
 
 
 def test_texts_may_differ_where_two_tokens_tie():
@@ -154,7 +154,7 @@ def test_one_changed_number_of_another_stops_the_row(
     monkeypatch.setattr(module, "load", lambda path, *rest: load(broken, *rest))
     monkeypatch.setattr(comparisons, "time_ratios", None)  # nothing may be timed
     with pytest.raises(ValueError, match="more than rounding"):
-        comparisons.plain(where, 1)
+        comparisons.measure_greedy(where, 1)
 
 
 def test_programs_idle_before_their_turn_and_ratios_point_one_way():
@@ -163,7 +163,7 @@ def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     seconds = ratios.measure(programs, rounds=3, pause=0.0, label="test")
     assert "".join(ran) == "ab" * 4 and set(seconds) == set("ab")
     by_hand = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 6.0, 9.0])}
-    ratio = ratios.over(by_hand, fast="a", slow="b", name="over_b")
+    ratio = ratios.speed_ratio(by_hand, fast="a", slow="b", name="over_b")
     assert ratio["over_b_ci"][0] <= ratio["over_b"] == 3 <= ratio["over_b_ci"][1]
     assert ratios.milliseconds(by_hand, 4)["ms_a"] == 500
 

@@ -83,16 +83,16 @@ def test_texts_end_alike_whoever_gives_the_end():
 def test_ratios_are_of_seconds_a_token():
     slow = np.array([[4.0, 8.0], [4.0, 8.0]]), np.array([2, 4])
     fast = np.array([[1.0, 1.0], [1.0, 1.0]]), np.array([3, 3])
-    ratio = ratios.over_tokens(slow, fast, "over_x")
+    ratio = ratios.token_speed_ratio(slow, fast, "over_x")
     assert ratio["over_x"] == pytest.approx(6) and ratio["over_x_se"] < 1e-9
 
 
 def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
     every = Prompts([[1, 2], [3]])
     assert language.at_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
-    ids, mask = padding.left([[1, 2], [3]], pad=9)
+    ids, mask = padding.pad_left([[1, 2], [3]], pad=9)
     assert ids.tolist() == [[1, 2], [9, 3]] and mask.tolist() == [[1, 1], [0, 1]]
-    ids, mask = padding.right([[1, 2], [3]], pad=9)
+    ids, mask = padding.pad_right([[1, 2], [3]], pad=9)
     assert ids.tolist() == [[1, 2], [3, 9]] and mask.tolist() == [[1, 1], [1, 0]]
 
 
@@ -113,8 +113,8 @@ def test_engines_that_are_none_are_refused():
 def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
     assert exports.program_name("x", "float32", "plain") == "x"
     assert exports.program_name("x", "q4_1", "lookup") == "x_q4_1_lookup"
-    assert exports.beside("x", "q4_1", "lookup") == "specjax_int8_lookup"
-    assert exports.beside("x", "float32", "plain") == "specjax"
+    assert exports.our_program("x", "q4_1", "lookup") == "specjax_int8_lookup"
+    assert exports.our_program("x", "float32", "plain") == "specjax"
 
 
 def test_a_folder_is_complete_or_not_there(tmp_path):
@@ -136,7 +136,7 @@ def test_rows_are_kept_of_the_same_files_alone(tmp_path):
     weights.write_bytes(b"1")
     measured = row.Measurement(dict, "m", (weights,))
     assert not bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
-    bench.put(tmp_path, "a", {}, origin=(measured, setting, 1.0), versions={})
+    bench.add_record(tmp_path, "a", {}, origin=(measured, setting, 1.0), versions={})
     assert bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
     assert not bench.is_recorded(
         tmp_path, ["a", "b"], setting=setting, measurement=measured

@@ -63,7 +63,7 @@ def test_misaligned_files_are_refused(tmp_path):
     paths = [save(tmp_path / f"a.{i}", ENGLISH[:i]) for i in (2, 3)]
     for pair in (paths, paths[::-1]):
         with pytest.raises(ValueError, match=r"a\.2 ends after line 2, .*a\.3 has a"):
-            list(files.parallel(pair))
+            list(files.read_parallel(pair))
 
 
 def rows(task, *lines):

@@ -132,7 +132,7 @@ def test_what_follows_a_text_does_not_count(data, params):
     loss = jax.jit(written.distillation("kl", CONFIG))
     rows = data.rows(np.arange(4))
     assert abs(float(loss(params, rows))) < 1e-3  # its own law
-    beyond = ~np.array(written.live(rows.texts))
+    beyond = ~np.array(written.scored_positions(rows.texts))
     wrong = np.where(beyond[..., None], -3.0, rows.log_p)
     assert abs(float(loss(params, rows._replace(log_p=wrong)))) < 1e-3
     within = rows._replace(log_p=np.where(beyond[..., None], rows.log_p, -3.0))
@@ -214,7 +214,7 @@ def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     ids = reduced_vocab.frequent([answer], 40, vocab=ANSWERING.vocab)
     said = answer.texts.tokens[0, 3:9]
     assert (np.diff(ids) > 0).all() and np.isin(said, ids).mean() > 0.5
-    among = reduced_vocab.among(answer, ids, ANSWERING.vocab)
+    among = reduced_vocab.relabel_ids(answer, ids, ANSWERING.vocab)
     embedding = target.params["embedding"]
     lesson = Lesson(among.rows(np.arange(3)), embedding)
     config = ANSWERING._replace(vocab=ids.size)

@@ -105,7 +105,7 @@ def test_a_whisper_of_more_decoder_layers_and_frames_begins_with_the_same_law():
 
     gradient, after = tiny_t5.quick_jit(jax.grad(loss, has_aux=True))(grown)
     plain = tiny_t5.quick_jit(functools.partial(forward.logits, config))
-    before = plain(params, TOKENS, states)
+    before = plain(params, TOKENS, read=states)
     np.testing.assert_allclose(before, after, atol=1e-5)
     last = gradient["decoder"]["layers_1"]["mlp"]["out"]["kernel"]
     assert np.abs(last).max() > 0  # it can learn

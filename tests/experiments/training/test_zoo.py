@@ -97,7 +97,7 @@ def test_the_code_models(monkeypatch, folders):
     # Again, no step is taken, no text written and none scored.
     monkeypatch.setattr(loop, "build_step", lambda loss, rule, state: pytest.fail)
     monkeypatch.setattr(generate, "autoregressive", pytest.fail)
-    monkeypatch.setattr(written, "_scored", pytest.fail)
+    monkeypatch.setattr(written, "_score", pytest.fail)
     start(monkeypatch, zoo_code, *flags)
     assert check(export, "recipes.json", written_as) == content
 

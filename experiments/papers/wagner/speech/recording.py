@@ -64,10 +64,9 @@ def build(
 
 
 def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
-    """Returns the steps, and the target's text without a draft with its number of
-    calls.
+    """Returns the steps, and the text and the calls of the target without a draft.
 
-    same_text: whether drafts left every token unchanged.
+    `same_text` of the result is whether drafts left every token unchanged.
     """
     traced = figure1.measure(case, recording.name)
     alone = case._replace(decoder=Decoder(case.decoder.target))

@@ -30,7 +30,9 @@ from specjax.runtime.mesh import Layout
 from specjax.step import build_step
 from tests.support.settings import make
 
-MISSING = {platform: compilers.missing(platform) for platform in compilers.WHEELS}
+MISSING = {
+    platform: compilers.missing_reason(platform) for platform in compilers.WHEELS
+}
 needs_cuda, needs_tpu = (
     pytest.mark.skipif(MISSING[name] is not None, reason=str(MISSING[name]))
     for name in ("gpu", "tpu")
@@ -149,7 +151,7 @@ def test_a_collective_counts_as_often_as_it_runs(text, trips, asked):
 
 def test_a_host_waits_where_only_the_device_knows_how_a_loop_ends():
     thunks = graphs.read(THUNKS)
-    inside = [it for _, it in graphs.everything(thunks)]
+    inside = [it for _, it in graphs.all_launches(thunks)]
     assert (len(inside), sum(inside)) == (8, 5)
     known, decided = (hlo.read(text) for text in (TEXT, DECIDED))
     # Three iterations of two launches and a graph of two; and a graph of three.
@@ -372,10 +374,10 @@ def test_the_default_step_on_an_h200_launches_the_kernels():
     stages = ["statistics", "remainder", "choice"]
     # A draw of the first drafted token, and the verification; a draw a further token.
     assert own(program.kernels) == stages + stages
-    (loop,) = (x for x in hlo.loops(program) if own(hlo.everything(x.body)))
-    assert own(hlo.everything(loop.body)) == stages
-    assert own(hlo.everything(default_step("h200", 0))) == stages
-    assert own(hlo.everything(default_step("h200", 0, "reference"))) == []
+    (loop,) = (x for x in hlo.loops(program) if own(hlo.all_kernels(x.body)))
+    assert own(hlo.all_kernels(loop.body)) == stages
+    assert own(hlo.all_kernels(default_step("h200", 0))) == stages
+    assert own(hlo.all_kernels(default_step("h200", 0, "reference"))) == []
 
 
 # Kernels of a step: upper bounds that only go down, in programs compiled for an H200.
@@ -398,7 +400,7 @@ VERIFY = 12  # with `pallas_kernels`
 def drafting(config, asked: str = "reference"):
     side = launches.with_shapes(config)
     given = launches.program_inputs(side, model_source(side), SETTING, asked)
-    return launches.drafting(given, SETTING), launches.layers(side)
+    return launches.compile_draft(given, SETTING), launches.layers(side)
 
 
 @needs_cuda
@@ -424,7 +426,10 @@ def test_a_target_call_launches_no_more_than_it_did():
     """Matrices are multiplied as one where they lie, and caches written in place."""
     side = launches.with_shapes(XXL)
     given = launches.program_inputs(side, model_source(side), SETTING, "reference")
-    compiled, layers = launches.scoring(given, SETTING), launches.layers(side)
+    compiled, layers = (
+        launches.compile_target_call(given, SETTING),
+        launches.layers(side),
+    )
     assert launches.per_layer(compiled.program, layers) <= A_LAYER
     assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES
     assert not hlo.large_moves(compiled.program, XXL.dim * SETTING.slots * 2)
@@ -436,7 +441,10 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     """And the host waits once, to ask whether all texts have ended."""
     side = launches.with_shapes(SMALL_T5)
     given = launches.program_inputs(side, model_source(side), SETTING, "auto")
-    verify, step = launches.verifying(given, SETTING), launches.stepping(given, SETTING)
+    verify, step = (
+        launches.compile_verification(given, SETTING),
+        launches.compile_step(given, SETTING),
+    )
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.host_numbers(step, SETTING)
     assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.decode.gamma + 1
@@ -452,8 +460,8 @@ def test_a_prefill_copies_no_matrix_and_reads_no_start_token():
     given = launches.program_inputs(
         *2 * [launches.with_shapes(XXL)], SETTING, "reference"
     )
-    prefill = launches.prefilling(given, SETTING)
-    kernels = list(hlo.everything(prefill.program))
+    prefill = launches.compile_prefill(given, SETTING)
+    kernels = list(hlo.all_kernels(prefill.program))
     assert max(kernel.bytes for kernel in kernels) < XXL.dim * XXL.dim * 2
     assert not [kernel for kernel in kernels if "T5.decode" in kernel.source]
 
@@ -494,7 +502,7 @@ def predicted(target: llama.Config) -> int:
 )
 def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
     with mesh.using("model=8,draft=8", compilers.topology(name, CHIPS[name].slice)):
-        with compilers.uncached():
+        with compilers.without_cache():
             step = steps.lower(TARGET, DRAFT, PLAN).compile()
     text, taken = step.as_text(), steps.device_bytes(step)
     assert taken["argument_bytes"] == pytest.approx(predicted(TARGET), rel=0.03)

@@ -10,7 +10,7 @@ from experiments.gpu.kernels import inputs, programs, timing
 from experiments.gpu.kernels.programs import Place, Program
 from experiments.gpu.kernels.timing import Fixed, State
 
-MISSING = compilers.missing("gpu")
+MISSING = compilers.missing_reason("gpu")
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 SHAPE = inputs.Shape(1, 5, 32000)
 PLACE = Place(compilers.DEVICES["h100"])
@@ -38,7 +38,7 @@ def given() -> tuple[Fixed, State]:
 )
 def test_a_chain_on_an_h100_is_a_loop_of_its_call_alone(name):
     (program,) = (it for it in every() if it.name.startswith(name))
-    run, arguments = timing.chain(timing.verifying(program.call), LENGTH), given()
+    run, arguments = timing.chain(timing.build_step(program.call), LENGTH), given()
     compiled = compilers.compile(run, arguments, device="h100")
     timing.check_loop(compiled.text, arguments[1], LENGTH)
     (loop,) = compiled.program.loops

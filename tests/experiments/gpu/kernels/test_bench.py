@@ -35,7 +35,7 @@ SETTING = bench.KernelSetting(
     grid=Grid((256,), (2,), (False,)), dry=True,
 )  # fmt: skip
 SIZES = re.compile(r"(?:torch_)?b(\d+)_g(\d+)_v(\d+)_")
-HERE = programs.here(True, "")
+HERE = programs.find_device(True, "")
 PLAIN = programs.program(programs.REF, programs.NONE, shape=SHAPE, place=HERE).call
 
 
@@ -90,7 +90,7 @@ def test_enough_sets_that_none_is_read_from_a_cache():
     sizes = filter(None, map(SIZES.match, records.rows("kernels")))
     for batch, gamma, vocab in (map(int, name.groups()) for name in sizes):
         shape = Shape(batch, gamma, vocab, "bfloat16")
-        count = inputs.cold(shape, inputs.CACHE, 4)
+        count = inputs.count_cold_sets(shape, inputs.CACHE, 4)
         assert count * shape.row_bytes(2 * shape.gamma + 1) > 2 * inputs.CACHE
 
 
@@ -191,7 +191,9 @@ def test_what_is_not_asked_for_is_left_out(sets):
     given, setting = bench.operands(sets[0], SETTING), SETTING
     for change in ({"skip": ("triton",)}, {"only": ("ref_jnp/none",)}):
         setting = SETTING._replace(**change)
-        assert [it.name for it in few if bench.wanted(it, setting)] == ["ref_jnp/none"]
+        assert [it.name for it in few if bench.is_wanted(it, setting)] == [
+            "ref_jnp/none"
+        ]
     _, left_out = bench.compile_chains(few[1:], given, batch=sets[0], setting=setting)
     assert left_out[0]["error"].startswith("skipped")
     with pytest.raises(RuntimeError, match="the reference itself fails"):
@@ -367,7 +369,7 @@ def earlier_record() -> dict:
 
 
 def test_goals_of_an_earlier_record_are_judged_without_the_host():
-    measured = kernel_times.current(earlier_record())
+    measured = kernel_times.update_record(earlier_record())
     assert (measured["fused_us"], measured["host_us"]) == (10.0, 30.0)
     assert measured["over_four_launches"] == 2.0 and measured["fused_share"] == 1.0
     rows = {ROW: {"measured": measured}}
@@ -380,7 +382,9 @@ def test_goals_of_an_earlier_record_are_judged_without_the_host():
         ("10", "40", "8 to 14")
     ]
     assert all("less 30.0 us" in it["state"] for it in own)
-    assert kernel_times.current(measured | {"steps": 9}) == measured | {"steps": 9}
+    assert kernel_times.update_record(measured | {"steps": 9}) == measured | {
+        "steps": 9
+    }
 
 
 def test_a_time_says_what_its_chain_did_beside():
@@ -388,7 +392,7 @@ def test_a_time_says_what_its_chain_did_beside():
     line = {"name": "mosaic_gpu/none", "cache": "cold", "acceptance": 0.7, "us": 2.0}
     new = {"programs": [line | {"share": 0.8}], "empty_us": 1.0, "fused_us": 2.0}
     new |= {"copy_gb_s": 1900.0, "copy_us": 20.0, "acceptances": [0.7], "skip": []}
-    told = kernel_times.current(new)
+    told = kernel_times.update_record(new)
     np.testing.assert_allclose(told["fused_share"], 0.8 * 19 / 20)
     np.testing.assert_allclose([told["copy_gb_s"], told["copy_us"]], [2000, 19])
     state = tables.state(FUSED, {"measured": told})
@@ -397,7 +401,7 @@ def test_a_time_says_what_its_chain_did_beside():
         " were warm"
     )
     new |= {"steps": 9}
-    assert kernel_times.current(new) == new
+    assert kernel_times.update_record(new) == new
     assert tables.state(FUSED, {"measured": new}) == "ok"
 
 

@@ -29,7 +29,7 @@ from specjax.measure import jsonl
 needs_torch = pytest.mark.skipif(
     not importlib.util.find_spec("torch"), reason="no torch"
 )
-HERE = programs.here(True, "")
+HERE = programs.find_device(True, "")
 PLAIN = programs.program(
     programs.REF, programs.NONE, shape=Shape(1, 1, 256), place=HERE
 ).call
@@ -37,7 +37,7 @@ PLAIN = programs.program(
 
 def test_four_launches_keep_what_the_reference_keeps():
     (batch,) = inputs.sets(Shape(6, 3, 1500, "bfloat16"), 0.7, count=1)
-    four, answer = jax.jit(programs.four(True)), inputs.answer(batch)
+    four, answer = jax.jit(programs.four_launch_program(True)), inputs.answer(batch)
     n, tokens = jax.device_get(four(batch))
     np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(batch))[0])
     assert oracle.find_error(answer, batch.tokens, n=n, tokens=tokens) is None

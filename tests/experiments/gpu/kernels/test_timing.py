@@ -83,7 +83,7 @@ def test_neither_a_dispatch_nor_what_precedes_a_loop_is_in_a_step(monkeypatch):
 @pytest.mark.parametrize("cache", [None, 1000])
 def test_a_chain_ends_with_the_verdict_of_its_call(batch, cache):
     given = timing.operands(batch, cache)
-    run = timing.chain(timing.verifying(CALL), LENGTH).lower(*given).compile()
+    run = timing.chain(timing.build_step(CALL), LENGTH).lower(*given).compile()
     timing.check_loop(run.as_text(), given[1], LENGTH)
     end, alone = run(*given), jax.jit(CALL)(batch)
     for mine, wanted in zip((end.n, end.tokens), alone, strict=True):
@@ -99,7 +99,7 @@ def test_what_stands_before_the_loop_is_refused(batch):
     """Work on the logits that a compiler, or whoever writes a chain, does once; and a
     dispatch a step."""
     given = timing.operands(batch, None)
-    step = timing.verifying(CALL)
+    step = timing.build_step(CALL)
 
     def ahead(fixed, state):
         done = CALL(fixed.batch._replace(target=state.target, draft=state.draft))
@@ -119,7 +119,7 @@ def test_what_stands_before_the_loop_is_refused(batch):
 
 def test_a_step_that_copies_the_logits_is_refused(batch):
     given = timing.operands(batch, None)
-    verify = timing.verifying(CALL)
+    verify = timing.build_step(CALL)
 
     def step(i, fixed, state):
         end = verify(i, fixed, state)
@@ -157,7 +157,7 @@ def test_a_step_waits_for_all_that_the_one_before_gave(batch):
     """Of 1 where the sum or a logit is what cannot be; else 0."""
     _, state = timing.operands(batch, None)
     never = jnp.int32(timing.NEVER)
-    assert timing.waiting(never, state) == 0
+    assert timing.zero_after(never, state) == 0
     first = jnp.float32(timing.NEVER)
     changes = {"target": state.target.at[0, 0, 0].set(first)}
     changes |= {"draft": state.draft.at[0, 0, 0].set(first)}
@@ -166,14 +166,14 @@ def test_a_step_waits_for_all_that_the_one_before_gave(batch):
         "tokens": state.tokens.at[-1, -1].set(never),
     }
     for name, value in changes.items():
-        assert timing.waiting(never, state._replace(**{name: value})) == 1, name
+        assert timing.zero_after(never, state._replace(**{name: value})) == 1, name
 
 
 def test_the_empty_chain_reads_and_writes_alike(batch):
     """All that a step does beside its call is in the empty chain: the caches are
     cleared there too, and a logit is written."""
     cold, warm = (timing.operands(batch, cache) for cache in (1000, None))
-    empty = timing.verifying(programs.empty)
+    empty = timing.build_step(programs.empty)
 
     def opcodes(given):
         found = hlo.computations(compiled(empty, given))[0]

@@ -74,10 +74,10 @@ def nested(outer: int | None, inner: int | None) -> hlo.Sequence:
 
 
 def test_waits_are_of_loops_without_a_known_end_outside_of_graphs():
-    assert loops.waits(nested(None, None), set(), 7) == 8
-    assert loops.waits(nested(None, 6), set(), 7) == 1
-    assert loops.waits(nested(None, None), {"draft"}, 7) == 1
-    assert loops.waits(nested(None, None), {"draft", "steps"}, 7) == 0
+    assert loops.count_waits(nested(None, None), set(), 7) == 8
+    assert loops.count_waits(nested(None, 6), set(), 7) == 1
+    assert loops.count_waits(nested(None, None), {"draft"}, 7) == 1
+    assert loops.count_waits(nested(None, None), {"draft", "steps"}, 7) == 0
 
 
 def test_loops_in_graphs_are_read_from_the_list_of_thunks():
@@ -89,7 +89,7 @@ def test_loops_in_graphs_are_read_from_the_list_of_thunks():
     thunks = graphs.read(text)
     assert graphs.loops_inside(thunks) == {"steps"}
     assert graphs.count(thunks, graphs.LOOP) == 2
-    assert [inside for _, inside in graphs.everything(thunks)] == [True, False]
+    assert [inside for _, inside in graphs.all_launches(thunks)] == [True, False]
 
 
 def test_a_token_is_a_draft_less_a_shorter_one():

@@ -39,9 +39,9 @@ def written(temperature: float) -> texts.Text:
 
 
 def test_what_is_implied_at_the_ends_and_what_is_refused():
-    assert bench.implied(1.0, 0.02) == (None, 50.0)
-    assert bench.implied(1.0, 0.0) == (None, None)
-    assert bench.implied(1 + 1e-6, 0.0, 8).speed == 9
+    assert bench.implied_optimum(1.0, 0.02) == (None, 50.0)
+    assert bench.implied_optimum(1.0, 0.0) == (None, None)
+    assert bench.implied_optimum(1 + 1e-6, 0.0, 8).speed == 9
     with pytest.raises(ValueError, match="1 is strict; got 2"):
         bench.score(pair(), written(1.0), 1.0, [1.0, 2.0])
 
@@ -89,7 +89,7 @@ def test_what_a_row_reports(temperature):
     apart = row[f"tv_l{levels[-1]:g}"]
     assert apart == pytest.approx(alphas[-1] - alphas[0], abs=1e-6)
     for level, alpha in zip(levels, alphas, strict=True):
-        implied = bench.implied(alpha, 0.015, None if temperature else 8)
+        implied = bench.implied_optimum(alpha, 0.015, None if temperature else 8)
         assert row[f"implied_gamma_l{level:g}"] == implied.gamma
         assert row[f"implied_speed_l{level:g}"] == implied.speed
     assert [ran["lenience"] for ran in row["runs"]] == list(levels)

@@ -237,15 +237,16 @@ NAMES = ["random", "ragged table", "certain", "T 0", "T 0.7, top-k 2", "disjoint
 @pytest.mark.parametrize("name", NAMES)
 def test_the_baseline_has_the_targets_law(name):
     fixture, gamma, _ = TRIALS[name]
-    of = fixture, gamma, 2, CLAIMS["token"], "float64"
-    certificate = certify.certify(baseline.verifier, *of)
+    certificate = certify.certify(
+        baseline.verifier, fixture, gamma, 2, CLAIMS["token"], dtype="float64"
+    )
     assert certificate.exact, certificate.broken
 
 
 def test_where_p_and_q_agree_a_rejected_draft_leaves_p():
     """By a uniform that rejects all the same, as rounding can."""
     law = probs.standardize(jnp.zeros((1, 2, 3)), Sampling(jnp.ones(1)))
-    draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first(law, 1))
+    draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first_tokens(law, 1))
     noise = token.Noise(jnp.ones((1, 1)), jnp.full((1, 2), 0.5))
     verdict = baseline.verify(law, draft, noise, keep_residual=True)
     assert verdict.num_accepted[0] == 0 and verdict.residual.any()
