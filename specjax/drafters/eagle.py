@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.drafters import autoregressive, heads
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.models import llama
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, describe
@@ -99,7 +99,7 @@ def head(config: Config, readout: ModelReadout) -> Model:
 
 
 def build(
-    config: Config, readout: ModelReadout, gamma: int, draw: Callable = independent
+    config: Config, readout: ModelReadout, gamma: int, draw: Callable = draw_independent
 ) -> Drafter:
     """Returns a drafter of chains of `gamma` tokens; of trees, see the builders that
     take a model. Raises ValueError as `autoregressive.build`."""

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from specjax.drafters import autoregressive, heads
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.models import dense, llama
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
@@ -193,7 +193,7 @@ def head(config: Config) -> Model:
     return Model(init, apply, readout, layer.vocab, observe=observe)
 
 
-def build(config: Config, gamma: int, draw: Callable = independent) -> Drafter:
+def build(config: Config, gamma: int, draw: Callable = draw_independent) -> Drafter:
     """Returns a drafter of chains of `gamma` tokens; of trees, see the builders that
     take a model. Raises ValueError as `check` and `autoregressive.build`."""
     return autoregressive.build(head(config), gamma, draw)

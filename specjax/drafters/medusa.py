@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.drafters import autoregressive
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import draw_independent
 from specjax.models.tree_mask import positions_of
 from specjax.types import (
     Branches,
@@ -133,7 +133,7 @@ def head(config: Config, readout: ModelReadout | None = None) -> Model:
 def build(
     config: Config,
     gamma: int,
-    draw: Callable = independent,
+    draw: Callable = draw_independent,
     readout: ModelReadout | None = None,
 ) -> Drafter:
     """Returns a drafter of chains of `gamma` tokens, at most one for each head. Raises

@@ -122,7 +122,7 @@ def read_config(
         )
     within = fields.get("transformer_layer_config")
     if not isinstance(within, dict):
-        raise field.wrong("transformer_layer_config", "an object", within)
+        raise field.field_error("transformer_layer_config", "an object", within)
     layer = names_llama.read_config({"architectures": None} | within, dtype)
     if layer.num_layers != 1:
         raise ValueError(f"num_hidden_layers is {layer.num_layers}; a head has 1")
@@ -145,7 +145,7 @@ def read_config(
     taps = fields.get(PLACES)
     taps = eagle3.default_taps(whole.num_layers) if taps is None else taps
     if not isinstance(taps, list | tuple) or not all(type(k) is int for k in taps):
-        raise field.wrong(PLACES, "a list of numbers of layers", taps)
+        raise field.field_error(PLACES, "a list of numbers of layers", taps)
     count = field.size(fields, "draft_vocab_size", layer.vocab)
     config = eagle3.Config(
         layer=layer,

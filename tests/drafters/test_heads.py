@@ -22,7 +22,7 @@ from specjax.drafters import (
     nothing,
     tree,
 )
-from specjax.drafters.rollout import coupled
+from specjax.drafters.rollout import draw_coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, llama, penalties
 from specjax.models.constrained import constrained
@@ -319,7 +319,7 @@ def test_texts_are_those_of_a_target_of_any_kind(name):
     both = Params(params, eagle3.parameters(sizes, own, params))
     request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 1.5))
     texts = []
-    for drafter in (autoregressive.build(head, 3, coupled), nothing.build(3)):
+    for drafter in (autoregressive.build(head, 3, draw_coupled), nothing.build(3)):
         run = generate.build(Decoder(target, drafter, gumbel.verifier), SLOTS)
         texts.append(jax.device_get(run(both, PROMPT, request)))
     np.testing.assert_array_equal(texts[0].tokens, texts[1].tokens)
