@@ -270,7 +270,10 @@ def head(kind: str, size: int, width: int) -> Head:
     def weights_like(shapes: Any) -> Any:
         return jax.tree.map(lambda leaf: normal(*leaf.shape), shapes)
 
-    tables = {"embedding": normal(size, width), "readout": normal(width, size)}
+    # `rejection` keeps tokens of flat laws; EAGLE's are of states without a norm.
+    flat = 0.2 if kind == "eagle" else 0.7
+    tables = {"embedding": normal(size, width)}
+    tables["readout"] = normal(width, size, scale=flat)
     layer = llama.Config(size, width, 8, 1, 2, 1, 4)
 
     def readout(params: Any, states: Array) -> Array:
