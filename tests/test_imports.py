@@ -124,7 +124,7 @@ BARRED = {
 ALLOWED = {
     "specjax.checkpoints.ggml_types": ("gguf",),
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
-    "specjax.checkpoints.openai_whisper": ("torch",),
+    "specjax.checkpoints.pickles": ("torch",),
     "specjax.tokenizers.gguf_file": ("gguf",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
