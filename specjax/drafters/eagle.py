@@ -19,7 +19,7 @@ from specjax.drafters import autoregressive, heads
 from specjax.drafters.rollout import draw_independent
 from specjax.models import llama
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense, describe
+from specjax.models.dense import Dense, declare, describe
 from specjax.types import Branches, Drafter, Hidden, Model, ModelReadout, Prompt
 
 
@@ -29,10 +29,12 @@ class Config(NamedTuple):
     Attributes:
       layer: of its decoder layer; `vocab` and `dim` are the target's.
       biased: whether the product that joins embedding and state has a bias.
+      own_embedding: whether the head has one; else it reads by the target's.
     """
 
     layer: llama.Config
     biased: bool = False
+    own_embedding: bool = False
 
 
 class Network(nn.Module):
@@ -54,6 +56,10 @@ class Network(nn.Module):
         layer = self.config.layer
         shape, axes = (2 * layer.dim, layer.dim), ("joined_embed", "embed")
         dtype = jnp.dtype(layer.dtype)
+        if self.config.own_embedding:
+            # Read by `head`; declared here so that one tree holds all parameters.
+            table = (layer.vocab, layer.dim)
+            declare(self, "embedding", axes=("vocab", "embed"), shape=table)
         join = Dense(shape, dtype, self.config.biased, axes, name="join")
         x = join(jnp.concatenate([embedded, before], axis=-1))
         return heads.Layer(layer, name="layer")(x, x, start, cache, branches)
@@ -79,7 +85,8 @@ def head(config: Config, readout: ModelReadout) -> Model:
         branches: Branches | None = None,
     ) -> tuple[Array, heads.Memory]:
         before = heads.hidden_before(memory, start, tokens.shape[1], branches)
-        embedded = params["target"]["embedding"][tokens].astype(dtype)
+        of = params["head" if config.own_embedding else "target"]
+        embedded = of["embedding"][tokens].astype(dtype)
         made: Any = network.apply(
             {"params": params["head"]}, embedded, before, start, memory.layer, branches
         )
