@@ -49,9 +49,8 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
 
     Args:
       name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
-        "bigram", what `specjax.load` takes, the folder of an EAGLE-3 head as
-        speculators writes it, or one's own "my_module:builder" (see the guide on
-        writing one).
+        "bigram", what `specjax.load` takes, the folder of a head (EAGLE-3, EAGLE,
+        Medusa), or one's own "my_module:builder" (see the guide on writing one).
       target: for whom it drafts.
 
     Raises:
