@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.types import Branches, Model, Prompt
+from specjax.types import Branches, Drafter, Model, Prompt, TargetCall
 
 TOKENS = 512  # the default number of tokens of a portion
 
@@ -45,6 +45,28 @@ def prefill(
     reader = model if model.portion is None else model._replace(apply=apply)
     zero = jnp.zeros_like(prompt.length)
     return read_in_portions(reader, tokens).apply(params, prompt.tokens, zero, cache)[1]
+
+
+def with_observer(
+    target: Model, drafter: Drafter, weights: Any, prompt: Prompt
+) -> Model:
+    """Returns a target whose calls on portions of a prompt a drafter observes.
+
+    Its cache is a pair, of the target and of the drafter with these `weights`. The last
+    token of a prompt is not counted as accepted, since a step reads it again.
+    """
+    observe, read_hidden = drafter.observe, target.hidden
+    assert observe is not None and read_hidden is not None  # see `trees.check_parts`
+
+    def apply(
+        params: Any, part: Array, at: Array, caches: Any, branches: Any = None
+    ) -> tuple[Any, Any]:
+        features, cache = target.apply(params, part, at, caches[0])
+        count = jnp.minimum(part.shape[1], prompt.length - 1 - at) - 1
+        seen = TargetCall(part, None, count, count, at, read_hidden(features))
+        return features, (cache, observe(weights, caches[1], seen))
+
+    return target._replace(apply=apply)
 
 
 def check_room(model: Model, gamma: int, side: str) -> None:
@@ -96,12 +118,17 @@ def read_in_portions(model: Model, tokens: int = TOKENS) -> Model:
 
         (cache, at), features = jax.lax.scan(read, (cache, start), parts)
         whole = len(parts) * tokens
-        features = features.swapaxes(0, 1).reshape(len(text), whole, -1)
+        features = jax.tree.map(
+            lambda x: x.swapaxes(0, 1).reshape(len(text), whole, *x.shape[3:]), features
+        )
         if not rest.size:
             return features, cache
         # The rest is not padded: pads could lie beyond the cache's last slot.
         after, cache = model.apply(params, rest, at, cache)
-        return jnp.concatenate([features, after], axis=1), cache
+        joined = jax.tree.map(
+            lambda x, y: jnp.concatenate([x, y], axis=1), features, after
+        )
+        return joined, cache
 
     return model._replace(apply=apply)
 

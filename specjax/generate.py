@@ -267,9 +267,15 @@ def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> Sta
     Rows are right-padded; long ones are read in portions.
     """
     batch, length = prompt.tokens.shape
-    cache = decoder.target.init(params.target, prompt, slots)
-    cache = chunks.prefill(decoder.target, params.target, prompt, cache)
-    draft_cache = decoder.drafter.init(params.draft, prompt, slots)
+    target, drafter = decoder.target, decoder.drafter
+    cache = target.init(params.target, prompt, slots)
+    draft_cache = drafter.init(params.draft, prompt, slots)
+    if drafter.needs_features:
+        observing = chunks.with_observer(target, drafter, params.draft, prompt)
+        caches = chunks.prefill(observing, params.target, prompt, (cache, draft_cache))
+        cache, draft_cache = caches
+    else:
+        cache = chunks.prefill(target, params.target, prompt, cache)
     tokens = jnp.zeros((batch, slots), jnp.int32).at[:, :length].set(prompt.tokens)
     budget, policy = jnp.full(batch, decoder.drafter.gamma, jnp.int32), None
     if decoder.policy is not None:

@@ -119,6 +119,25 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     return model._replace(name=name, config=config, model=families.build(config))
 
 
+def with_taps(model: Pretrained, taps: tuple[int, ...]) -> Pretrained:
+    """Returns the same model, which also gives the hidden states at these places
+    (`types.Hidden`). Raises ValueError for a family whose layers are not tapped, or
+    places that the model lacks."""
+    if not taps:
+        return model
+    config: Any = model.required_config
+    if "taps" not in config._fields:
+        able = (x for x in families.FAMILIES if "taps" in x.config._fields)
+        needs = " or ".join(family.called for family in able)
+        raise ValueError(
+            f"{model.name} is a {model.family}, whose layers are not tapped: name"
+            f" {needs}"
+        )
+    config = config._replace(taps=taps)
+    families.of(config).check(config)
+    return model._replace(config=config, model=families.build(config))
+
+
 def check_cache(cache: str | None) -> None:
     """Raises ValueError for a name that is not a cache."""
     size = (cache or "").removeprefix(WINDOW)

@@ -18,11 +18,13 @@ from specjax.runtime import contracts
 from specjax.types import (
     Draft,
     Drafter,
+    Hidden,
     Info,
     Law,
     Model,
     Params,
     Policy,
+    ReadHidden,
     ReadLaw,
     Request,
     State,
@@ -80,7 +82,7 @@ def build_step(
         carry = draft.policy if hook else state.policy
         draft = draft._replace(policy=None)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
-        law, target_cache = score_as_needed(
+        law, target_cache, hidden = score_as_needed(
             target,
             params.target,
             request,
@@ -88,6 +90,7 @@ def build_step(
             draft,
             read=verifier.law or probs.standardize,
             widths=widths,
+            read_hidden=target.hidden if drafter.needs_features else None,
         )
         noise = verifier.noise(request.key, state.length, gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
@@ -100,7 +103,8 @@ def build_step(
             start = state.length - 1
             last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
             block = jnp.concatenate([last, draft.tokens], axis=1)
-            seen = TargetCall(block, law, draft.num, verdict.num_accepted)
+            n, features = verdict.num_accepted, trees.rows_on_path(hidden, verdict)
+            seen = TargetCall(block, law, draft.num, n, start, features)
             draft_cache = drafter.observe(params.draft, draft_cache, seen)
 
         tokens, length = commit(request, state, verdict)
@@ -167,19 +171,21 @@ def score(
     *,
     read: ReadLaw = probs.standardize,
     parent: Array | None = None,
-) -> tuple[Law, Any]:
+    read_hidden: ReadHidden | None = None,
+) -> tuple[Law, Any, Hidden | None]:
     """Returns the target's law [B, G + 1] after the last committed and drafted tokens.
 
     read: (logits, Sampling) -> Law. parent: for drafts that are trees, as in `Draft`.
-    The result is (law, cache).
+    read_hidden: what makes the hidden states of these tokens, where they are needed.
+    The result is (law, cache, hidden states or None).
     """
     start = state.length - 1
     last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
     block = jnp.concatenate([last, drafted], axis=1)
     tree = () if parent is None else (trees.branches(parent),)
     features, cache = target.apply(params, block, start, state.target_cache, *tree)
-    logits = target.readout(params, features)
-    return read(logits, request.sampling), cache
+    law = read(target.readout(params, features), request.sampling)
+    return law, cache, None if read_hidden is None else read_hidden(features)
 
 
 def score_as_needed(
@@ -191,11 +197,13 @@ def score_as_needed(
     *,
     read: ReadLaw,
     widths: tuple[int, ...] = (),
-) -> tuple[Law, Any]:
+    read_hidden: ReadHidden | None = None,
+) -> tuple[Law, Any, Hidden | None]:
     """Returns `score` of as many drafted tokens as the batch's longest draft needs.
 
     The call has the smallest of `widths` that is enough; they ascend and are below
-    gamma. The law after the other tokens is 0, and never read.
+    gamma. The law after the other tokens is 0, and never read; so are their hidden
+    states.
     """
     gamma = draft.tokens.shape[1]
     if not widths or draft.parent is not None:
@@ -207,19 +215,27 @@ def score_as_needed(
             draft.tokens,
             read=read,
             parent=draft.parent,
+            read_hidden=read_hidden,
         )
 
-    def call_of_width(width: int) -> Callable[[Array], tuple[Law, Any]]:
-        def call(drafted: Array) -> tuple[Law, Any]:
-            law, cache = score(
-                target, params, request, state, drafted[:, :width], read=read
+    def call_of_width(width: int) -> Callable[[Array], tuple[Law, Any, Hidden | None]]:
+        def call(drafted: Array) -> tuple[Law, Any, Hidden | None]:
+            law, cache, hidden = score(
+                target,
+                params,
+                request,
+                state,
+                drafted[:, :width],
+                read=read,
+                read_hidden=read_hidden,
             )
 
             def pad(leaf: Array) -> Array:
                 more = [(0, 0), (0, gamma - width), *[(0, 0)] * (leaf.ndim - 2)]
                 return jnp.pad(leaf, more)
 
-            return jax.tree.map(pad, law), cache
+            law, hidden = jax.tree.map(pad, (law, hidden))
+            return law, cache, hidden
 
         return call
 

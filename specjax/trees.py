@@ -7,6 +7,7 @@ parent -1. In the target's call that token is row 0 and node i is row i + 1 (Mia
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -104,23 +105,35 @@ def order_by_path(verdict: Verdict) -> Array:
     return jnp.argsort(rank, axis=1)
 
 
-def rows_on_path(rows: Array, verdict: Verdict) -> Array:
+def rows_on_path(rows: Any, verdict: Verdict) -> Any:
     """Returns the rows of a call before each token of a verdict, [B, G + 1, ...].
 
-    They are the call's own rows for a chain, and those on the path for a tree.
+    They are the call's own rows for a chain, and those on the path for a tree; of an
+    array, or of each leaf of a pytree.
     """
     if verdict.path is None:
         return rows
     at = jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))
-    return jnp.take_along_axis(rows, at.reshape(*at.shape, *[1] * (rows.ndim - 2)), 1)
+
+    def take(leaf: Array) -> Array:
+        index = at.reshape(*at.shape, *[1] * (leaf.ndim - 2))
+        return jnp.take_along_axis(leaf, index, 1)
+
+    return jax.tree.map(take, rows)
 
 
 def check_parts(target: Model, drafter: Drafter, verifier: Verifier) -> None:
     """Raises ValueError if the drafter's trees do not fit the verifier or the target.
 
     The verifier may keep chains only, or be exact only for siblings drawn in another
-    way; the target's cache may not be able to keep a path.
+    way; the target's cache may not be able to keep a path. The same for a drafter that
+    reads the target's features, where the target has none.
     """
+    if drafter.needs_features and target.hidden is None:
+        raise ValueError(
+            "the draft is a head that reads the target's hidden states, and the target"
+            " has no `hidden` that gives them: name a target of a known family"
+        )
     if drafter.siblings is None:
         return
     if drafter.siblings not in verifier.siblings:

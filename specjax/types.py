@@ -234,8 +234,22 @@ class ModelInit(Protocol):
     def __call__(self, params: Any, prompt: Prompt, slots: int, /) -> Any: ...
 
 
+class Hidden(NamedTuple):
+    """The hidden states of a call's tokens, as a head that drafts reads them.
+
+    last: [B, T, D], after the last layer and its norm, what the readout multiplies.
+    taps: [B, T, D] each, the residual stream at the places that a configuration names,
+    without a norm; () where it names none. Place k is what enters layer k, so that 0 is
+    the embedding and the number of layers is what the last norm reads.
+    """
+
+    last: Array
+    taps: tuple[Array, ...] = ()
+
+
 class ModelApply(Protocol):
-    """Returns the features [B, T, D] of tokens [B, T] and the cache with them.
+    """Returns the features of tokens [B, T], a pytree with leaves [B, T, ...], and the
+    cache with them.
 
     Writes slots start .. start + T - 1, start [B], and attends to slots up to a token's
     own; of a tree, to the text before it and to what its branches say.
@@ -249,14 +263,20 @@ class ModelApply(Protocol):
         cache: Any,
         branches: Branches | None = None,
         /,
-    ) -> tuple[Array, Any]: ...
+    ) -> tuple[Any, Any]: ...
 
 
 class ModelReadout(Protocol):
-    """Returns the logits [..., V] float32 of features [..., D]; of a model that only
-    drafts maybe `Reduced`."""
+    """Returns the logits [..., V] float32 of features, whose leaves are [..., D]; of a
+    model that only drafts maybe `Reduced`."""
 
-    def __call__(self, params: Any, features: Array, /) -> Any: ...
+    def __call__(self, params: Any, features: Any, /) -> Any: ...
+
+
+class ReadHidden(Protocol):
+    """Returns the hidden states in the features that a model's `apply` returned."""
+
+    def __call__(self, features: Any, /) -> Hidden: ...
 
 
 class KeepPath(Protocol):
@@ -273,6 +293,8 @@ class Model(NamedTuple):
     """A language model. Features and readout apart: nobody pays for unread logits.
 
     init, apply, readout: see `ModelInit`, `ModelApply`, `ModelReadout`. vocab: V.
+    Features are opaque to all but the model's own functions; `trees`, `chunks` and
+    drafters index their first axes.
     shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
     slots: positions that the model can tell apart, None if unbounded; no text is
     longer, but a buffer may be.
@@ -284,6 +306,9 @@ class Model(NamedTuple):
     trained: positions that it was trained for, where it goes on beyond them by the same
     arithmetic; None if nothing says.
     keep: see `KeepPath`; None for a model that verifies chains alone.
+    hidden: see `ReadHidden`; None for a model without hidden states that a head reads.
+    observe: see `ObserveTarget`, of a head: a model that drafts from the hidden states
+    of a target, beside the tokens. None for a model that reads tokens alone.
     """
 
     init: ModelInit
@@ -297,6 +322,8 @@ class Model(NamedTuple):
     reads: tuple = ()
     trained: int | None = None
     keep: KeepPath | None = None
+    hidden: ReadHidden | None = None
+    observe: "ObserveTarget | None" = None
 
 
 class BeginAutomaton(Protocol):
@@ -331,17 +358,27 @@ class TokenAutomaton(NamedTuple):
 
 
 class TargetCall(NamedTuple):
-    """A call of the target in a step, for a drafter that observes it.
+    """A call of the target, for a drafter that observes it: of a step, or on a portion
+    of a prompt.
 
-    tokens [B, G + 1]: the last committed one, then those drafted, of which `num` [B]
-    are real. law [B, G + 1]: the target's after each; of a tree, after each node.
-    accepted [B]: drafted tokens that were accepted.
+    tokens [B, T]: of a step, T = G + 1, the last committed one, then those drafted, of
+    which `num` [B] are real; of a prompt, T of its tokens, num = accepted.
+    law [B, T]: the target's after each token; of a tree, after each node. None for a
+    prompt, whose logits nobody reads.
+    accepted [B]: drafted tokens that were accepted; of a prompt, the tokens after the
+    first up to the last but one of the text, less than 0 where the text ends before.
+    start [B]: the slot of the first token.
+    features: the target's hidden states of the text's tokens from slot `start` on,
+    accepted + 1 of them, of a tree those on the path that was kept; the rest is never
+    to be read. None unless the drafter `needs_features`.
     """
 
     tokens: Array
-    law: Law
+    law: Law | None
     num: Array
     accepted: Array
+    start: Array
+    features: Hidden | None = None
 
 
 class GoOn(Protocol):
@@ -389,7 +426,12 @@ class DraftTokens(Protocol):
 
 
 class ObserveTarget(Protocol):
-    """Returns a drafter's cache, updated by the target's call of a step."""
+    """Returns a drafter's cache, updated by a call of the target.
+
+    It is called after every step, and where the drafter needs features, for each
+    portion of a prompt, in order. What it stores is addressed by slot, so that the same
+    call twice is the same as once.
+    """
 
     def __call__(self, params: Any, cache: Any, call: TargetCall, /) -> Any: ...
 
@@ -411,6 +453,8 @@ class Drafter(NamedTuple):
     stops: whether `draft` takes a `Policy.go_on` after the state, by which a row's
     draft ends.
     observe: see `ObserveTarget`; None learns nothing, and costs nothing.
+    needs_features: whether `observe` reads `TargetCall.features`. A step of a drafter
+    that does not carries none.
     """
 
     init: DrafterInit
@@ -424,6 +468,7 @@ class Drafter(NamedTuple):
     widths: tuple[int, ...] = ()
     stops: bool = False
     observe: ObserveTarget | None = None
+    needs_features: bool = False
 
 
 class FusedRule(NamedTuple):

@@ -28,6 +28,8 @@ PURE = (*ours("types probs keys"), *RUNTIME)
 STEP = (*PURE, *ours("chunks step inputs generate decode_config"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
+# The drafters that have layers of their own.
+HEADS = ours("drafters.heads drafters.medusa drafters.eagle drafters.eagle3")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused text"))
 RECORDS = ("experiments.records", "specjax.measure")
@@ -52,6 +54,7 @@ ROOMS = {
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("trees")),
     "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
+    **dict.fromkeys(HEADS, (*PURE, *ours("models drafters"))),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
@@ -121,7 +124,7 @@ BARRED = {
 ALLOWED = {
     "specjax.checkpoints.ggml_types": ("gguf",),
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
-    "specjax.checkpoints.openai_whisper": ("torch",),
+    "specjax.checkpoints.pickles": ("torch",),
     "specjax.tokenizers.gguf_file": ("gguf",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),

@@ -78,7 +78,8 @@ def test_what_a_drafter_observes_is_the_last_token_its_draft_and_the_laws_after(
     step = build_step(*decoder._replace(drafter=noting))
     state = generate.prefill(decoder, params, PROMPT, SLOTS)
     after, info = jax.jit(step)(params, request_of(), state)
-    tokens, law, num, count = after.draft_cache
+    tokens, law, num, count, start, features = after.draft_cache
+    assert start.tolist() == [2, 0] and features is None
     assert tokens[:, 0].tolist() == [3, 0] and num.tolist() == [GAMMA] * 2
     np.testing.assert_array_equal(tokens[:, 1:], info.tokens)
     np.testing.assert_array_equal(count, info.accepted)

@@ -54,7 +54,7 @@ def test_a_tree_is_scored_whole_and_as_one_where_a_policy_has_widths():
     state = generate.prefill(Decoder(model), params, prompt, 16)
     whole = model, params.target, request, state, draft
     asked.clear()
-    law, _ = score_as_needed(*whole, read=probs.standardize, widths=(2, 4))
+    law, *_ = score_as_needed(*whole, read=probs.standardize, widths=(2, 4))
     assert asked == [(6, [(1, 6, 6)])] and law.logits.shape == (1, 6, 3)
 
 

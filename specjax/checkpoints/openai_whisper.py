@@ -1,22 +1,16 @@
 """Whisper as OpenAI stores it: one file `.pt` with sizes and weights.
 
-It is a pickle, read by PyTorch, which makes only tensors of it (`weights_only=True`).
-Orientation is that of `names_whisper`.
+It is a pickle, read by PyTorch (`pickles`). Orientation is that of `names_whisper`.
 """
 
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
+from specjax.checkpoints import pickles
 from specjax.checkpoints.archive import (
     NORM,
     PRODUCT,
     Archive,
-    Index,
     Names,
     Source,
     sources,
@@ -26,6 +20,7 @@ from specjax.models.whisper import Config
 from specjax.zoo.sizes import MOST, is_size
 
 SUFFIX = ".pt"
+FOLDER = "a folder of Hugging Face's format"
 DIMS, WEIGHTS = "dims", "model_state_dict"
 # Their sizes by ours.
 SIZES = {
@@ -68,18 +63,7 @@ def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
     assert file is not None  # see `is_openai`
     held = _read(file)
     config = _config(file, held[DIMS], dtype)
-    tensors = held[WEIGHTS]
-    arrays = {
-        name: jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch."))
-        for name, x in tensors.items()
-    }
-
-    def read(name: str, index: Index) -> np.ndarray:
-        part = tensors[name][index]
-        wide = arrays[name].dtype.name == "bfloat16"  # not in NumPy
-        return (part.float() if wide else part).numpy()
-
-    return config, Archive(arrays, read, str(file)), names(config)
+    return config, pickles.open_tensors(held[WEIGHTS], file), names(config)
 
 
 def ends(config: Config) -> tuple[int | None, tuple[int, ...]]:
@@ -110,31 +94,13 @@ def _single_file(path: Path) -> Path | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        import torch
-    except ImportError:
-        raise ValueError(
-            f"{file} is a pickle, which PyTorch alone reads safely: pip install torch,"
-            " or name a folder of Hugging Face's format"
-        ) from None
-    try:
-        mapped = zipfile.is_zipfile(file)
-        held: Any = torch.load(file, "cpu", weights_only=True, mmap=mapped)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"{file} is a pickle that is cut short or holds more than tensors"
-            f" ({reason}): copy it again, or name a folder of Hugging Face's format"
-        ) from None
+    held = pickles.load(file, f"name {FOLDER}")
     parts = [held.get(key) for key in (DIMS, WEIGHTS)] if type(held) is dict else []
     if not parts or not all(isinstance(part, dict) for part in parts):
         raise ValueError(
             f"{file} is no Whisper of OpenAI, which holds {DIMS} and {WEIGHTS}; other"
-            " pickles are not read: name a folder of Hugging Face's format"
+            f" pickles are not read: name {FOLDER}"
         )
-    loose = [n for n, x in held[WEIGHTS].items() if not isinstance(x, torch.Tensor)]
-    if loose:
-        raise ValueError(f"{file}: {loose[0]} is no tensor: copy the file again")
     return held
 
 

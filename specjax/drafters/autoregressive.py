@@ -6,6 +6,7 @@ Axes: B rows, T tokens, E features, V vocabulary.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -25,6 +26,8 @@ def build(model: Model, gamma: int, draw: Callable = draw_independent) -> Drafte
     if gamma == 0:
         return nothing.drafter
     chunks.check_room(model, gamma, "draft")
+    # A head reads all that a step commits once more, by the target's hidden states.
+    unread = 2 if model.observe is None else gamma + 1
 
     def draft(
         key: Array,
@@ -33,7 +36,7 @@ def build(model: Model, gamma: int, draw: Callable = draw_independent) -> Drafte
         state: State,
         go_on: Callable | None = None,
     ) -> tuple[Draft, object]:
-        features, cache = catch_up(model, params, state, 2)
+        features, cache = catch_up(model, params, state, unread)
         return rollout(
             draw(key, request, state, gamma),
             state,
@@ -52,6 +55,8 @@ def build(model: Model, gamma: int, draw: Callable = draw_independent) -> Drafte
         shapes=model.shapes,
         slots=model.slots,
         stops=True,
+        observe=model.observe,
+        needs_features=model.observe is not None,
     )
 
 
@@ -61,26 +66,31 @@ def advance_fn(model: Model, params: Any, state: State) -> Callable:
     def advance(cache: Any, token: Array, slot: Array | int) -> Proposal:
         block, start = token[:, None], state.length + slot
         features, cache = model.apply(params, block, start, cache)
-        return Proposal(model.readout(params, features[:, 0]), cache)
+        last = jax.tree.map(lambda x: x[:, 0], features)
+        return Proposal(model.readout(params, last), cache)
 
     return advance
 
 
 def init_fn(model: Model, more: int = 0) -> Callable:
-    """Returns the `init` of a drafter by a model: its cache after the prompt.
+    """Returns the `init` of a drafter by a model: its cache after the prompt; of a
+    head, which observes the target read the prompt, the cache before it.
 
     more: additional slots of the cache.
     """
 
     def init(params: Any, prompt: Prompt, slots: int) -> Any:
         cache = model.init(params, prompt, slots + more)
+        if model.observe is not None:
+            return cache
         return chunks.prefill(model, params, prompt, cache)
 
     return init
 
 
-def catch_up(model: Model, params: Any, state: State, count: int) -> tuple[Array, Any]:
-    """Feeds the last `count` committed tokens; returns the last one's features [B, E].
+def catch_up(model: Model, params: Any, state: State, count: int) -> tuple[Any, Any]:
+    """Feeds the last `count` committed tokens; returns the last one's features, with
+    leaves [B, ...], and the cache.
 
     After a full acceptance the drafter has not been fed its own last token; feeding two
     tokens fills that slot without an additional call or a special case. After a tree,
@@ -91,5 +101,9 @@ def catch_up(model: Model, params: Any, state: State, count: int) -> tuple[Array
     index = start[:, None] + jnp.arange(count)
     block = jnp.take_along_axis(state.tokens, index, axis=1)
     features, cache = model.apply(params, block, start, state.draft_cache)
-    at = (state.length - 1 - start)[:, None, None]
-    return jnp.take_along_axis(features, at, axis=1)[:, 0], cache
+
+    def of_last(leaf: Array) -> Array:
+        at = (state.length - 1 - start).reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.take_along_axis(leaf, at, axis=1)[:, 0]
+
+    return jax.tree.map(of_last, features), cache

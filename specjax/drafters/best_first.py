@@ -69,8 +69,9 @@ def build(
     def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
         del key, request
         features, cache = catch_up(model, params, state, 1 + longest)
-        batch = len(features)
-        features, score = features[:, None], jnp.ones((batch, 1))
+        batch = state.length.size
+        features = jax.tree.map(lambda x: x[:, None], features)
+        score = jnp.ones((batch, 1))
         place, sees = jnp.full((batch, 1), trees.ROOT), jnp.zeros((batch, 1, 0), bool)
         levels, count = [], 0
         for depth in range(longest):
@@ -103,6 +104,8 @@ def build(
         slots=model.slots,
         siblings="certain",
         depth=longest,
+        observe=model.observe,
+        needs_features=model.observe is not None,
     )
 
 

@@ -81,8 +81,8 @@ def build(
     nodes = min(nodes, most)
 
     def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
-        def law_after(features: Array) -> Law:
-            logits = model.readout(params, features[:, None])
+        def law_after(features: Any) -> Law:
+            logits = model.readout(params, features)  # of one token, [B, 1, ...]
             return probs.standardize(logits, request.sampling)
 
         def grow(growth: Growth, law: Law, node: Array | int) -> Growth:
@@ -99,15 +99,16 @@ def build(
             token = jax.lax.dynamic_slice_in_dim(growth.tokens, node - 1, 1, axis=1)
             start, paths = state.length + node - 1, node_branches(growth, node - 1)
             features, cache = model.apply(params, token, start, cache, paths)
-            law = law_after(features[:, 0])
+            law = law_after(features)
             return (grow(growth, law, node), cache), probs.per_row(law)
 
         features, cache = catch_up(model, params, state, 1 + longest)
-        law = law_after(features)
-        growth = grow(initial_growth(len(features), nodes, len(floors)), law, 0)
+        law = law_after(jax.tree.map(lambda x: x[:, None], features))
+        batch = state.length.size
+        growth = grow(initial_growth(batch, nodes, len(floors)), law, 0)
         grown: Any = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
         (growth, cache), later = grown
-        rows = jnp.arange(len(features))[:, None]
+        rows = jnp.arange(batch)[:, None]
         after = probs.take_fn(growth.parent + 1, rows)
 
         def after_parents(first: Array, later: Array) -> Array:
@@ -132,6 +133,8 @@ def build(
         slots=model.slots,
         siblings="without",
         depth=longest,
+        observe=model.observe,
+        needs_features=model.observe is not None,
     )
 
 

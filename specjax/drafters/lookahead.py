@@ -83,6 +83,7 @@ def build(gamma: int, tokens: int = 4, pool: int = 512) -> Drafter:
     def observe(params: None, cache: Guesses, call: TargetCall) -> Guesses:
         del params
         first = 1 + (long - 1) * columns  # the call's row of the window's last row
+        assert call.law is not None  # as of a step
         logits = call.law.logits[:, first : first + columns]
         new = jnp.argmax(logits, axis=-1).astype(jnp.int32)[:, None]
         whole = jnp.concatenate([cache.window, new], axis=1)

@@ -67,6 +67,7 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
 
     def observe(params: Any, table: Array, call: TargetCall) -> Array:
         del params
+        assert call.law is not None  # as of a step
         likely = jax.lax.top_k(call.law.logits, most)[1].astype(jnp.int32)
         live = jnp.arange(call.tokens.shape[1]) <= call.num[:, None]
         return update_table(table, call.tokens, likely, live)

@@ -59,8 +59,8 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
 
     def draft(key: Array, params: Any, request: Request, state: State) -> tuple:
         features, cache = catch_up(model, params, state, 1 + len(levels))
-        features, fed, tokens, laws = features[:, None], 0, [], []
-        batch = len(features)
+        features = jax.tree.map(lambda x: x[:, None], features)
+        batch, fed, tokens, laws = state.length.size, 0, [], []
         for level in levels:
             law = probs.standardize(model.readout(params, features), request.sampling)
             own = jax.tree.map(lambda x, i=level.above: x[:, i], probs.per_row(law))
@@ -95,6 +95,8 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
         slots=model.slots,
         siblings=siblings,
         depth=len(levels),
+        observe=model.observe,
+        needs_features=model.observe is not None,
     )
 
 

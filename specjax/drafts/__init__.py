@@ -11,7 +11,7 @@ from typing import Any
 
 from specjax import pretrained
 from specjax.checkpoints import Pretrained, reduced_vocab
-from specjax.drafts import counts, models, retrieval, trees, vocabularies
+from specjax.drafts import counts, heads, models, retrieval, trees, vocabularies
 from specjax.drafts.custom import custom_source
 from specjax.drafts.source import DraftLike, DraftSource
 from specjax.runtime.plugins import (
@@ -49,8 +49,8 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
 
     Args:
       name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
-        "bigram", what `specjax.load` takes, or one's own "my_module:builder" (see the
-        guide on writing one).
+        "bigram", what `specjax.load` takes, the folder of a head (EAGLE-3, EAGLE,
+        Medusa), or one's own "my_module:builder" (see the guide on writing one).
       target: for whom it drafts.
 
     Raises:
@@ -64,6 +64,8 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
         return custom_source(name, target)
     if (path := reduced_vocab.find(name)) is not None:
         return models.load_reduced_vocab(path, target)
+    if heads.is_folder(name):
+        return heads.load_head(Path(name), target)
     return models.model_source(read_model(name, pretrained.load, target.dtype))
 
 
@@ -96,7 +98,8 @@ def load_target(name: str, dtype: str, cache: str | None = None) -> Pretrained:
 
 
 def pair(target: Pretrained, draft: DraftLike) -> tuple[Pretrained, DraftSource]:
-    """Returns a target and the draft of it, in its vocabulary.
+    """Returns a target and the draft of it, in its vocabulary; the target gives the
+    hidden states that the draft reads.
 
     Args:
       target: M_p.
@@ -117,7 +120,8 @@ def pair(target: Pretrained, draft: DraftLike) -> tuple[Pretrained, DraftSource]
         draft = load_draft(draft, target)
     elif isinstance(draft, Pretrained):
         draft = models.model_source(draft)
-    return target, vocabularies.match_vocab(target, draft)
+    draft = vocabularies.match_vocab(target, draft)
+    return pretrained.with_taps(target, draft.taps), draft
 
 
 # What is seen of names before weights are read.
@@ -157,6 +161,8 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
         return (file_of(name),)
     if (path := reduced_vocab.find(name)) is not None:
         return (path,)
+    if heads.is_folder(name):
+        return heads.files_of(Path(name))
     return pretrained.files_of(read_model(name, pretrained.describe, dtype))
 
 

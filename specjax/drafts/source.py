@@ -57,6 +57,8 @@ class DraftSource(NamedTuple):
         drafted too; None where there is none.
       pretrained: the model whose weights draft, with its tokenizer; None where none
         does.
+      taps: the places of the target whose hidden states it reads, see `types.Hidden`,
+        besides those of the last layer.
     """
 
     name: str
@@ -68,6 +70,7 @@ class DraftSource(NamedTuple):
     files: tuple[Path, ...] = ()
     model: Recipe | None = None
     pretrained: Pretrained | None = None
+    taps: tuple[int, ...] = ()
 
     def drafter(self, gamma: int, draw: Callable = draw_independent) -> Drafter:
         """Returns the drafter of at most gamma tokens, or nodes of a tree."""

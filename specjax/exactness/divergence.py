@@ -394,8 +394,12 @@ def one_call_logits(
     cache = model.init(params, prompt, sizes[0])
     features, _ = model.apply(params, whole, jnp.zeros_like(prompt.length), cache)
     place = prompt.length[:, None] - 1 + jnp.arange(sizes[1])
-    chosen = jnp.take_along_axis(features, place[..., None], axis=1)
-    return model.readout(params, chosen)
+
+    def at_place(leaf: Array) -> Array:
+        index = place.reshape(*place.shape, *[1] * (leaf.ndim - 2))
+        return jnp.take_along_axis(leaf, index, axis=1)
+
+    return model.readout(params, jax.tree.map(at_place, features))
 
 
 def failures(found: GammaReport, strict: bool) -> list[str]:

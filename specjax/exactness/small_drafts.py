@@ -7,8 +7,9 @@ of a draft with a reduced vocabulary."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,14 +19,18 @@ from specjax.checkpoints import Pretrained
 from specjax.drafters import (
     autoregressive,
     datastore,
+    eagle,
+    eagle3,
     early_exit,
+    heads,
     intersection,
+    medusa,
     ngram,
     strings,
     tree,
 )
 from specjax.drafters.rollout import draw_independent
-from specjax.drafts.models import chain, model_source
+from specjax.drafts.models import chain, chain_source, model_source
 from specjax.drafts.source import (
     REDUCED_VOCAB,
     SAMPLED,
@@ -36,10 +41,13 @@ from specjax.drafts.source import (
     recipe,
 )
 from specjax.exactness import tables
+from specjax.models import llama
 from specjax.runtime.plugins import call_with_options
 from specjax.types import Drafter, Model, Reduced
 
 STRETCH = 2  # ids of a draft for each of the target's
+HEADS = "medusa", "blockwise", "eagle", "eagle3"
+GUESSES = 8  # tokens that Medusa's heads say at once
 
 
 def reduce_vocab(model: Model) -> Model:
@@ -237,6 +245,70 @@ def _hand_made_tree(
     return tree.build(table(size), above, siblings)
 
 
+class Head(NamedTuple):
+    """A head with arbitrary weights, and its parameters with arbitrary tables in place
+    of a target's."""
+
+    model: Model
+    params: Any
+
+
+@functools.cache
+def head(kind: str, size: int, width: int) -> Head:
+    """Returns a head of `size` ids.
+
+    Args:
+      kind: "medusa", "blockwise", "eagle" or "eagle3", which says two in three ids.
+      size: V.
+      width: of the target's hidden states.
+    """
+    rng = np.random.default_rng(5)
+
+    def normal(*shape: int, scale: float = 0.7) -> Array:
+        return jnp.asarray(scale * rng.normal(size=shape), jnp.float32)
+
+    def weights_like(shapes: Any) -> Any:
+        return jax.tree.map(lambda leaf: normal(*leaf.shape), shapes)
+
+    # `rejection` keeps tokens of flat laws; EAGLE's are of states without a norm.
+    flat = 0.2 if kind == "eagle" else 0.7
+    tables = {"embedding": normal(size, width)}
+    tables["readout"] = normal(width, size, scale=flat)
+    layer = llama.Config(size, width, 8, 1, 2, 1, 4)
+
+    def readout(params: Any, states: Array) -> Array:
+        return states @ params["readout"]
+
+    if kind in ("medusa", "blockwise"):
+        hidden = 8 if kind == "blockwise" else None
+        several = medusa.Config(size, width, heads=GUESSES, mlp_dim=hidden)
+        own = weights_like(medusa.abstract_params(several))
+        return Head(medusa.head(several, readout), heads.with_target(own, tables))
+    if kind == "eagle":
+        one = eagle.Config(layer)
+        own = weights_like(eagle.abstract_params(one))
+        return Head(eagle.head(one, readout), heads.with_target(own, tables))
+    ids = np.flatnonzero(np.arange(size) % 3)
+    few = eagle3.Config(layer, width, (0, 1, 2), draft_vocab=ids.size)
+    own = weights_like(eagle3.abstract_params(few))
+    params = eagle3.parameters(few, own, tables, ids - np.arange(ids.size))
+    return Head(eagle3.head(few), params)
+
+
+def head_draft(target: Pretrained, kind: str) -> DraftSource:
+    """Returns the draft of a head for a target that is a table."""
+    size = target.vocab
+    model = recipe(_head_model, kind=kind, size=size)
+    params = head(kind, size, 2 * size).params
+    made = Pretrained(kind, None, model(), params)
+    regime = REDUCED_VOCAB if kind == "eagle3" else SAMPLED
+    return chain_source(made, model, regime=regime)._replace(law=None)
+
+
+def _head_model(kind: str, size: int) -> Model:
+    return head(kind, size, 2 * size).model
+
+
 BUILDERS: dict[str, Callable[..., DraftSource]] = {
     "q": q,
     "q_some": q_some,
@@ -248,4 +320,5 @@ BUILDERS: dict[str, Callable[..., DraftSource]] = {
     "datastore": datastore_draft,
     "strings": strings_draft,
     "hand_made": hand_made,
+    **{kind: functools.partial(head_draft, kind=kind) for kind in HEADS},
 }

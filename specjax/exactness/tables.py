@@ -2,8 +2,9 @@
 
 The next id depends on the last two. A read from the wrong branch of a tree, or a cache
 that keeps the wrong branch, therefore changes the law of texts. The cache holds the ids
-that were read, slot by slot, and features are the two ids. Axes: B rows, T tokens in
-one call, M tokens of a tree, V vocabulary, L slots."""
+that were read, slot by slot, and features are the two ids, which heads read as two
+vectors that are 1 at an id, in three taps. Axes: B rows, T tokens in one call, M tokens
+of a tree, V vocabulary, L slots."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from specjax.exactness.fixtures import reference, scalar_sampling
-from specjax.types import Branches, Model, Prompt
+from specjax.types import Branches, Hidden, Model, Prompt
 
 
 def build(vocab: int) -> Model:
@@ -50,8 +51,13 @@ def build(vocab: int) -> Model:
         kept = jnp.take_along_axis(cache, start[:, None] + path, axis=1)
         return jax.vmap(jax.lax.dynamic_update_slice)(cache, kept, start[:, None])
 
+    def hidden(features: Array) -> Hidden:
+        states = jax.nn.one_hot(features, vocab)
+        states = states.reshape(*features.shape[:-1], 2 * vocab)
+        return Hidden(states, (states, -states, states))
+
     shapes = jax.ShapeDtypeStruct((vocab,) * 3, jnp.float32)
-    return Model(init, apply, readout, vocab, shapes, keep=keep)
+    return Model(init, apply, readout, vocab, shapes, keep=keep, hidden=hidden)
 
 
 def ids_at(cache: Array, slot: Array) -> Array:

@@ -96,7 +96,7 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
         state = _turn(state, model.vocab)
         drafted = state.tokens[:, :gamma]
         read = pair.verifier(gamma).law or probs.standardize
-        law, cache = score(model, params.target, request, state, drafted, read=read)
+        law, cache, _ = score(model, params.target, request, state, drafted, read=read)
         return state._replace(target_cache=cache), law
 
     return _repeat(call, loops, pair.params(gamma))

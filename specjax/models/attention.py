@@ -88,6 +88,7 @@ class Attention(nn.Module):
       norm: makes what normalises queries and keys, each head by itself; or None.
       kernel_init: of kernels, [E, H * D] and [H * D, E].
       query_init: of the query's; None is `kernel_init`.
+      out_features: of what the last product returns; None is E.
       joined: queries, keys and values are one product, see `lowering.products`.
       key_bias: False takes the keys' bias away where the other products have one.
     """
@@ -104,6 +105,7 @@ class Attention(nn.Module):
     norm: Callable[[], nn.Module] | None = None
     kernel_init: Initializer = NORMAL
     query_init: Initializer | None = None
+    out_features: int | None = None
     joined: bool = False
     key_bias: bool = True
 
@@ -115,7 +117,8 @@ class Attention(nn.Module):
         self.query = Dense(wide, self.dtype, bias, HEADS, self.query_init or init)
         self.key = Dense(narrow, self.dtype, bias and self.key_bias, HEADS, init)
         self.value = Dense(narrow, self.dtype, bias, HEADS, init)
-        self.out = Dense(wide[::-1], self.dtype, out_bias, HEADS[::-1], init)
+        returned = wide[1], self.out_features or self.features
+        self.out = Dense(returned, self.dtype, out_bias, HEADS[::-1], init)
         if self.norm is not None:
             self.query_norm, self.key_norm = self.norm(), self.norm()
 

@@ -53,6 +53,16 @@ def check_rotary(head_width: int) -> None:
         raise ValueError(f"rotary heads are of even width, not {head_width}")
 
 
+def check_taps(taps: tuple[int, ...], layers: int) -> None:
+    """Raises ValueError for taps at places that a stack of so many layers lacks."""
+    wrong = [k for k in taps if not 0 <= k <= layers]
+    if wrong:
+        raise ValueError(
+            f"taps name place {wrong[0]}, and there are 0 (the embedding) to {layers}"
+            " (the output of the last layer)"
+        )
+
+
 class Norm(nn.Module):
     """The norm `rms_norm`, or, if `learned`, a layer norm with a scale and a bias.
     [..., E] -> [..., E]."""

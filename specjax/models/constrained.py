@@ -2,20 +2,18 @@
 
 The automaton's state after each token lies in a slot beside the model's cache, so that
 drafted tokens advance it as committed ones do, and rejecting them needs no undo. The
-state follows the features in the same array, so that a slice of features has the states
-of its tokens.
-Axes: B rows, T tokens in one call, S cache slots, D features, C columns of bytes, V
-vocabulary.
+features of a call are those of the model, and beside them the states of its tokens.
+Axes: B rows, T tokens in one call, S cache slots, V vocabulary.
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from specjax.types import Branches, Model, Prompt, TokenAutomaton
+from specjax.models.tree_mask import parents_in
+from specjax.types import Branches, Model, Prompt, TargetCall, TokenAutomaton
 
 AT_ONCE = 64  # slots of a prompt whose states are worked out together
 UNROLLED = 8  # tokens of a call, up to which no loop is needed
@@ -31,6 +29,13 @@ class Cache(NamedTuple):
     model: Any
     states: Any
     last: Array
+
+
+class Ruled(NamedTuple):
+    """The features of a model, and the states of its automaton: leaves [B, T, ...]."""
+
+    model: Any
+    states: Any
 
 
 def constrained(model: Model, rules: TokenAutomaton) -> Model:
@@ -51,7 +56,6 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
         raise ValueError(
             "a state of rules is int32, uint32 or float32: cast its leaves"
         )
-    width = sum(4 * leaf.size for leaf in jax.tree.leaves(shapes))
     wide = jax.ShapeDtypeStruct((1, model.vocab), jnp.float32)
     jax.eval_shape(rules.apply, shapes, wide)
 
@@ -68,21 +72,28 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
         start: Array,
         cache: Cache,
         branches: Branches | None = None,
-    ) -> tuple[Array, Cache]:
+    ) -> tuple[Ruled, Cache]:
         features, own = model.apply(params, tokens, start, cache.model, branches)
         states = _states(rules, tokens, start, cache, branches)
         kept = jax.tree.map(
             lambda old, new: _put(old, new, start), cache.states, states
         )
-        columns = _to_bytes(states).astype(features.dtype)
-        features = jnp.concatenate([features, columns], axis=-1)
-        return features, Cache(own, kept, cache.last)
+        return Ruled(features, states), Cache(own, kept, cache.last)
 
-    def readout(params: Any, features: Array) -> Array:
-        logits = model.readout(params, features[..., :-width])
-        return rules.apply(_from_bytes(features[..., -width:], shapes), logits)
+    def readout(params: Any, features: Ruled) -> Array:
+        return rules.apply(features.states, model.readout(params, features.model))
 
     constrained = model._replace(init=init, apply=apply, readout=readout)
+    if model.hidden is not None:
+        hidden = model.hidden
+        constrained = constrained._replace(hidden=lambda ruled: hidden(ruled.model))
+    if model.observe is not None:
+        observe = model.observe
+
+        def observe_own(params: Any, cache: Cache, call: TargetCall) -> Cache:
+            return cache._replace(model=observe(params, cache.model, call))
+
+        constrained = constrained._replace(observe=observe_own)
     if model.keep is None:
         return constrained
     keep_path = model.keep
@@ -153,7 +164,7 @@ def _states(
         states = jax.lax.scan(chain, before, jnp.arange(count), unroll=unroll)[1]
         return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), states)
 
-    parent = _parents(branches)
+    parent = parents_in(branches)
 
     def branch(place: Array, states: Any) -> Any:
         above = parent[:, place - earlier]
@@ -170,15 +181,6 @@ def _states(
     return jax.tree.map(lambda leaf: leaf[:, earlier:], states)
 
 
-def _parents(branches: Branches) -> Array:
-    """Returns the token before each of a call on its path, [B, T]; -1 for the text
-    before the tree."""
-    depth, sees = branches.depth, branches.sees
-    own = depth[:, -sees.shape[1] :, None]
-    above = sees & (depth[:, None, :] == own - 1)
-    return jnp.where(above.any(-1), jnp.argmax(above, axis=-1), -1)
-
-
 def _where(rows: Array, left: Array, right: Array) -> Array:
     """Chooses between leaves [B, ...] by row, as `jnp.where`."""
     return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
@@ -193,26 +195,3 @@ def _read_slots(leaf: Array, slots: Array) -> Array:
 def _put(row: Array, new: Array, start: Array) -> Array:
     """Returns a leaf [B, S, ...] with `new` [B, T, ...] from slots `start` [B] on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new.astype(row.dtype), start, 0)
-
-
-def _to_bytes(states: Any) -> Array:
-    """Returns leaves [B, T, ...] of four bytes a number as [B, T, C] bytes, which every
-    floating-point dtype holds exactly."""
-    leaves = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(states)]
-    bits = [jax.lax.bitcast_convert_type(leaf, jnp.uint8) for leaf in leaves]
-    return jnp.concatenate([x.reshape(*x.shape[:2], -1) for x in bits], axis=-1)
-
-
-def _from_bytes(columns: Array, shapes: Any) -> Any:
-    """Returns bytes [..., C] as leaves [..., *rest], where `shapes` has leaves
-    [1, *rest]."""
-    leaves, tree = jax.tree.flatten(shapes)
-    ends = np.cumsum([4 * leaf.size for leaf in leaves])[:-1]
-    parts = jnp.split(columns.astype(jnp.uint8), ends, axis=-1)
-    lead = columns.shape[:-1]
-    split = (
-        part.reshape(*lead, *leaf.shape[1:], 4)
-        for part, leaf in zip(parts, leaves, strict=True)
-    )
-    kinds = (leaf.dtype for leaf in leaves)
-    return jax.tree.unflatten(tree, map(jax.lax.bitcast_convert_type, split, kinds))

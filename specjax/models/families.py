@@ -90,7 +90,7 @@ GPT = Family(
     check=gpt.check,
     layers="num_layers",
     divided=DIVIDED,
-    first_layers=lambda config, layers: config._replace(num_layers=layers),
+    first_layers=lambda config, layers: config._replace(num_layers=layers, taps=()),
     first_caches=lambda cache, layers: cache[:layers],
     untie=lambda config: config._replace(tied=False),
 )

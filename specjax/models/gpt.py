@@ -14,7 +14,14 @@ from jax import Array
 
 from specjax.models import dense, int8_cache, lowering
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, Norm, check_heads, check_rotary, rotary
+from specjax.models.blocks import (
+    FeedForward,
+    Norm,
+    check_heads,
+    check_rotary,
+    check_taps,
+    rotary,
+)
 from specjax.models.cache import Cache, slots_of
 from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
@@ -23,7 +30,7 @@ from specjax.models.tree_mask import (
     positions_of,
     tree_over_slots,
 )
-from specjax.types import Branches, Model, Prompt
+from specjax.types import Branches, Hidden, Model, Prompt
 
 TABLE = "vocab", "embed"  # axes of the embedding, reversed of the readout
 
@@ -41,6 +48,7 @@ class Config(NamedTuple):
       tied: whether the embedding is the readout.
       joined: whether the caches of all layers are one buffer, see `models.lowering`.
       cache: None, or "int8", which is never joined, see `models.int8_cache`.
+      taps: the places whose hidden states a head reads, see `types.Hidden`.
     """
 
     vocab: int
@@ -54,6 +62,7 @@ class Config(NamedTuple):
     tied: bool = False
     joined: bool = False
     cache: str | None = None
+    taps: tuple[int, ...] = ()
 
     @property
     def head_width(self) -> int:
@@ -63,6 +72,7 @@ class Config(NamedTuple):
 def check(config: Config) -> None:
     """Raises ValueError for sizes that do not go together."""
     check_heads(config.dim, config.num_heads)
+    check_taps(config.taps, config.num_layers)
     if config.positions is None:
         check_rotary(config.head_width)
 
@@ -114,9 +124,9 @@ class Decoder(nn.Module):
         start: Array,
         cache: Cache | None = None,
         branches: Branches | None = None,
-    ) -> tuple[Array, Cache]:
+    ) -> tuple[Array | Hidden, Cache]:
         """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
-        on."""
+        on; where layers are tapped, the features are `Hidden`."""
         config, shape, axes = self.config, (self.config.vocab, self.config.dim), TABLE
         embedding = declare(self, "embedding", axes=axes, shape=shape)
         # Read by `readout`; declared here so that one tree holds all parameters.
@@ -132,10 +142,16 @@ class Decoder(nn.Module):
         x = lowering.in_memory(x.astype(config.dtype), cache)
         layers = lowering.layers(cache, config.num_layers)
         tree = tree_over_slots(branches, start, slots_of(cache))
+        entered = [x]  # what enters each layer, and the last norm
         for i in range(config.num_layers):
             block = Block(config, name=f"layers_{i}")
             x, layers[i] = block(x, positions, layers[i], tree)
-        return Norm(config.learned, name="norm")(x), layers
+            entered.append(x)
+        last, taps = (
+            Norm(config.learned, name="norm")(x),
+            tuple(entered[k] for k in config.taps),
+        )
+        return (Hidden(last, taps) if taps else last), layers
 
 
 def init_params(key: Array, config: Config) -> Any:

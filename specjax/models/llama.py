@@ -20,11 +20,11 @@ from jax.typing import DTypeLike
 from specjax import chunks
 from specjax.models import dense, int8_cache, lowering, window_cache
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, RMSNorm, check_rotary, turn
+from specjax.models.blocks import FeedForward, RMSNorm, check_rotary, check_taps, turn
 from specjax.models.cache import Cache, KeyValues
 from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
-from specjax.types import Branches, Model, Prompt
+from specjax.types import Branches, Hidden, Model, Prompt
 
 
 class Style(NamedTuple):
@@ -103,6 +103,7 @@ class Config(NamedTuple):
       score_cap: c; a score x becomes c tanh(x / c). None leaves it.
       logit_cap: the same of logits.
       cache: None, or "int8", see `models.int8_cache`.
+      taps: the places whose hidden states a head reads, see `types.Hidden`.
     """
 
     vocab: int
@@ -128,6 +129,7 @@ class Config(NamedTuple):
     score_cap: float | None = None
     logit_cap: float | None = None
     cache: str | None = None
+    taps: tuple[int, ...] = ()
 
 
 def check(config: Config) -> None:
@@ -140,6 +142,7 @@ def check(config: Config) -> None:
             f"heads {config.num_heads} are no multiple of key_heads {config.key_heads}"
         )
     check_rotary(config.head_width)
+    check_taps(config.taps, config.num_layers)
     if max(config.local, default=0) >= config.num_layers:
         raise ValueError(f"local names layer {max(config.local)}, which is not there")
     if config.local and config.window is None:
@@ -150,7 +153,7 @@ def first_layers(config: Config, layers: int) -> Config:
     """Returns the sizes of the first `layers` layers, with those of them that are
     local."""
     local = tuple(i for i in config.local if i < layers)
-    return config._replace(num_layers=layers, local=local)
+    return config._replace(num_layers=layers, local=local, taps=())
 
 
 def rotator(
@@ -255,9 +258,9 @@ class Decoder(nn.Module):
         start: Array,
         cache: Cache | None = None,
         branches: Branches | None = None,
-    ) -> tuple[Array, Cache]:
+    ) -> tuple[Array | Hidden, Cache]:
         """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
-        on."""
+        on; where layers are tapped, the features are `Hidden`."""
         config, style = self.config, STYLES[self.config.style]
         dtype = jnp.dtype(config.dtype)
         axes, shape = ("vocab", "embed"), (config.vocab, config.dim)
@@ -297,6 +300,7 @@ class Decoder(nn.Module):
         if config.local and config.local_rotation is not None:
             nearby = rotate(config.local_rotation)
         layers = lowering.layers(cache, config.num_layers)
+        entered = [x]  # what enters each layer, and the last norm
         for i in range(config.num_layers):
             layer, local = layers[i], i in config.local
             slots = count if layer is None else layer.values.shape[2]
@@ -308,7 +312,12 @@ class Decoder(nn.Module):
                 rotate=nearby if local else everywhere,
                 write=functools.partial(writer(config, i), start=start),
             )
-        return RMSNorm(config.eps, style.offset, name="norm")(x), layers
+            entered.append(x)
+        last, taps = (
+            RMSNorm(config.eps, style.offset, name="norm")(x),
+            tuple(entered[k] for k in config.taps),
+        )
+        return (Hidden(last, taps) if taps else last), layers
 
 
 def writer(config: Config, layer: int) -> Callable[..., Any]:

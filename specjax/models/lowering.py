@@ -26,7 +26,15 @@ from jax import Array
 from specjax import quantized
 from specjax.models.cache import Cache, KeyValues, read_slots, write_row, write_rows
 from specjax.models.int8_cache import Int8Layer, with_int8
-from specjax.types import Branches, Model, ModelApply, ModelInit, ModelReadout, Prompt
+from specjax.types import (
+    Branches,
+    Hidden,
+    Model,
+    ModelApply,
+    ModelInit,
+    ModelReadout,
+    Prompt,
+)
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
 COPIED = 2**22  # bytes, which take longer to copy than a kernel to launch
@@ -43,7 +51,7 @@ def model(plain: Model, joined: bool = False) -> Model:
     that its `init` makes becomes one buffer."""
     init = _join_initial(plain.init) if joined else plain.init
     apply, readout = _apply(plain.apply), _readout(plain.readout)
-    return plain._replace(init=init, apply=apply, readout=readout)
+    return plain._replace(init=init, apply=apply, readout=readout, hidden=hidden)
 
 
 def _apply(apply: ModelApply) -> ModelApply:
@@ -53,14 +61,14 @@ def _apply(apply: ModelApply) -> ModelApply:
         start: Array,
         cache: Any,
         branches: Branches | None = None,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Any, Any]:
         def once(
             params: Any,
             tokens: Array,
             start: Array,
             cache: Any,
             branches: Branches | None,
-        ) -> tuple[Array, Any]:
+        ) -> tuple[Any, Any]:
             features, layers = apply(params, tokens, start, cache, branches)
             return features, _settle(cache, layers)
 
@@ -70,10 +78,10 @@ def _apply(apply: ModelApply) -> ModelApply:
             start: Array,
             cache: Any,
             branches: Branches | None,
-        ) -> tuple[Array, Any]:
+        ) -> tuple[Any, Any]:
             twins = _repeat(tokens)
             features, cache = once(params, twins, start, cache, branches)
-            return features[:1], cache
+            return jax.tree.map(lambda x: x[:1], features), cache
 
         if tokens.size > 1:
             return once(params, tokens, start, cache, branches)
@@ -89,12 +97,19 @@ def _readout(readout: ModelReadout) -> ModelReadout:
         logits = readout(params, _repeat(features.reshape(1, -1)))[:1]
         return logits.reshape(*features.shape[:-1], -1)
 
-    def run(params: Any, features: Array) -> Any:
+    def run(params: Any, features: Array | Hidden) -> Any:
+        features = hidden(features).last
         if features.size > features.shape[-1]:
             return readout(params, features)
         return jax.lax.platform_dependent(params, features, cuda=twice, default=readout)
 
     return run
+
+
+def hidden(features: Array | Hidden) -> Hidden:
+    """Returns the hidden states in the features of a model: see `ReadHidden`. They are
+    an array where no layer is tapped."""
+    return features if isinstance(features, Hidden) else Hidden(features)
 
 
 def _repeat(row: Array, times: int = 2) -> Array:

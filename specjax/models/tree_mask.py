@@ -28,6 +28,15 @@ def first_slot(branches: Branches, start: Array) -> Array:
     return start if whole == count else start - (whole - count)
 
 
+def parents_in(branches: Branches) -> Array:
+    """Returns the token of the tree before each token of a call on its path, [B, T]; -1
+    for the text before the tree."""
+    depth, sees = branches.depth, branches.sees
+    own = depth[:, -sees.shape[1] :, None]
+    above = sees & (depth[:, None, :] == own - 1)
+    return jnp.where(above.any(-1), jnp.argmax(above, axis=-1), -1)
+
+
 def embed_positions(table: Array, positions: Array) -> Array:
     """Returns the vectors of learned positions: [P, E] at [B, T] -> [B, T, E].
 

@@ -12,9 +12,13 @@ from specjax.models.families import Config
 
 
 def metadata(config: Config) -> dict[str, str]:
-    """Returns the metadata that `read` reads. Raises ValueError as `families.of`."""
-    family = families.of(config).name
-    return {"family": family, "config": json.dumps(_to_json(config))}
+    """Returns the metadata that `read` reads. Raises ValueError as `families.of`.
+
+    What a head taps is not a size of the model, and is left out.
+    """
+    family, fields = families.of(config).name, _to_json(config)
+    fields.pop("taps", None)
+    return {"family": family, "config": json.dumps(fields)}
 
 
 def read(stated: dict[str, str]) -> tuple[str, Config]:

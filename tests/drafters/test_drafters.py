@@ -247,7 +247,9 @@ def test_successors_are_those_that_the_target_held_likely():
     logits[0, 2, [1, 2]] = 2, 1
     law = probs.standardize(jnp.array(logits), Sampling(jnp.ones(2)))
     zero = np.zeros(2, np.int32)
-    call = TargetCall(np.array([[4, 5, 5], [7, 7, 7]]), law, np.array([2, 0]), zero)
+    call = TargetCall(
+        np.array([[4, 5, 5], [7, 7, 7]]), law, np.array([2, 0]), zero, zero
+    )
     table = tree.observe(None, table, call)
     tokens, _ = drafted(tree, state_of([[4], [7]], table))
     assert tokens[0] == [5, 8, 1, 2]

@@ -58,10 +58,12 @@ def broken(model: Model, how) -> Model:
 
     def apply(params, tokens, start, cache):
         features, after = model.apply(params, tokens, start, cache)
-        own, state = features[..., :-4], features[..., -4:]
-        state = jnp.where(how == STUCK, state[:, :1], state)
+        state = features.states
+        features = features._replace(
+            states=jnp.where(how == STUCK, state[:, :1], state)
+        )
         states = jnp.where(how == UNMOVED, cache.states, after.states)
-        return jnp.concatenate([own, state], -1), after._replace(states=states)
+        return features, after._replace(states=states)
 
     return model._replace(apply=apply)
 

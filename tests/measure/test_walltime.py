@@ -166,7 +166,7 @@ def test_what_is_looped_is_a_target_call_and_a_draft():
     for times in (1, 2):
         moved = state._replace(tokens=(state.tokens + times) % PAIR[0].vocab)
         ids = moved.tokens[:, :3]
-        wanted, cache = score(PAIR[0].model, PAIR[0].params, request, moved, ids)
+        wanted, cache, _ = score(PAIR[0].model, PAIR[0].params, request, moved, ids)
         key = keys.purpose(keys.iteration(request.key, moved.tokens[:, 0]), keys.DRAFT)
         draft, draft_cache = drafter.draft(key, PAIR[1].params, request, moved)
         state = state._replace(target_cache=cache, draft_cache=draft_cache)

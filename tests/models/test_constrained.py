@@ -75,7 +75,8 @@ def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
     model, params, cache = begun(case, dtype)
     run, zero, tokens = compiled(model), np.zeros(3, np.int32), np.asarray(TOKENS)
     features, _ = jax.eval_shape(model.apply, params, tokens, zero, cache)
-    assert features.dtype == dtype
+    assert features.model.dtype == dtype  # and not that of the states beside them
+    assert [leaf.dtype for leaf in features.states] == [jnp.uint32, jnp.float32]
     for widths in ((6,), (1,) * 6, (3, 2, 1)):
         # Rejected, all of it.
         _, ruined = run(params, tokens, zero, cache)

@@ -31,7 +31,7 @@ from specjax.drafters.rollout import draw_independent
 from specjax.exactness import small_drafts
 from specjax.step import Decoder
 from specjax.topologies import kary
-from specjax.types import Drafter, Model, Params, Policy, Verifier
+from specjax.types import Drafter, Hidden, Model, Params, Policy, TargetCall, Verifier
 from specjax.verifiers import (
     match,
     recursive,
@@ -128,6 +128,43 @@ def best_first_tree(model: Model, gamma: int) -> Drafter:
     return best_first.build(model, 2 * gamma, width=2, longest=gamma + 1)
 
 
+def read_by(kind: str) -> Callable[[World], small_drafts.Head]:
+    """Builds a head of a kind for the hidden states of a world's target."""
+
+    def of(world: World) -> small_drafts.Head:
+        weights, vocab = world.target_weights, world.target.vocab
+        tables = isinstance(weights, Array)
+        width = vocab if tables else weights["embedding"].shape[1]
+        return small_drafts.head(kind, vocab, width)
+
+    return of
+
+
+def taps_last(model: Model) -> Model:
+    """Returns the same head, three taps of which are the last layer's states."""
+    observe = model.observe
+
+    def observe_last(params: Any, cache: Any, call: TargetCall) -> Any:
+        taps = (call.features.last,) * 3
+        return observe(params, cache, call._replace(features=Hidden(taps[0], taps)))
+
+    return model._replace(observe=observe_last)
+
+
+def head_case(kind: str) -> Case:
+    """A chain, or of Medusa a tree."""
+    of = read_by(kind)
+
+    def drafter(world: World, gamma: int) -> Drafter:
+        model = taps_last(of(world).model)
+        if kind == "medusa":
+            return tree.build(model, kary.build(2)(2 * gamma))
+        return autoregressive.build(model, gamma)
+
+    rule = recursive.verifier if kind == "medusa" else token.verifier
+    return Case(kind, drafter, lambda world: of(world).params, verifier=rule)
+
+
 CASES = (
     Case("autoregressive", by_model, draft_weights),
     Case("adaptive", by_model, draft_weights, policies.heuristic(start=2)),
@@ -211,5 +248,6 @@ CASES = (
     Case("recycling_tree", recycled, verifier=match.verifier),
     Case("trigram", lambda world, gamma: ngram.build(vocab(world), gamma, 3), counts),
     Case("random", lambda world, gamma: random.build(vocab(world), gamma)),
+    *map(head_case, small_drafts.HEADS),
 )
 BY_NAME = {case.name: case for case in CASES}

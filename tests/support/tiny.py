@@ -20,7 +20,7 @@ from specjax.generate import Output
 from specjax.models import gpt
 from specjax.models.cache import KeyValues
 from specjax.quantized import Dynamic, Int8, rounding
-from specjax.types import BLOCK, Model
+from specjax.types import BLOCK, Hidden, Model
 
 
 def bound(most: int = 200) -> Iterator[None]:
@@ -138,7 +138,7 @@ def markov(vocab: int) -> Model:
 
     shapes = jax.ShapeDtypeStruct((vocab, vocab), float)
     keep = lambda cache, start, path: cache  # noqa: E731
-    return Model(init, apply, readout, vocab, shapes, keep=keep)
+    return Model(init, apply, readout, vocab, shapes, keep=keep, hidden=Hidden)
 
 
 @functools.cache

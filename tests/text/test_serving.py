@@ -30,6 +30,7 @@ PAIRS = {
     "gpt-renewal": (GPT, "renewal"),
     "gpt-copying": (GPT, "copying"),
     "gpt-trigram": (GPT, "trigram"),
+    "gpt-eagle": (GPT, "eagle"),
     "llama-adaptive": (LLAMA, "adaptive"),
     "t5-adaptive": (T5, "adaptive"),
     "t5-anchored": (T5, "anchored"),
@@ -129,7 +130,7 @@ def test_nothing_is_compiled_for_a_request():
 
 # Each with a state or a cache of another kind.
 OTHERS = ("early_exit", "intersection", "copying_else", "tree_grown", "lookahead")
-OTHERS += ("anchored", "datastore", "recycling", "renewal", "strings")
+OTHERS += ("anchored", "datastore", "recycling", "renewal", "strings", "medusa")
 
 
 def kinds():

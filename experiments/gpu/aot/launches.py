@@ -267,7 +267,7 @@ def compile_draft(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 def compile_target_call(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     def run(cache, params, request, state, tokens):
         state = state._replace(target_cache=cache)
-        return score(inputs.decoder.target, params, request, state, tokens)
+        return score(inputs.decoder.target, params, request, state, tokens)[:2]
 
     cache, rest = inputs.state.target_cache, inputs.state._replace(target_cache=None)
     tokens = jax.ShapeDtypeStruct((setting.batch, setting.decode.gamma), jnp.int32)
@@ -284,7 +284,7 @@ def compile_verification(inputs: ProgramInputs, setting: LaunchSetting) -> Compi
 
     def laws(params, request, state):
         draft = decoder.drafter.draft(request.key, params.draft, request, state)[0]
-        law, _ = score(
+        law, *_ = score(
             decoder.target, params.target, request, state, draft.tokens, read=read
         )
         return law, draft

@@ -216,7 +216,7 @@ def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) ->
     def call(length: int) -> Cost:
         def run(cache, params, request, state, drafted):
             state = state._replace(target_cache=cache)
-            return score(target.model, params, request, state, drafted)
+            return score(target.model, params, request, state, drafted)[:2]
 
         drafted = jax.ShapeDtypeStruct((setting.batch, length - 1), jnp.int32)
         rest = state._replace(target_cache=None)

@@ -1,0 +1,258 @@
+"""Folders of heads: which kind one holds, and what all kinds have in common.
+
+Heads have no common format: what is in config.json tells the kinds apart, and where it
+looks like a model's of one layer, the names of the weights do. A folder whose head is
+known and not read is refused by what it is called.
+Axes: D features of the target, H of the head, V ids of the target.
+"""
+
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from specjax.checkpoints import Pretrained, archive, names_llama, pickles
+from specjax.checkpoints import fields as field
+from specjax.checkpoints.archive import PRODUCT, SCALE, UNBIASED, Archive, Row
+from specjax.checkpoints.fields import Fields
+from specjax.checkpoints.huggingface import CONFIG, WHOLE
+from specjax.models import llama
+from specjax.models.llama import STYLES
+
+SPECULATORS = "speculators_model_type"
+EAGLE, EAGLE3, MEDUSA = "EAGLE", "EAGLE-3", "Medusa"
+READ = f"{MEDUSA}, {EAGLE} (1 and 2) and {EAGLE3}"
+PICKLE = "pytorch_model.bin"
+WEIGHTS = {
+    EAGLE: (WHOLE, PICKLE),
+    EAGLE3: (WHOLE, PICKLE),
+    MEDUSA: ("medusa_lm_head.safetensors", "medusa_lm_head.pt"),
+}
+EMBEDDING = "embed_tokens.weight"
+JOIN = "fc.weight"
+MASK = "mask_hidden"  # of P-EAGLE, in place of states that the target did not compute
+INV_FREQ = "*.rotary_emb.inv_freq"  # of earlier versions; it follows from sizes
+LAYERS = "llama", "mistral", "qwen2", "qwen3"  # model_types of a head's layer
+# The values of `speculators_model_type`.
+OF_SPECULATORS = {
+    "eagle3": EAGLE3,
+    "peagle": "P-EAGLE",
+    "dflash": "DFlash",
+    "dflash2": "DFlash 2",
+    "dspark": "DSpark",
+    "xpress": "XPress",
+    "mtp": "native MTP",
+}
+# Patterns of `architectures`, of which the first that fits counts.
+CLASSES = {
+    "PEagle*": "P-EAGLE",
+    "DFlash2*": "DFlash 2",
+    "DFlash*": "DFlash",
+    "Domino*": "Domino",
+    "*DSpark*": "DSpark",
+    "*XPress*": "XPress",
+    "LiLiCorr*": "LiLiCorr",
+    "LlamaForCausalLMEagle3": EAGLE3,
+    "*Eagle3*": "EAGLE-3 with a layer of another kind than Llama's",
+}
+# Fields with a value. Those of native MTP are in the config.json of a target.
+OWN_FIELDS = {
+    "draft_vocab_size": EAGLE3,
+    "medusa_num_heads": MEDUSA,
+    "hydra_num_heads": "Hydra",
+    "num_nextn_predict_layers": "native MTP",
+    "mtp_num_hidden_layers": "native MTP",
+    "num_mtp_layers": "native MTP",
+}
+MODEL_TYPES = {
+    "medusa": "Medusa as vLLM stored it",
+    "mlp_speculator": "MLP speculator",
+    "muse_glimmer_assistant": "DFlash",
+    "gemma4_assistant": "native MTP",
+    "gemma4_unified_assistant": "native MTP",
+}
+
+
+class Folder(NamedTuple):
+    """A head in a folder.
+
+    Attributes:
+      path: the folder.
+      kind: what its method is called.
+      fields: of config.json.
+      files: what it is read from.
+    """
+
+    path: Path
+    kind: str
+    fields: Fields
+    files: tuple[Path, ...]
+
+    @property
+    def by_speculators(self) -> bool:
+        """Returns whether the package speculators wrote it."""
+        return SPECULATORS in self.fields
+
+    def open(self) -> Archive:
+        """Returns its arrays, of which none is read. Raises ValueError for a file that
+        cannot be read."""
+        file = self.files[-1]
+        if file.suffix == ".safetensors":
+            return archive.open_safetensors([file], str(self.path))
+        tensors = pickles.load(file, f"save its tensors as {WEIGHTS[self.kind][0]}")
+        if not isinstance(tensors, dict):
+            raise ValueError(f"{file} holds no tensors by their names: copy it again")
+        return pickles.open_tensors(tensors, file)
+
+
+def kind_of(path: Path) -> str | None:
+    """Returns what the method of the head in a folder is called, None for anything
+    else. Raises ValueError for a config.json that is not JSON."""
+    if not (path / CONFIG).is_file():
+        return None
+    fields = field.read(path / CONFIG)
+    return kind_of_fields(fields) or _kind_of_weights(path, fields)
+
+
+def find_folder(path: Path) -> Folder:
+    """Returns the head in a folder by the files that describe it. Raises ValueError for
+    a head of a kind that is not read, and for a folder without its weights."""
+    kind = kind_of(path)
+    if kind not in WEIGHTS:
+        raise unread(path, str(kind))
+    found = [path / name for name in WEIGHTS[kind] if (path / name).is_file()]
+    if not found:
+        raise ValueError(
+            f"{path} has no {' and no '.join(WEIGHTS[kind])}: copy or download them"
+        )
+    fields = field.read(path / CONFIG)
+    return Folder(path, kind, fields, (path / CONFIG, found[0]))
+
+
+def unread(path: Path, kind: str) -> ValueError:
+    """Returns the error of a head of a kind that is not read."""
+    return ValueError(
+        f"{path} holds a head of the kind {kind}, which is not read: name one of"
+        f" {READ}, or a small model"
+    )
+
+
+def kind_of_fields(fields: Fields) -> str | None:
+    """Returns what the method is called that these fields of config.json tell, None for
+    fields that a model may have."""
+    if SPECULATORS in fields:
+        said = fields[SPECULATORS]
+        return OF_SPECULATORS.get(str(said), f"{said!r} of speculators")
+    blocks = fields.get("dflash_config")
+    if isinstance(blocks, dict) and "causal_head" in blocks:
+        return "JetSpec"
+    for name in _classes(fields):
+        for pattern, kind in CLASSES.items():
+            if fnmatchcase(name, pattern):
+                return kind
+    if isinstance(blocks, dict):
+        said = str(blocks.get("projector_type") or "dflash")
+        return {"dspark": "DSpark", "domino": "Domino"}.get(said, "DFlash")
+    if (kind := MODEL_TYPES.get(str(fields.get("model_type")))) is not None:
+        return kind
+    return next((kind for name, kind in OWN_FIELDS.items() if fields.get(name)), None)
+
+
+def _classes(fields: Fields) -> list[str]:
+    """Returns the names in `architectures`."""
+    classes = fields.get("architectures")
+    return list(map(str, classes)) if isinstance(classes, list) else []
+
+
+def _kind_of_weights(path: Path, fields: Fields) -> str | None:
+    """Returns the kind of a head whose config.json may be a model's of one layer. A
+    pickle is none that a model is read from."""
+    llama_like = fields.get("model_type") in LAYERS
+    if not llama_like or fields.get("num_hidden_layers") != 1:
+        return None
+    if not (path / WHOLE).is_file():
+        return EAGLE if (path / PICKLE).is_file() else None
+    stored = archive.open_safetensors([path / WHOLE], str(path)).arrays
+    if JOIN not in stored:
+        return None
+    return EAGLE3 if has_midlayer(stored) else EAGLE
+
+
+def has_midlayer(stored: Collection[str]) -> bool:
+    """Returns whether a head's layer is called as EAGLE-3's own code calls it."""
+    return any(name.startswith("midlayer.") for name in stored)
+
+
+def read_layer(stated: Fields, target: Pretrained, dtype: str) -> llama.Config:
+    """Returns the sizes of a head's decoder layer, as stated in its config.json.
+
+    Raises ValueError for a layer of another kind, or of a head for another target.
+    """
+    kind = stated.get("model_type")
+    if kind not in LAYERS:
+        raise field.field_error("model_type", " or ".join(LAYERS), kind)
+    field.check_known_values(stated, {"logit_scale": (None, 1)})
+    layer = names_llama.read_config(stated | {"architectures": None}, dtype)
+    if layer.num_layers != 1:
+        raise ValueError(f"num_hidden_layers is {layer.num_layers}; a head has 1")
+    if layer.local:
+        raise ValueError(
+            f"its layer sees a window of {layer.window} tokens, which is not known of a"
+            " head: where it was trained without one, write sliding_window as null"
+        )
+    if layer.vocab != target.vocab:
+        raise ValueError(
+            f"it was trained for {layer.vocab} ids, and {target.name} has"
+            f" {target.vocab}: name the target that it was trained for"
+        )
+    if field.truth(stated, "qkv_bias", False):
+        layer = layer._replace(biased=True, out_biased=False)
+    return layer
+
+
+def layer_rows(layer: llama.Config, first: str) -> list[Row]:
+    """Returns where the parts of a head's decoder layer lie (`heads.Layer`); `first` is
+    how its file calls the layer."""
+    product = PRODUCT if layer.biased else UNBIASED
+    out = PRODUCT if layer.out_biased else UNBIASED
+    mlp = PRODUCT if layer.mlp_biased else UNBIASED
+    rows: list[Row] = [
+        ("layer/mlp_norm", f"{first}.post_attention_layernorm", (SCALE,)),
+        ("layer/attention/query", f"{first}.self_attn.q_proj", product),
+        ("layer/attention/key", f"{first}.self_attn.k_proj", product),
+        ("layer/attention/value", f"{first}.self_attn.v_proj", product),
+        ("layer/attention/out", f"{first}.self_attn.o_proj", out),
+        ("layer/mlp/gate", f"{first}.mlp.gate_proj", mlp),
+        ("layer/mlp/in", f"{first}.mlp.up_proj", mlp),
+        ("layer/mlp/out", f"{first}.mlp.down_proj", mlp),
+    ]
+    if STYLES[layer.style].normed:
+        for ours, theirs in {"query": "q_norm", "key": "k_norm"}.items():
+            name = f"layer/attention/{ours}_norm"
+            rows.append((name, f"{first}.self_attn.{theirs}", (SCALE,)))
+    return rows
+
+
+def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
+    """Returns whether the embedding that a head stores is its target's, which is not
+    held twice. Both are compared in the dtype of the target's, some rows at a time."""
+    stored, table = arrays.arrays[EMBEDDING], _table_of(target)
+    if table is None or table.shape != stored.shape:
+        return False
+    rows = max(1, archive.COMPARED // stored.shape[1])
+    for first in range(0, stored.shape[0], rows):
+        some = slice(first, min(first + rows, stored.shape[0])), slice(None)
+        mine = np.asarray(arrays.read(EMBEDDING, some)).astype(table.dtype)
+        if not np.array_equal(mine, np.asarray(table[some])):
+            return False
+    return True
+
+
+def _table_of(target: Pretrained) -> Any:
+    """Returns the target's embedding, None where it is no array of floats."""
+    params: Any = target.params
+    table = params.get("embedding") if isinstance(params, dict) else None
+    return table if isinstance(table, np.ndarray | jax.Array) else None

@@ -1,0 +1,115 @@
+"""Heads that read the target, by the folders that they are published in.
+
+`head_files` has the kinds and what tells them apart; each kind that is read has a
+module of its own there. How a file recommends to accept tokens, as Medusa's typical
+acceptance, is not followed: what is written has the target's law.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specjax.checkpoints import Config, Pretrained
+from specjax.drafters import eagle, eagle3, medusa
+from specjax.drafters import heads as parts
+from specjax.drafts import eagle3_files, eagle_files, head_files, medusa_files
+from specjax.drafts.models import chain_source
+from specjax.drafts.source import (
+    REDUCED_VOCAB,
+    SAMPLED,
+    DraftSource,
+    Recipe,
+    recipe,
+)
+from specjax.models import families
+from specjax.types import Drafter, Model
+
+
+def is_folder(name: str | Path) -> bool:
+    """Returns whether this is the folder of a head, of a kind that is read or not."""
+    return head_files.kind_of(Path(name)) is not None
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Returns the files of a head's folder. Raises ValueError as
+    `head_files.find_folder`."""
+    return head_files.find_folder(path).files
+
+
+def load_head(path: Path, target: Pretrained) -> DraftSource:
+    """Returns the draft of the head in a folder, for the target that it was trained
+    for.
+
+    What it reads is in its name. An embedding that repeats the target's is not held
+    twice. Raises ValueError for a head of a kind that is not read, one that does not
+    say what it needs, or one of another target; before any weight is read.
+    """
+    folder = head_files.find_folder(path)
+    source = LOADERS[folder.kind](folder, target)
+    return source._replace(files=folder.files)
+
+
+def _load_eagle3(folder: head_files.Folder, target: Pretrained) -> DraftSource:
+    read = eagle3_files.read(folder, target)
+    params = eagle3.parameters(read.config, read.params, target.params, read.offsets)
+    places = ", ".join(map(str, read.config.taps))
+    name = f"{folder.path.name}, of states that enter layers {places}"
+    return eagle3_source(name, read.config, params)
+
+
+def _load_eagle(folder: head_files.Folder, target: Pretrained) -> DraftSource:
+    config, own = eagle_files.read(folder, target)
+    name = f"{folder.path.name}, of the last layer's states"
+    model = recipe(_eagle, config=config, whole=target.required_config)
+    params = parts.with_target(own, target.params)
+    return _source(name, model, params, regime=SAMPLED)
+
+
+def _load_medusa(folder: head_files.Folder, target: Pretrained) -> DraftSource:
+    config, own = medusa_files.read(folder, target)
+    name = f"{folder.path.name}, {config.heads} heads of the last layer's states"
+    params = parts.with_target(own, target.params)
+    source = _source(name, recipe(_medusa, config=config), params, regime=SAMPLED)
+    # A chain has no more tokens than there are heads.
+    return source._replace(factory=recipe(_medusa_chain, config=config))
+
+
+LOADERS: dict[str, Callable[[head_files.Folder, Pretrained], DraftSource]] = {
+    head_files.EAGLE3: _load_eagle3,
+    head_files.EAGLE: _load_eagle,
+    head_files.MEDUSA: _load_medusa,
+}
+
+
+def eagle3_source(name: str, config: eagle3.Config, params: Any) -> DraftSource:
+    """Returns the draft of a head by its parameters, see `eagle3.parameters`."""
+    regime = SAMPLED if config.draft_vocab is None else REDUCED_VOCAB
+    source = _source(name, recipe(_eagle3, config=config), params, regime=regime)
+    return source._replace(taps=config.taps)
+
+
+def _source(name: str, model: Recipe, params: Any, *, regime: str) -> DraftSource:
+    """Returns the draft of a head, of no files. What it drafts depends on the target's
+    states, so it has no law of tokens alone."""
+    made = Pretrained(name, None, model(), params)
+    return chain_source(made, model, regime=regime)._replace(law=None)
+
+
+@functools.cache
+def _eagle3(config: eagle3.Config) -> Model:
+    return eagle3.head(config)
+
+
+@functools.cache
+def _eagle(config: eagle.Config, whole: Config) -> Model:
+    return eagle.head(config, families.build(whole).readout)
+
+
+@functools.cache
+def _medusa(config: medusa.Config) -> Model:
+    return medusa.head(config)
+
+
+def _medusa_chain(gamma: int, draw: Callable, config: medusa.Config) -> Drafter:
+    return medusa.build(config, gamma, draw)

@@ -1,0 +1,352 @@
+"""Heads that read the target's hidden states, against states that are known.
+
+Axes: B rows, G = gamma or nodes of a tree, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, policies, probs, trees
+from specjax.drafters import (
+    autoregressive,
+    best_first,
+    eagle3,
+    grown,
+    heads,
+    medusa,
+    nothing,
+    tree,
+)
+from specjax.drafters.rollout import draw_coupled
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import gpt, llama, penalties
+from specjax.models.constrained import constrained
+from specjax.quantized import Int8
+from specjax.step import Decoder, build_step
+from specjax.types import Drafter, Model, Params, Policy, TargetCall
+from specjax.verifiers import gumbel, recursive, token
+from tests.support import recurrent, tiny, tiny_llama
+from tests.support.drafted import Drafted, along
+from tests.support.recurrent import KINDS, Copy
+
+# The first is read in three portions, of which the second ends before the last.
+PROMPT = make_prompt([[i % recurrent.V for i in range(19)], [1, 2, 3] * 4, [7], [3, 1]])
+BATCH, NEW, SLOTS = 4, 12, 40
+TOLERANCE = 2e-4
+
+
+def chain(model: Model) -> Drafter:
+    return autoregressive.build(model, 3)
+
+
+def fixed(model: Model) -> Drafter:
+    return tree.build(model, (-1, -1, 0, 1, 2))
+
+
+def growing(model: Model) -> Drafter:
+    return grown.build(model, 5, (0.3, 0.2), 3)
+
+
+def likeliest(model: Model) -> Drafter:
+    return best_first.build(model, 5, width=2, longest=3)
+
+
+def decoder_of(
+    drafter: Drafter, target: Model | None = None, policy: Policy | None = None
+) -> Decoder:
+    rule = token.verifier if drafter.siblings is None else recursive.verifier
+    return Decoder(target or recurrent.build(), drafter, rule, policy)
+
+
+def wrong_laws(
+    kind: str,
+    build: Callable[[Model], Drafter],
+    *,
+    change: Callable[[Copy], Copy] = lambda head: head,
+    target: Model | None = None,
+    policy: Policy | None = None,
+) -> float:
+    """Returns how far the laws of drafts are from those of a head that copies the
+    target's states, at most; over several steps, in which tokens are rejected."""
+    plain = recurrent.copy(kind, other=0.8)
+    head = change(plain)
+    decoder = decoder_of(build(head.model), target, policy)
+    params = Params(recurrent.weights(kind), head.params)
+    steps = along(decoder, params, PROMPT, steps=3)
+    assert any((one.draft.num > 0).any() for one in steps)
+    return max(distance(kind, plain, one) for one in steps)
+
+
+def distance(kind: str, head: Copy, now: Drafted) -> float:
+    laws = np.asarray(jax.jit(probs.dense)(now.draft.law))
+    parents = np.asarray(trees.parents(now.draft))
+    found = 0.0
+    for row, text in enumerate(now.texts()):
+        if len(text) < 2 and kind in ("medusa", "blockwise"):
+            continue  # nothing is known yet
+        paths: dict[int, list[int]] = {-1: []}
+        drafted = now.draft.tokens[row, : now.draft.num[row]].tolist()
+        for node, token_id in enumerate(drafted):
+            above = paths[int(parents[row, node])]
+            wanted = recurrent.law(kind, head, [*text, *above])
+            found = max(found, np.abs(laws[row, node] - wanted).max())
+            paths[node] = [*above, token_id]
+    return float(found)
+
+
+SHAPES = [(kind, chain) for kind in KINDS]
+SHAPES += [("medusa", fixed), ("eagle", growing), ("eagle3_reduced", fixed)]
+
+
+@pytest.mark.parametrize(("kind", "build"), SHAPES)
+def test_a_draft_s_laws_are_those_of_the_states_of_its_own_path(kind, build):
+    """Of ragged rows, after prompts that are read in portions, and after tokens that
+    were rejected."""
+    assert wrong_laws(kind, build) < TOLERANCE
+
+
+def test_drafts_may_be_shorter_than_gamma():
+    """The target is then called on fewer tokens, and returns fewer states."""
+    policy = policies.heuristic(start=1, least=1)._replace(widths=(1, 2))
+    assert wrong_laws("eagle", chain, policy=policy) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+def test_what_is_observed_twice_is_as_if_it_were_once(kind):
+    head, target = recurrent.copy(kind), recurrent.build()
+    params = recurrent.weights(kind)
+
+    @jax.jit
+    def observed(times: int):
+        cache = head.model.init(head.params, PROMPT, SLOTS)
+        states, _ = target.apply(params, PROMPT.tokens, 0 * PROMPT.length, None)
+        count = PROMPT.length - 2
+        seen = TargetCall(
+            PROMPT.tokens, None, count, count, 0 * count, target.hidden(states)
+        )
+
+        def observe(_, cache):
+            return head.model.observe(head.params, cache, seen)
+
+        return jax.lax.fori_loop(0, times, observe, cache)
+
+    once, twice = observed(1), observed(2)
+    assert any(leaf.any() for leaf in jax.tree.leaves(once))
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
+
+
+def at_zero(kind: str, build: Callable[[Model], Drafter]):
+    """Returns the counts of greedy texts by a head that copies everything."""
+    head = recurrent.copy(kind)
+    run = generate.build(decoder_of(build(head.model)), SLOTS)
+    request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 0.0))
+    return run(Params(recurrent.weights(kind), head.params), PROMPT, request).counts
+
+
+@pytest.mark.parametrize(
+    ("kind", "build"),
+    [("medusa", chain), ("blockwise", fixed), ("eagle", likeliest), ("eagle3", chain)],
+)
+def test_a_head_that_copies_the_target_is_always_accepted(kind, build):
+    """At temperature 0. A row of one token has no state for several heads to read."""
+    counts = at_zero(kind, build)
+    calls = np.full(BATCH, NEW // 4)
+    if kind in ("medusa", "blockwise"):
+        calls[2] += 1
+    np.testing.assert_array_equal(counts.calls, calls)
+
+
+# Mutants: each gives other laws.
+
+
+def one_slot_off(monkeypatch) -> dict:
+    right = heads.hidden_before
+    late = lambda memory, start, *rest: right(memory, start - 1, *rest)  # noqa: E731
+    monkeypatch.setattr(heads, "hidden_before", late)
+    return {"kind": "eagle"}
+
+
+def of_rejected_tokens(monkeypatch) -> dict:
+    right = heads.store
+
+    def store(memory, hidden, call):
+        return right(memory, hidden, call._replace(accepted=call.num))
+
+    monkeypatch.setattr(heads, "store", store)
+    return {"kind": "eagle"}
+
+
+def of_a_rejected_token(monkeypatch) -> dict:
+    def change(head: Copy) -> Copy:
+        right = head.model.observe
+
+        def observe(params, said, call):
+            return right(params, said, call._replace(accepted=call.num))
+
+        return head._replace(model=head.model._replace(observe=observe))
+
+    return {"kind": "medusa", "change": change}
+
+
+def from_the_wrong_layer(monkeypatch) -> dict:
+    target = recurrent.build()
+
+    def hidden(features):
+        found = target.hidden(features)
+        return found._replace(taps=found.taps[1:] + found.taps[:1])
+
+    return {"kind": "eagle3", "target": target._replace(hidden=hidden)}
+
+
+def offsets_as_ids(monkeypatch) -> dict:
+    def change(head: Copy) -> Copy:
+        offsets = np.asarray(head.params["ids"]) - np.arange(head.said.size)
+        place = np.full(recurrent.V, offsets.size)
+        place[offsets] = np.arange(offsets.size)
+        read = {"ids": jnp.asarray(offsets), "place": jnp.asarray(place)}
+        return head._replace(params={**head.params, **read})
+
+    return {"kind": "eagle3_reduced", "change": change}
+
+
+def by_node_and_not_by_path(monkeypatch) -> dict:
+    monkeypatch.setattr(trees, "rows_on_path", lambda rows, verdict: rows)
+    return {"kind": "eagle", "build": fixed}
+
+
+def law_of_another_token(monkeypatch) -> dict:
+    def build(model: Model) -> Drafter:
+        drafter = chain(model)
+
+        def draft(*asked):
+            made, cache = drafter.draft(*asked)
+            law = jax.tree.map(lambda x: jnp.roll(x, 1, axis=1), made.law)
+            return made._replace(law=law), cache
+
+        return drafter._replace(draft=draft)
+
+    return {"kind": "eagle", "build": build}
+
+
+MUTANTS = [
+    one_slot_off,
+    of_rejected_tokens,
+    of_a_rejected_token,
+    from_the_wrong_layer,
+    offsets_as_ids,
+    by_node_and_not_by_path,
+    law_of_another_token,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_mutants_are_seen(mutant, monkeypatch):
+    how = {"build": chain, **mutant(monkeypatch)}
+    assert wrong_laws(how.pop("kind"), how.pop("build"), **how) > 20 * TOLERANCE
+
+
+def test_d2t_that_is_read_as_ids_is_refused():
+    """Unless its sums happen to be ids that ascend."""
+    head = recurrent.copy("eagle3_reduced")
+    config = eagle3.Config(
+        head_layer(), recurrent.D, (0, 1, 2), draft_vocab=recurrent.SAID.size
+    )
+    with pytest.raises(ValueError, match="as offsets"):
+        eagle3.parameters(
+            config, head.params["head"], head.params["target"], recurrent.SAID
+        )
+    with pytest.raises(ValueError, match="must give 7 ids"):
+        eagle3.parameters(config, head.params["head"], head.params["target"])
+
+
+def head_layer():
+    return llama.Config(recurrent.V, recurrent.D, 4, 1, 1, 1, 2)
+
+
+def test_what_cannot_be_is_refused():
+    layer = head_layer()
+    with pytest.raises(ValueError, match="not both"):
+        eagle3.head(
+            eagle3.Config(layer, 16, (1,), norm_taps=True, norm_before_join=True)
+        )
+    with pytest.raises(ValueError, match="it needs its own"):
+        eagle3.head(eagle3.Config(layer, 24, (1,)))
+    with pytest.raises(ValueError, match="share the target's readout"):
+        medusa.head(medusa.Config(11, 16, 2, mlp_dim=8))
+    with pytest.raises(ValueError, match="3 heads say 3 tokens; gamma is 4"):
+        medusa.build(medusa.Config(11, 16, 3), 4)
+    drafter = chain(recurrent.copy("eagle").model)
+    with pytest.raises(ValueError, match="no `hidden` that gives them"):
+        build_step(recurrent.build()._replace(hidden=None), drafter)
+
+
+# Targets of every kind: the texts are theirs, whatever a head says.
+
+GEMMA = tiny_llama.GEMMA3  # whose first layer has a window, of several portions
+BFLOAT = tiny_llama.LLAMA._replace(dtype="bfloat16")
+WIDE = gpt.Config(256, 64, 128, 2, 2)  # whose matrices are large enough for eight bits
+TARGETS = {
+    "windows": (GEMMA, tiny_llama.build, 38),
+    "bfloat16": (BFLOAT, tiny_llama.build, 4),
+    "int8": (WIDE, gpt.build, 2),
+    "constrained": (tiny.TARGET, gpt.build, 2),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_texts_are_those_of_a_target_of_any_kind(name):
+    """By EAGLE-3 with arbitrary weights, and by calls of as many tokens without it: the
+    same texts for the same keys, by the rule that promises so."""
+    config, build, seed = TARGETS[name]
+    module = tiny if isinstance(config, gpt.Config) else tiny_llama
+    target = build(config._replace(taps=(0, 1, 2)))
+    params = module.weights(config, seed)
+    if name == "int8":
+        params = tiny.rounded(params)
+        assert isinstance(params["embedding"], Int8)
+    layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
+    sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
+    own = tiny.drawn(eagle3.abstract_params(sizes), 3, lambda name, noise: noise / 2)
+    head = eagle3.head(sizes)
+    if name == "constrained":
+        rules = penalties.build(presence=2.0, last=6)
+        target, head = constrained(target, rules), constrained(head, rules)
+    both = Params(params, eagle3.parameters(sizes, own, params))
+    request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 1.5))
+    texts = []
+    for drafter in (autoregressive.build(head, 3, draw_coupled), nothing.build(3)):
+        run = generate.build(Decoder(target, drafter, gumbel.verifier), SLOTS)
+        texts.append(jax.device_get(run(both, PROMPT, request)))
+    np.testing.assert_array_equal(texts[0].tokens, texts[1].tokens)
+    counts = texts[0].counts
+    assert 0 < counts.accepted.sum() < counts.tested.sum()
+
+
+# What a step carries.
+
+
+@functools.cache
+def jaxpr(name: str) -> str:
+    """Returns the program of a step of the tiny GPT and its usual draft."""
+    world = tiny.transformers()
+    target = world.target
+    if name == "tapped":
+        target = gpt.build(tiny.TARGET._replace(taps=(0, 1, 2)))
+    if name == "unreadable":
+        target = target._replace(hidden=None)
+    decoder = Decoder(target, autoregressive.build(world.draft, 2))
+    params = Params(world.target_weights, world.draft_weights)
+    prompt = make_prompt([[1, 2, 3], [0]])
+    request = make_request(jax.random.key(0), prompt, 8, make_sampling(2, 1.0))
+    state = jax.eval_shape(lambda: generate.prefill(decoder, params, prompt, 20))
+    return jax.jit(build_step(*decoder)).lower(params, request, state).as_text()
+
+
+def test_a_step_of_a_drafter_that_needs_none_carries_no_hidden_states():
+    """The program is the same for a target that gives none, and for one with taps."""
+    assert jaxpr("plain") == jaxpr("unreadable") == jaxpr("tapped")

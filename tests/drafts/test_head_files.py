@@ -1,0 +1,184 @@
+"""What a head's folder does not say or fit is refused by its name."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from specjax import drafts
+from specjax.drafts import head_files, heads
+from tests.support import head_folders
+from tests.support.head_folders import PLACES, SAID, D, H, V, change, target
+
+WEIGHTS = "model.safetensors"
+
+
+def speculators(folder):
+    return head_folders.write_eagle3(folder, norm_before_residual=False)
+
+
+def midlayer(folder):
+    return head_folders.write_eagle3(folder, "midlayer")
+
+
+WRITE = {
+    "speculators": speculators,
+    "midlayer": midlayer,
+    "eagle": head_folders.write_eagle,
+    "medusa": head_folders.write_medusa,
+}
+BREAKS = [
+    ("speculators", {"norm_before_residual": ...}, "readers disagree on what that"),
+    ("speculators", {"speculators_config": {}}, "no proposal_methods"),
+    ("speculators", {"transformer_layer_config": "llama"}, "must be an object"),
+    ("speculators", {PLACES: [0, 1, 5]}, "taps name place 5"),
+    ("speculators", {PLACES: [1, 2]}, "fc.weight"),
+    ("speculators", {PLACES: "all"}, "a list of numbers of layers"),
+    ("speculators", {"target_hidden_size": 32}, "those of tiny have"),
+    ("speculators", {"draft_vocab_size": 8}, "lm_head.weight"),
+    ("speculators", {"norm_before_fc": True}, "input_norm.weight"),
+    ("speculators", {"norm_before_fc": True, "fc_norm": True}, "not both"),
+    ("midlayer", {PLACES: [0, 1, 2]}, "outside of eagle_config"),
+    ("midlayer", {"eagle_config": {PLACES: [0, 1, 4]}}, "taps name place 5"),
+    ("midlayer", {"eagle_config": {"use_aux_hidden_state": False}}, "taps nothing"),
+    ("midlayer", {"eagle_config": 3}, "eagle_config must be an object"),
+    ("midlayer", {"fc_norm": True}, "fc_norm.0.weight"),
+    ("midlayer", {"draft_vocab_size": V, "model_type": "gpt_oss"}, "model_type must"),
+    ("midlayer", {"num_hidden_layers": 2}, "num_hidden_layers is 2; a head has 1"),
+    ("midlayer", {"vocab_size": 30}, "trained for 30 ids, and tiny has 29"),
+    ("midlayer", {"logit_scale": 0.5}, "logit_scale is 0.5"),
+    ("midlayer", {"model_type": "mistral"}, "sees a window of 4096 tokens"),
+    ("eagle", {"bias": False}, "surplus:\n  fc.bias"),
+    ("eagle", {"qkv_bias": True}, "missing:\n  layers.0.self_attn.k_proj.bias"),
+    ("eagle", {"hidden_size": 8}, "width 8, and the states of tiny have 16"),
+    ("eagle", {"vocab_size": 30}, "trained for 30 ids, and tiny has 29"),
+    ("medusa", {"medusa_num_layers": 1}, "surplus"),
+    ("medusa", {"medusa_num_heads": 5}, "missing:\n  3.0.linear.bias"),
+    ("medusa", {"medusa_num_heads": "3"}, "medusa_num_heads must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("layout", "fields", "words"), BREAKS)
+def test_what_config_json_says_is_checked(layout, fields, words, tmp_path):
+    folder = WRITE[layout](tmp_path / "head")
+    change(folder, **fields)
+    with pytest.raises(ValueError, match=words):
+        drafts.load_draft(str(folder), target())
+
+
+NO_IDS = np.zeros(SAID.size, np.int64)
+ARRAYS = [
+    ("speculators", {"d2t": SAID}, "name other ids; id i of a head is"),
+    ("midlayer", {"d2t": SAID}, "name other ids; id i of a head is"),
+    ("midlayer", {"d2t": NO_IDS, "t2d": None}, None),  # the first ids
+    ("midlayer", {"d2t": NO_IDS - 1, "t2d": None}, "d2t must give ids that ascend"),
+    ("midlayer", {"d2t": None}, "has a reduced vocabulary and no d2t"),
+    ("midlayer", {"mask_hidden": np.ones((1, 1, D))}, "of the kind P-EAGLE"),
+    ("midlayer", {"extra": NO_IDS}, "surplus:\n  extra"),
+    ("eagle", {"layers.0.input_layernorm.weight": np.ones(H)}, "surplus"),
+    ("eagle", {"fc.weight": np.ones((H, 3 * H))}, "fc.weight: .16, 48., not .16, 32."),
+    ("medusa", {"0.2.weight": np.ones((V + 1, D))}, "0.2.weight: .30, 16., not"),
+    ("medusa", {"1.0.linear.bias": None}, "missing:\n  1.0.linear.bias"),
+]
+
+
+@pytest.mark.parametrize(("layout", "arrays", "words"), ARRAYS)
+def test_every_array_is_read_or_named(layout, arrays, words, tmp_path):
+    folder = WRITE[layout](tmp_path / "head")
+    (file,) = folder.glob("*.safetensors")
+    stored = {**load_file(file), **arrays}
+    save_file({name: x for name, x in stored.items() if x is not None}, file)
+    if words is None:
+        ids = drafts.load_draft(str(folder), target()).params["ids"]
+        np.testing.assert_array_equal(ids, np.arange(SAID.size))
+        return
+    with pytest.raises(ValueError, match=words):
+        drafts.load_draft(str(folder), target())
+
+
+def test_a_head_of_every_id_moves_none(tmp_path):
+    folder = midlayer(tmp_path / "head")
+    arrays = load_file(folder / WEIGHTS)
+    arrays["lm_head.weight"] = np.ones((V, H), np.float32)
+    change(folder, draft_vocab_size=V)
+    for offsets in (np.zeros(V, np.int64), np.eye(1, V, dtype=np.int64)[0]):
+        save_file(arrays | {"d2t": offsets}, folder / WEIGHTS)
+        if offsets.any():
+            with pytest.raises(ValueError, match="d2t moves them: write draft_vocab"):
+                drafts.load_draft(str(folder), target())
+        else:
+            source = drafts.load_draft(str(folder), target())
+            assert source.regime == "sampled law"
+
+
+UNREAD = [
+    ({"speculators_model_type": "peagle"}, "P-EAGLE"),
+    ({"speculators_model_type": "dflash"}, "DFlash"),
+    ({"speculators_model_type": "dspark"}, "DSpark"),
+    ({"speculators_model_type": "mtp"}, "native MTP"),
+    ({"speculators_model_type": "later"}, "'later' of speculators"),
+    ({"architectures": ["PEagleDraftModel"], "draft_vocab_size": 9}, "P-EAGLE"),
+    ({"architectures": ["DFlashDraftModel"]}, "DFlash"),
+    ({"architectures": ["DFlash2DraftModel"]}, "DFlash 2"),
+    ({"architectures": ["Qwen3DSparkModel"]}, "DSpark"),
+    ({"dflash_config": {"projector_type": "dspark"}}, "DSpark"),
+    ({"dflash_config": {"mask_token_id": 3}}, "DFlash"),
+    ({"dflash_config": {"causal_head": True}}, "JetSpec"),
+    ({"model_type": "llama", "num_nextn_predict_layers": 1}, "native MTP"),
+    ({"model_type": "qwen3", "mtp_num_hidden_layers": 1}, "native MTP"),
+    ({"model_type": "gemma4_assistant"}, "native MTP"),
+    ({"hydra_num_heads": 4}, "Hydra"),
+    ({"model_type": "medusa", "num_heads": 3}, "Medusa as vLLM stored it"),
+]
+
+
+@pytest.mark.parametrize(("fields", "kind"), UNREAD)
+def test_a_kind_that_is_not_read_is_refused_by_its_name(fields, kind, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    words = f"holds a head of the kind {kind}, which is not read: name one of Medusa"
+    with pytest.raises(ValueError, match=words):
+        drafts.load_draft(str(tmp_path), target())
+    with pytest.raises(ValueError, match=words):
+        drafts.draft_files(str(tmp_path), "float32")
+
+
+def test_models_are_no_heads(tmp_path):
+    """Not those of one layer either, nor those without layers that predict further."""
+    one = {"model_type": "llama", "num_hidden_layers": 1}
+    for fields in (one, one | {"num_nextn_predict_layers": 0}, {"model_type": "gpt2"}):
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        assert not heads.is_folder(tmp_path)
+    save_file({"model.embed_tokens.weight": np.ones((2, 2))}, tmp_path / WEIGHTS)
+    assert not heads.is_folder(tmp_path)
+    assert not heads.is_folder(tmp_path / "no folder")
+
+
+def test_each_layout_is_told_by_what_it_has(tmp_path):
+    kinds = {"eagle": "EAGLE", "medusa": "Medusa"}
+    for layout, write in WRITE.items():
+        folder = write(tmp_path / layout)
+        assert head_files.kind_of(folder) == kinds.get(layout, "EAGLE-3")
+        (file,) = folder.glob("*.safetensors")
+        assert heads.files_of(folder) == (folder / "config.json", file)
+    change(tmp_path / "midlayer", draft_vocab_size=...)  # told by its weights
+    assert head_files.kind_of(tmp_path / "midlayer") == "EAGLE-3"
+
+
+def test_pickles_need_pytorch_and_missing_weights_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for layout, pickled in (
+        ("midlayer", "pytorch_model.bin"),
+        ("eagle", "pytorch_model.bin"),
+        ("medusa", "medusa_lm_head.pt"),
+    ):
+        folder = WRITE[layout](tmp_path / layout)
+        (file,) = folder.glob("*.safetensors")
+        file.rename(folder / pickled)
+        words = f"{pickled} is a pickle.*install torch, or save its.* {file.name}"
+        with pytest.raises(ValueError, match=words):
+            drafts.load_draft(str(folder), target())
+    (folder / pickled).unlink()
+    with pytest.raises(ValueError, match=f"has no {file.name} and no {pickled}"):
+        drafts.load_draft(str(folder), target())
