@@ -78,6 +78,7 @@ ROOMS = {
     WAGNER: (*ROWS, LEVIATHAN, "specjax.speech"),
     "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER),
     "experiments.kinds": (*ROWS, LEVIATHAN),
+    "experiments.beams": (*ROWS, *ours("beam speech")),
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),
