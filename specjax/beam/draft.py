@@ -102,8 +102,8 @@ def propose(
     level, sound = grow(features, running, start)
     begins = start + width + drafted * jnp.arange(gamma)[:, None]
     carried: Any = level, cache, sound
-    carried, before = jax.lax.scan(further, carried, begins[:-1])
-    level, cache, sound = carried
+    scanned: Any = jax.lax.scan(further, carried, begins[:-1])
+    (level, cache, sound), before = scanned
     _, cache = read(cache, level, begins[-1])
     levels = jax.tree.map(
         lambda rows, last: jnp.concatenate([rows, last[None]]), before, level

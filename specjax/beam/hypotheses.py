@@ -19,7 +19,7 @@ from specjax.step import is_end
 class Beams(NamedTuple):
     """The hypotheses of each row, the best first.
 
-    tokens [B, W, N], score [B, W]: of running beams, which all have `count` [B] tokens;
+    tokens [B, W, N], score [B, W]: of running beams, which all have `num` [B] tokens;
     the score is the sum of log p in float32, -inf where there is no beam.
     finished [B, W, N], length [B, W], final [B, W]: of finished texts; `final` is the
     score divided for the length, -inf where there is no text.
@@ -29,7 +29,7 @@ class Beams(NamedTuple):
 
     tokens: Array
     score: Array
-    count: Array
+    num: Array
     finished: Array
     length: Array
     final: Array
@@ -50,11 +50,23 @@ class Limits(NamedTuple):
 
 
 class Children(NamedTuple):
-    """The running beams after a step, [B, W]: the beam that each goes on from, and its
-    last token."""
+    """The beams that go on from others, [B, W] or [B, K]: from which, and with which
+    token."""
 
     parent: Array
     token: Array
+
+
+class Step(NamedTuple):
+    """A step of beam search: the beams after it, and the running ones as children.
+
+    floor [B]: a continuation that scores less, or goes on from a beam that does, makes
+    no difference to the step.
+    """
+
+    beams: Beams
+    children: Children
+    floor: Array
 
 
 def initial_beams(batch: int, width: int, most: int) -> Beams:
@@ -65,7 +77,7 @@ def initial_beams(batch: int, width: int, most: int) -> Beams:
     return Beams(
         tokens=texts,
         score=none.at[:, 0].set(0.0),
-        count=zero,
+        num=zero,
         finished=texts,
         length=jnp.zeros((batch, width), jnp.int32),
         final=none,
@@ -96,8 +108,8 @@ def best(scores: Array, count: int) -> tuple[Array, Children]:
 
 def advance(
     beams: Beams, logits: Array, limits: Limits, early_stopping: bool | str
-) -> tuple[Beams, Children]:
-    """Returns the beams after one step of beam search, and where they go on from.
+) -> Step:
+    """Returns one step of beam search.
 
     logits: [B, W, V], of the target after each running beam. A row that has ended is
     left as it is.
@@ -107,14 +119,14 @@ def advance(
     # As many candidates as leave W that go on, whatever ends.
     count = min(max(2, 1 + ends) * width, width * vocab)
     score, (parent, token) = best(add_logs(beams.score, logits), count)
-    length = beams.count + 1  # of the candidates, an end among their tokens
+    length = beams.num + 1  # of the candidates, an end among their tokens
     at_limit = (length >= limits.most)[:, None]
     ends_here = is_end(token, limits.eos) | at_limit
 
     going = jnp.where(ends_here, -jnp.inf, score)
     running, at = jax.lax.top_k(going, width)
     children = Children(*(jnp.take_along_axis(x, at, axis=1) for x in (parent, token)))
-    tokens = append(beams.tokens, children, beams.count)
+    tokens = append(beams.tokens, children, beams.num)
 
     # A candidate may finish only from among the best W.
     may = ends_here & (jnp.arange(count) < width)
@@ -126,7 +138,7 @@ def advance(
     source, last = (jnp.take_along_axis(x, of_new, axis=1) for x in (parent, token))
     finished = jnp.where(
         new[..., None],
-        append(beams.tokens, Children(source, last), beams.count),
+        append(beams.tokens, Children(source, last), beams.num),
         take(beams.finished, jnp.minimum(at, width - 1)),
     )
     kept = jnp.take_along_axis(beams.length, jnp.minimum(at, width - 1), axis=1)
@@ -136,14 +148,15 @@ def advance(
     after = Beams(
         tokens=tokens,
         score=running,
-        count=length,
+        num=length,
         finished=finished,
         length=jnp.where(new, length[:, None], kept),
         final=final,
         ended=lost | ~may_improve(running, final, length, limits, early_stopping),
         lost=jnp.where(lost, finite.TARGET, 0),
     )
-    return where(beams.ended, beams, after), children
+    floor = jnp.where(at_limit[:, 0], score[:, width - 1], running[:, -1])
+    return Step(where(beams.ended, beams, after), children, floor)
 
 
 def may_improve(

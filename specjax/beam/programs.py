@@ -34,7 +34,7 @@ class ProgramKey(NamedTuple):
 def program(key: ProgramKey) -> Wrapped:
     """Returns the search of a key, jitted; the same function for the same key."""
     target = families.build(key.target)
-    if target.portion is not None:
+    if target.portion is not None and isinstance(key.target, llama.Config):
         target = with_room(key.target, target.vocab, key.slots)
     draft = None if key.draft is None else key.draft()
     if key.rules is not None:

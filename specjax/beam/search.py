@@ -2,10 +2,12 @@
 
 A call of the target without a draft makes one step of beam search. With one (Leviathan
 et al. 2023, Appendix A.4) it reads all drafted levels too, and as long as the target's
-own running beams are all among those of the next drafted level, the step after it is
-made from the same call. The step at which one of them is missing is still exact, since
-the beams that it goes on from were read. Where p is rounded alike in calls of other
-sizes, beams and scores are those of the plain search to the last bit.
+own running beams are among those of the next drafted level, the step after it is made
+from the same call. A beam that is missing there does no harm where it scores less than
+all that the step keeps, since what goes on from it scores no more: the "more elaborate
+procedure" of the paper. Else that step waits for the next call. Where p is rounded
+alike in calls of other sizes, beams and scores are those of the plain search to the
+last bit.
 Axes: B rows, W running beams, U drafted ones, G = gamma levels, T tokens of a call, N
 most new tokens, S slots, D features, V vocabulary.
 """
@@ -57,9 +59,10 @@ class State(NamedTuple):
 class Walk(NamedTuple):
     """The levels of one call that were verified so far.
 
-    level: of the call, 0 for its running beams. going: [B], rows whose beams all lie in
-    that level. node, rank: [B, W], the node of each running beam in its level, and its
-    place among the W that are kept. kept: [B, G, W], the path of `Model.keep`.
+    level: of the call, 0 for its running beams. going: [B], rows that try a step from
+    that level. known: [B, W], which of their running beams lie in it. node, rank:
+    [B, W], the node of each, and its place among the W that are kept. kept: [B, G, W],
+    the path of `Model.keep`.
     """
 
     level: Array
@@ -67,6 +70,7 @@ class Walk(NamedTuple):
     beams: Beams
     token: Array
     path: Array
+    known: Array
     node: Array
     rank: Array
     kept: Array
@@ -121,7 +125,7 @@ def build_rest(
             length=beams.length,
             score=beams.final,
             calls=state.calls,
-            steps=beams.count,
+            steps=beams.num,
             lost=beams.lost,
         )
 
@@ -227,7 +231,7 @@ def build_call(
         return State(
             beams=walk.beams._replace(lost=lost, ended=walk.beams.ended | (lost < 0)),
             token=walk.token,
-            place=Place(place.base, walk.beams.count, walk.path),
+            place=Place(place.base, walk.beams.num, walk.path),
             target_cache=cache,
             draft_cache=beside,
             calls=state.calls + ~beams.ended,
@@ -260,6 +264,7 @@ def verify(
         beams=state.beams,
         token=state.token,
         path=state.place.path,
+        known=jnp.ones_like(first, bool),
         node=first,
         rank=first,
         kept=kept,
@@ -267,58 +272,67 @@ def verify(
 
     def step(walk: Walk) -> Walk:
         before = jnp.where(walk.level == 0, 0, width + (walk.level - 1) * drafted)
-        logits = logits_of(before + walk.node)
-        beams, children = hypotheses.advance(
-            walk.beams, logits, limits, config.early_stopping
+        beams, children, floor = hypotheses.advance(
+            with_score(walk.beams, walk.known),
+            logits_of(before + walk.node),
+            limits,
+            config.early_stopping,
         )
-        beams = hypotheses.where(walk.going, beams, walk.beams)
+        missing = jnp.where(walk.known, -jnp.inf, walk.beams.score).max(axis=1)
+        exact = walk.known.all(axis=1) | (floor > missing)
+        made = walk.going & exact
         slot = start[:, None] + width * walk.level + walk.rank
         path = slots.extend(walk.path, children.parent, slot)
-        going = walk.going[:, None]
         after = walk._replace(
             level=walk.level + 1,
-            going=jnp.zeros_like(walk.going),
-            beams=beams,
-            token=jnp.where(going, children.token, walk.token),
-            path=jnp.where(going[..., None], path, walk.path),
+            going=jnp.zeros_like(made),
+            beams=hypotheses.where(made, beams, walk.beams),
+            token=jnp.where(made[:, None], children.token, walk.token),
+            path=jnp.where(made[:, None, None], path, walk.path),
         )
         if levels is None:
             return after
-        return enter_level(walk, after, levels, children)
+        return enter_level(walk, after, made, levels, children)
 
     if levels is None:
         return step(walk)
     return jax.lax.while_loop(lambda walk: walk.going.any(), step, walk)
 
 
-def enter_level(walk: Walk, after: Walk, levels: Levels, children: Children) -> Walk:
-    """Returns the walk in the next drafted level, in rows all of whose beams it has."""
+def with_score(beams: Beams, known: Array) -> Beams:
+    """Returns the beams without those that are not `known` [B, W]."""
+    return beams._replace(score=jnp.where(known, beams.score, -jnp.inf))
+
+
+def enter_level(
+    walk: Walk, after: Walk, made: Array, levels: Levels, children: Children
+) -> Walk:
+    """Returns the walk in the next drafted level, of rows [B] that made their step and
+    have beams there."""
     gamma, _, drafted = levels.token.shape
     at, alive = jnp.minimum(walk.level, gamma - 1), after.beams.score > -jnp.inf
     nodes = jnp.take_along_axis(walk.node, children.parent, axis=1)
-    contained, node = find_beams(levels, at, children._replace(parent=nodes), alive)
-    enters = walk.going & contained & (walk.level < gamma) & ~after.beams.ended
-    chosen = slots.keep_nodes(node, alive, drafted)
+    found, node = find_beams(levels, at, children._replace(parent=nodes))
+    there = found & alive
+    enters = made & there.any(1) & (walk.level < gamma) & ~after.beams.ended
+    chosen = slots.keep_nodes(node, there, drafted)
     rank = jnp.argmax(chosen[:, None] == node[..., None], axis=-1)
     moved = after.kept.at[:, at].set(at * drafted + chosen)
     return after._replace(
         going=enters,
-        node=jnp.where(enters[:, None], node, walk.node),
-        rank=jnp.where(enters[:, None], rank, walk.rank),
+        known=found | ~alive,
+        node=node,
+        rank=rank,
         kept=jnp.where(enters[:, None, None], moved, after.kept),
     )
 
 
-def find_beams(
-    levels: Levels, at: Array, wanted: Children, alive: Array
-) -> tuple[Array, Array]:
-    """Returns whether drafted level `at` has all of the target's beams, [B], and the
-    node of each, [B, W].
+def find_beams(levels: Levels, at: Array, wanted: Children) -> tuple[Array, Array]:
+    """Returns which of the target's beams are in drafted level `at`, [B, W], and the
+    node of each.
 
-    wanted: [B, W], with parents as nodes of the level before. alive: [B, W], whether
-    there is such a beam.
+    wanted: [B, W], with parents as nodes of the level before.
     """
     same = levels.token[at][:, None] == wanted.token[..., None]
     same &= levels.parent[at][:, None] == wanted.parent[..., None]
-    found = same.any(-1) | ~alive
-    return found.all(-1), jnp.argmax(same, axis=-1)
+    return same.any(-1), jnp.argmax(same, axis=-1)

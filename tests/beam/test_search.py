@@ -234,16 +234,24 @@ PLAIN = {
 }
 DRAFTED = {
     search: {
-        "accepted though a beam is missing": ("found.all(-1)", "found.any(-1)"),
-        "accepted whatever was drafted": ("found.all(-1)", "found.all(-1) | True"),
+        "accepted though a beam is missing": ("walk.going & exact", "walk.going"),
+        "a missing beam is one among many": (
+            "walk.known.all(axis=1)",
+            "walk.known.any(axis=1)",
+        ),
+        "the best of what is kept decides": (
+            "jnp.where(walk.known, -jnp.inf, walk.beams.score).max(axis=1)",
+            "jnp.where(walk.known, -jnp.inf, walk.beams.score).min(axis=1)",
+        ),
+        "beams that were not read are scored": (
+            "jnp.where(known, beams.score, -jnp.inf)",
+            "beams.score",
+        ),
         "a beam is found by its token alone": (
             "same &= levels.parent[at][:, None] == wanted.parent[..., None]",
             "pass",
         ),
-        "the step after a miss is lost": (
-            "contained & (walk.level < gamma)",
-            "contained & (walk.level <= gamma)",
-        ),
+        "a level beyond the draft": ("(walk.level < gamma)", "(walk.level <= gamma)"),
         "paths of another node": (
             "width * walk.level + walk.rank",
             "width * walk.level",
@@ -252,9 +260,9 @@ DRAFTED = {
         "logits of the level before": ("(walk.level - 1) * drafted", "0 * drafted"),
     },
     slots: {
-        "nodes kept in no order": (
+        "other nodes are kept": (
             "jnp.sort(order[:, :width], axis=1)",
-            "own_first(order, width)",
+            "jnp.sort(order[:, -width:], axis=1)",
         ),
         "positions of a narrower level": ("// width", "// 1"),
     },
@@ -266,7 +274,6 @@ def mutate(monkeypatch, module, old: str, new: str) -> None:
     source = inspect.getsource(module)
     assert source.count(old) == 1, f"{old!r} is not once in {module.__name__}"
     wrong = dict(vars(module))
-    wrong["own_first"] = lambda order, width: order[:, -width:]
     code = compile(source.replace(old, new), module.__file__, "exec")
     exec(code, wrong)
     for name, value in wrong.items():
@@ -304,7 +311,7 @@ def test_a_wrong_verification_is_seen(monkeypatch, module, old, new):
 
 
 def test_the_code_without_a_change_is_not_seen(monkeypatch):
-    mutate(monkeypatch, search, "found.all(-1)", "found.all(-1)")
+    mutate(monkeypatch, search, "walk.going & exact", "exact & walk.going")
     assert not caught(SHAPES[0], drafted=True)
 
 
