@@ -1,9 +1,11 @@
 """The draft of a step: the levels of beams that a smaller model would search next.
 
 Leviathan et al. (2023), Appendix A.4: beam search with M_q and beam width u >= w for
-gamma steps, from the target's running beams and their scores. The draft's cache lies as
-the target's does. Axes: B rows, W running beams, U drafted ones, G = gamma levels, S
-slots, V vocabulary.
+gamma steps, from the target's running beams and their scores. The first w beams of each
+level are those that a search of width w would keep, so that a draft which agrees with
+its target has all of its beams; the others are the best of the rest. The draft's cache
+lies as the target's does. Axes: B rows, W running beams, U drafted ones, G = gamma
+levels, S slots, V vocabulary.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from jax import Array
 
 from specjax import finite, probs
 from specjax.beam import hypotheses, slots
-from specjax.beam.hypotheses import Beams
+from specjax.beam.hypotheses import Beams, Children
 from specjax.beam.slots import Place
 from specjax.step import is_end
 from specjax.types import Model
@@ -80,13 +82,8 @@ def propose(
         scores = hypotheses.add_logs(level.score, logits)
         ids = jnp.broadcast_to(jnp.arange(scores.shape[2]), scores[:, 0].shape)
         scores = jnp.where(is_end(ids, eos)[:, None], -jnp.inf, scores)
+        score, (parent, token) = choose(scores, width, drafted)
         count = level.token.shape[1]
-        most = min(drafted, count * scores.shape[-1])
-        score, (parent, token) = hypotheses.best(scores, most)
-        if most < drafted:  # fewer continuations than beams
-            more = ((0, 0), (0, drafted - most))
-            score = jnp.pad(score, more, constant_values=-jnp.inf)
-            parent, token = jnp.pad(parent, more), jnp.pad(token, more)
         own = begin[:, None] + jnp.arange(count)
         return Level(score, token, parent, slots.extend(level.path, parent, own)), sound
 
@@ -109,3 +106,21 @@ def propose(
         lambda rows, last: jnp.concatenate([rows, last[None]]), before, level
     )
     return Levels(levels.token, levels.parent, levels.path, sound), cache
+
+
+def choose(scores: Array, width: int, drafted: int) -> tuple[Array, Children]:
+    """Returns the beams of the next level [B, U] of scores [B, K, V], whose first W
+    beams are those of a search of width W: their scores, and where they go on from.
+
+    Where there are fewer continuations than U, others score -inf."""
+    score, first = hypotheses.best(scores[:, :width], width)
+    more = min(drafted - width, scores[0].size)
+    taken = jax.vmap(lambda row, at: row.at[at.parent, at.token].set(-jnp.inf))
+    other, further = hypotheses.best(taken(scores, first), more)
+    lacking = jnp.full((len(score), drafted - width - more), -jnp.inf)
+
+    def join(a: Array, b: Array) -> Array:
+        return jnp.concatenate([a, b, jnp.zeros(lacking.shape, a.dtype)], axis=1)
+
+    score = jnp.concatenate([score, other, lacking], axis=1)
+    return score, jax.tree.map(join, first, further)
