@@ -111,8 +111,8 @@ def advance(
 ) -> Step:
     """Returns one step of beam search.
 
-    logits: [B, W, V], of the target after each running beam. A row that has ended is
-    left as it is.
+    logits: [B, W, V], of the target after each running beam. Rows that have ended make
+    a step too, which is not to be used.
     """
     width, vocab = logits.shape[1:]
     ends = limits.eos.shape[1]
@@ -156,7 +156,7 @@ def advance(
         lost=jnp.where(lost, finite.TARGET, 0),
     )
     floor = jnp.where(at_limit[:, 0], score[:, width - 1], running[:, -1])
-    return Step(where(beams.ended, beams, after), children, floor)
+    return Step(after, children, floor)
 
 
 def may_improve(

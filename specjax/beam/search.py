@@ -273,11 +273,9 @@ def verify(
     def step(walk: Walk) -> Walk:
         before = jnp.where(walk.level == 0, 0, width + (walk.level - 1) * drafted)
         beams, children, floor = hypotheses.advance(
-            with_score(walk.beams, walk.known),
-            logits_of(before + walk.node),
-            limits,
-            config.early_stopping,
+            walk.beams, logits_of(before + walk.node), limits, config.early_stopping
         )
+        # What goes on from a beam that was not read scores no more than it.
         missing = jnp.where(walk.known, -jnp.inf, walk.beams.score).max(axis=1)
         exact = walk.known.all(axis=1) | (floor > missing)
         made = walk.going & exact
@@ -297,11 +295,6 @@ def verify(
     if levels is None:
         return step(walk)
     return jax.lax.while_loop(lambda walk: walk.going.any(), step, walk)
-
-
-def with_score(beams: Beams, known: Array) -> Beams:
-    """Returns the beams without those that are not `known` [B, W]."""
-    return beams._replace(score=jnp.where(known, beams.score, -jnp.inf))
 
 
 def enter_level(

@@ -137,7 +137,9 @@ def search_windows(
         eos=jnp.full((batch, 1), pair.tokens.end, jnp.int32),
         divisor=jnp.asarray(divisor),
     )
-    sounds, prompt, limits = mesh.rows((jnp.asarray(features[index]), prompt, limits))
+    rowwise = jnp.asarray(features[index]), prompt, limits.most, limits.eos
+    sounds, prompt, own_most, eos = mesh.rows(rowwise)
+    limits = limits._replace(most=own_most, eos=eos)
     jitted = program(BeamKey(key, beams.static()))
     result = decoding.run(pair, key, sounds, prompt, limits, jitted=jitted)
     found: Found = result.output

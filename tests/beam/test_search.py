@@ -219,7 +219,6 @@ PLAIN = {
             "ends_here & (jnp.arange(count) < width)",
             "ends_here & (jnp.arange(count) < count)",
         ),
-        "an ended row goes on": ("where(beams.ended, beams, after)", "after"),
         "scores are not divided": ("score / divisor", "score"),
         "the best finished text ends a search": (
             "final.min(axis=1)",
@@ -234,6 +233,10 @@ PLAIN = {
 }
 DRAFTED = {
     search: {
+        "a row that has ended goes on": (
+            "going=~state.beams.ended",
+            "going=state.beams.num >= 0",
+        ),
         "accepted though a beam is missing": ("walk.going & exact", "walk.going"),
         "a missing beam is one among many": (
             "walk.known.all(axis=1)",
@@ -242,10 +245,6 @@ DRAFTED = {
         "the best of what is kept decides": (
             "jnp.where(walk.known, -jnp.inf, walk.beams.score).max(axis=1)",
             "jnp.where(walk.known, -jnp.inf, walk.beams.score).min(axis=1)",
-        ),
-        "beams that were not read are scored": (
-            "jnp.where(known, beams.score, -jnp.inf)",
-            "beams.score",
         ),
         "a beam is found by its token alone": (
             "same &= levels.parent[at][:, None] == wanted.parent[..., None]",
@@ -276,6 +275,7 @@ def mutate(monkeypatch, module, old: str, new: str) -> None:
     wrong = dict(vars(module))
     code = compile(source.replace(old, new), module.__file__, "exec")
     exec(code, wrong)
+    wrong |= {name: it for name, it in vars(module).items() if inspect.isclass(it)}
     for name, value in wrong.items():
         if inspect.isfunction(value) and value.__module__ == module.__name__:
             monkeypatch.setattr(module, name, value)
