@@ -140,7 +140,7 @@ def compare(search: Search, setting: BeamSetting) -> dict:
             f"share_{width}": drafted.calls / plain.calls,
             f"differing_{width}": sum(a != b for a, b in pairs),
         }
-    return numbers | {"texts": len(plain.ids)} | setting._asdict()
+    return setting._asdict() | numbers | {"texts": len(plain.ids)}
 
 
 def search_texts(
