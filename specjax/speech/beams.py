@@ -129,7 +129,8 @@ def search_windows(
     how = config.replace(gamma=gamma)
     key = decoding.make_key(pair, how, timestamps=timestamps, batch=batch, width=width)
     prompt = Prompt(*pad([prompts[i] for i in index], width))
-    most = np.minimum(LONGEST, decoding.positions(pair) - np.asarray(prompt.length))
+    room = decoding.positions(pair) - 1 - np.asarray(prompt.length)
+    most = np.minimum(LONGEST, room)  # as without a draft in `decoding`
     most[rows:] = 1  # rows that pad the batch end at once
     divisor = settings.divisors(beams.length_penalty, LONGEST)
     limits = Limits(

@@ -296,18 +296,18 @@ def caught(shape: Shape, drafted: bool) -> bool:
 @pytest.mark.parametrize(("module", "old", "new"), mutants(PLAIN))
 def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
     """By the texts of the definition, which the right code has."""
-    shape: Shape = SHAPES[0]
-    plain(shape, MODELS)
+    shapes = SHAPES[0], SHAPES[2]  # the second stops as soon as enough texts end
+    for shape in shapes:
+        plain(shape, MODELS)
     mutate(monkeypatch, module, old, new)
-    assert caught(shape, drafted=False)
+    assert any(caught(shape, drafted=False) for shape in shapes)
 
 
 @pytest.mark.parametrize(("module", "old", "new"), mutants(DRAFTED))
 def test_a_wrong_verification_is_seen(monkeypatch, module, old, new):
-    shape: Shape = SHAPES[0]
-    plain(shape, MODELS)
+    plain(SHAPES[0], MODELS)
     mutate(monkeypatch, module, old, new)
-    assert caught(shape, drafted=True)
+    assert caught(SHAPES[0], drafted=True)
 
 
 def test_the_code_without_a_change_is_not_seen(monkeypatch):

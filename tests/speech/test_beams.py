@@ -12,7 +12,7 @@ from specjax.speech.pair import load_pair
 from specjax.speech.sequential import Options
 from tests.support.speech_folders import TARGET
 
-HOW = DecodeConfig(gamma=2)
+HOW = DecodeConfig(gamma=0)  # texts end at the same place
 
 
 @pytest.fixture(scope="module")
