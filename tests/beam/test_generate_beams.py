@@ -130,7 +130,7 @@ def test_damaged_weights_are_an_error_that_names_the_row(pair):
 
 
 def test_what_a_t5_recommends_for_a_task_is_followed(tmp_path):
-    folder = text_folders.t5_folder(tmp_path)
+    folder = text_folders.t5_folder(tmp_path / "t5")
     model = specjax.load(folder)
     plain = dict(width=1, length_penalty=1.0, early_stopping=False)
     assert recommended(model) == plain
