@@ -217,10 +217,11 @@ COUPLED = "drafts use the verifier's own noise, which no kernel draws"
 class Wired(NamedTuple):
     """A verifier with fused functions, where its rule has a kernel.
 
-    verifier: its `law` and `verify` are fused.
-    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where
-      the verifier wants coupled drafts.
-    choices: (Shape) -> the choice that verifies it, the choice that draws.
+    Attributes:
+      verifier: its `law` and `verify` are fused.
+      draw: (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where
+        the verifier wants coupled drafts.
+      choices: (Shape) -> the choice that verifies it, the choice that draws.
     """
 
     verifier: Verifier

@@ -36,11 +36,12 @@ class Counts(NamedTuple):
 class Output(NamedTuple):
     """The texts of a run.
 
-    tokens: [B, L], prompt, then output, then 0.
-    length: [B].
-    counts: [B].
-    logprob: [B], the sum of `Info.logprob` over the output, None unless it was
-      measured.
+    Attributes:
+      tokens: [B, L], prompt, then output, then 0.
+      length: [B].
+      counts: [B].
+      logprob: [B], the sum of `Info.logprob` over the output, None unless it was
+        measured.
     """
 
     tokens: Array
@@ -145,9 +146,10 @@ def build_fold(
 class Programs(NamedTuple):
     """The two programs that decode a batch step by step.
 
-    prefill: (params, prompt) -> State, which has every prompt token in its caches.
-    step: (params, request, state) -> (State, Info). It takes over the buffers of the
-      state that it is given: copy what is read later.
+    Attributes:
+      prefill: (params, prompt) -> State, which has every prompt token in its caches.
+      step: (params, request, state) -> (State, Info). It takes over the buffers of the
+        state that it is given: copy what is read later.
     """
 
     prefill: Any

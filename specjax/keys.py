@@ -133,7 +133,7 @@ def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array
 
 
 def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
-    """Draws what `uniform` draws, of the slots [N], from keys [B]: [B, N, *shape].
+    """Draws what `uniform` draws, of the slots [N], from keys [B]: [B, N], then shape.
 
     It draws them together, because separate draws are separate kernels on a GPU.
     """

@@ -22,6 +22,12 @@ def test_there_is_one_version():
     assert re.search(r"^## (.+)$", changes, re.MULTILINE)[1] == specjax.__version__
 
 
+def test_every_folder_of_modules_is_a_package_that_a_wheel_has():
+    for name in ("specjax", "pallas_kernels"):
+        folders = {path.parent for path in (ROOT / name).rglob("*.py")}
+        assert not [it for it in folders if not (it / "__init__.py").is_file()]
+
+
 def test_every_command_has_its_module_and_is_given_its_own_flags(monkeypatch, capsys):
     for command, (package, _) in __main__.COMMANDS.items():
         assert find_spec(f"specjax.{package}.{command}"), command

@@ -3,8 +3,8 @@ follow.
 
     python -m experiments.report.predicted [FOLDER]
 
-Predictions are those of `experiments/gpu/predictions.json`, written before the rows
-ran.
+Predictions are those of `experiments/gpu/predictions.json`, a set for each card,
+written before the rows ran.
 """
 
 import argparse
@@ -25,29 +25,33 @@ NAME = "predicted"  # of the table in columns.json
 
 
 @cache
-def expectations() -> dict:
-    """Returns the predictions of the file."""
+def expectations() -> list[dict]:
+    """Returns the sets of predictions of the file, the latest last."""
     return json.loads(FILE.read_text("utf-8"))
 
 
 def details(records: Records) -> list[Grid]:
-    """Returns the table of every prediction beside the measurement."""
-    told = expectations()
-    return grid(NAME, items(records), date=told["date"], of=told["of"])
+    """Returns the tables of every prediction beside the measurement, a table a set."""
+    return [
+        table
+        for each in reversed(expectations())
+        for table in grid(NAME, items(records, each), date=each["date"], of=each["of"])
+    ]
 
 
-def items(records: Records) -> Iterator[dict]:
-    """Yields every prediction, with `measured` and `verdict`."""
-    for it in expectations()["numbers"]:
-        value = measured_value(records, it)
+def items(records: Records, predictions: dict) -> Iterator[dict]:
+    """Yields every prediction of a set, with `measured` and `verdict`."""
+    device, date = predictions["device"], predictions["date"]
+    for it in predictions["numbers"]:
+        value = measured_value(records, it, date)
         yield it | {
             "expected": f"{it['value']:g} ({it['low']:g} to {it['high']:g})",
             "measured": markup.number(value),
-            "verdict": unjudged_reason(records, it) or verdict(it, value),
+            "verdict": unjudged_reason(records, it, device) or verdict(it, value),
         }
 
 
-def unjudged_reason(records: Records, it: dict) -> str | None:
+def unjudged_reason(records: Records, it: dict, predicted_for: str) -> str | None:
     """Returns why a number is not judged: its row ran on a CPU, or on another card than
     it depends on. None where it is judged."""
     record = records.get(it["table"], {}).get(it["row"])
@@ -56,25 +60,27 @@ def unjudged_reason(records: Records, it: dict) -> str | None:
     device = record["provenance"]["device"]
     if device["platform"] == "cpu":
         return TRIAL
-    same = device["kind"] == expectations()["device"] or "of" in it or "count" in it
+    same = device["kind"] == predicted_for or "of" in it or "count" in it
     return None if same else f"on one {device['kind']}"
 
 
-def measured_value(records: Records, it: dict) -> float | str:
+def measured_value(records: Records, it: dict, since: str) -> float | str:
     """Returns the number that a prediction is about, or why there is none."""
-    value = number(records, it["table"], it["row"], it["quantity"])
+    rows = {
+        row: record
+        for row, record in records.get(it["table"], {}).items()
+        if record["provenance"]["date"] >= since
+    }
+    value = number(rows.get(it["row"]), it["quantity"])
     if "of" not in it or isinstance(value, str):
         return value
-    other = number(records, it["table"], it["of"], it["quantity"])
+    other = number(rows.get(it["of"]), it["quantity"])
     return other if isinstance(other, str) else value / other
 
 
-def number(records: Records, table: str, row: str, quantity: str) -> float | str:
-    """Returns the number that a row measured since the predictions, or the words that
-    replace it.
-    """
-    record = records.get(table, {}).get(row)
-    if record is None or record["provenance"]["date"] < expectations()["date"]:
+def number(record: dict | None, quantity: str) -> float | str:
+    """Returns the number that a row measured, or the words that replace it."""
+    if record is None:
         return NOT_RUN
     measured = record["measured"]
     if quantity == "step_ms" and "decoded" in measured:
@@ -97,12 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.report.predicted")
     parser.add_argument("folder", type=Path, nargs="?", default=Path("results"))
     folder = parser.parse_args(arguments).folder
-    tables = {it["table"] for it in expectations()["numbers"]}
+    tables = {it["table"] for each in expectations() for it in each["numbers"]}
     found = {
         name: records.latest(jsonl.read(folder / f"{name}.jsonl")) for name in tables
     }
-    print(f"Predictions of {expectations()['date']}, of {expectations()['of']}:")
-    for _, head, rows in details(found):
+    for title, head, rows in details(found):
+        print(f"{title}:")
         print(markup.text_table(head, rows), end="")
     print_failures(found)
 

@@ -28,9 +28,10 @@ LONGEST = 16  # C: the most tokens of a match
 class Store(NamedTuple):
     """Texts, indexed by the tokens before each place.
 
-    tokens: [N] int32, each text followed by an `END`.
-    order: [N] int32, the places of tokens, sorted by the `LONGEST` tokens before them,
-      the last of these first.
+    Attributes:
+      tokens: [N] int32, each text followed by an `END`.
+      order: [N] int32, the places of tokens, sorted by the `LONGEST` tokens before
+        them, the last of these first.
     """
 
     tokens: Array

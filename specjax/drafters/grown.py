@@ -28,15 +28,16 @@ from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 class Growth(NamedTuple):
     """A tree and the places where it may grow; rows are those of the target's call.
 
-    tokens, parent: [B, G].
-    depth: [B, R].
-    sees: [B, R, R], which rows are on each row's path.
-    reach: [B, R], the probability that the place of a row's next child is reached, -1
-      where there may be none.
-    nth: [B, R], the rank of that child.
-    children: [B, R, K], each row's children in the order drawn.
-    kept, hoped: [B, R, K], the probability that each is accepted where those before it
-      were not, once its token is known and before that.
+    Attributes:
+      tokens, parent: [B, G].
+      depth: [B, R].
+      sees: [B, R, R], which rows are on each row's path.
+      reach: [B, R], the probability that the place of a row's next child is reached, -1
+        where there may be none.
+      nth: [B, R], the rank of that child.
+      children: [B, R, K], each row's children in the order drawn.
+      kept, hoped: [B, R, K], the probability that each is accepted where those before
+        it were not, once its token is known and before that.
     """
 
     tokens: Array

@@ -28,11 +28,12 @@ AT_ONCE = 32  # the most pieces of a row in one call of the draft
 class Spelling(NamedTuple):
     """The tables by which a draft reads the ids of a target.
 
-    ids: [K], the common ids, ascending.
-    own: [K], the draft's ids for them.
-    pieces, num: [V, M] and [V], the draft's ids that each target id is read as, and
-      how many.
-    head: [0 or 1], a token of the draft that begins its text.
+    Attributes:
+      ids: [K], the common ids, ascending.
+      own: [K], the draft's ids for them.
+      pieces, num: [V, M] and [V], the draft's ids that each target id is read as, and
+        how many.
+      head: [0 or 1], a token of the draft that begins its text.
     """
 
     ids: np.ndarray

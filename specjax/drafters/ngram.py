@@ -25,10 +25,11 @@ from specjax.types import Draft, Drafter, Model, Request, State, Table
 class NGram(NamedTuple):
     """The tables of an n-gram model.
 
-    table: row 0 is the unigram law; the others belong to `contexts`.
-    contexts: [R, K] int32, left-padded with -1.
-    codes: [R - 1] uint32, the hashes of rows 1 .. R - 1, ascending, to find a context
-      by bisection.
+    Attributes:
+      table: row 0 is the unigram law; the others belong to `contexts`.
+      contexts: [R, K] int32, left-padded with -1.
+      codes: [R - 1] uint32, the hashes of rows 1 .. R - 1, ascending, to find a context
+        by bisection.
     """
 
     table: Table

@@ -25,12 +25,13 @@ WITH, WITHOUT = "with", "without"
 class Level(NamedTuple):
     """The nodes at one depth.
 
-    above: [n], the index of each node's parent among the rows that have laws.
-    rank: [n], which child of that parent it is, of at most `most`.
-    nodes, laws: the indices in the whole tree of these nodes, and of the rows with
-      laws.
-    fed: [T], which of these nodes have children.
-    tree: how those follow what was fed before, for one row of the batch.
+    Attributes:
+      above: [n], the index of each node's parent among the rows that have laws.
+      rank: [n], which child of that parent it is, of at most `most`.
+      nodes, laws: the indices in the whole tree of these nodes, and of the rows with
+        laws.
+      fed: [T], which of these nodes have children.
+      tree: how those follow what was fed before, for one row of the batch.
     """
 
     above: np.ndarray

@@ -95,7 +95,7 @@ def certain_source(
 
     Args:
       name: as records have it.
-      build: (gamma, **options) -> Drafter, which draws nothing.
+      build: ``(gamma, **options) -> Drafter``, which draws nothing.
       params: as the drafter takes them.
       **options: hashable, and the same for every gamma.
     """

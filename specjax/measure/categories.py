@@ -39,14 +39,15 @@ PARTS = "draft", "score"  # of a step, whose times are shares of a target call
 class Turn(NamedTuple):
     """A prompt, and how it was answered.
 
-    asked: the question.
-    prompt: the number of its tokens.
-    seconds: [R], by ALONE and DRAFTED, of the whole text, and by FIRST, until the
-      pair's first call has emitted its tokens.
-    texts: the ids that were written, by ALONE and DRAFTED.
-    lengths, accepted, tested: [S], for every call of the pair, the tokens that it
-      emitted, and the drafted tokens that were kept and that were decided on.
-    repeated: tokens written by the target alone that end a repeated run.
+    Attributes:
+      asked: the question.
+      prompt: the number of its tokens.
+      seconds: [R], by ALONE and DRAFTED, of the whole text, and by FIRST, until the
+        pair's first call has emitted its tokens.
+      texts: the ids that were written, by ALONE and DRAFTED.
+      lengths, accepted, tested: [S], for every call of the pair, the tokens that it
+        emitted, and the drafted tokens that were kept and that were decided on.
+      repeated: tokens written by the target alone that end a repeated run.
     """
 
     asked: Question

@@ -110,12 +110,9 @@ class RMSNorm(nn.Module):
 class FeedForward(nn.Module):
     """The feed-forward layer activation(x W_in) W_out, [..., E] -> [..., E].
 
-    Attributes:
-      width: of the hidden features.
-      dtype: of the products.
-      use_bias: whether the products have biases.
-      activation: of the hidden features.
-      gated: whether it is (activation(x W_gate) * (x W_in)) W_out (Shazeer 2020).
+    width and activation are those of the hidden features, dtype that of the products;
+    use_bias: whether these have biases; gated: whether the layer is
+    (activation(x W_gate) * (x W_in)) W_out (Shazeer 2020).
     """
 
     width: int

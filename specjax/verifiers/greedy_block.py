@@ -30,12 +30,13 @@ from specjax.verifiers import block, token, traversal
 class Selection(NamedTuple):
     """The path that is followed, level by level.
 
-    group: [B, G + 1] bool, the rows of the call that agree with the path so far; 0 is
-      the root.
-    num: [B], tokens on the path.
-    node: [B, G], at each level one node of the path.
-    level: [B, G], the level of each node that agreed, -1 for the others.
-    q: [B, G, V], the distribution q' of the token at each level.
+    Attributes:
+      group: [B, G + 1] bool, the rows of the call that agree with the path so far; 0 is
+        the root.
+      num: [B], tokens on the path.
+      node: [B, G], at each level one node of the path.
+      level: [B, G], the level of each node that agreed, -1 for the others.
+      q: [B, G, V], the distribution q' of the token at each level.
     """
 
     group: Array

@@ -23,12 +23,13 @@ from specjax.verifiers import token
 class Walk(NamedTuple):
     """The position of each row in its tree.
 
-    at: [B], the node whose children are tried, -1 for the root.
-    child: [B], the child to try next, G for none.
-    r, q: [B, V], the target's distribution at the node less what was rejected, and the
-      distribution of the next child.
-    n, path: [B] and [B, G], the number of accepted nodes and the nodes.
-    chance: [B, G], `Verdict.accept_prob`.
+    Attributes:
+      at: [B], the node whose children are tried, -1 for the root.
+      child: [B], the child to try next, G for none.
+      r, q: [B, V], the target's distribution at the node less what was rejected, and
+        the distribution of the next child.
+      n, path: [B] and [B, G], the number of accepted nodes and the nodes.
+      chance: [B, G], `Verdict.accept_prob`.
     """
 
     at: Array

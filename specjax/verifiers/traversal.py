@@ -24,13 +24,14 @@ from specjax.verifiers import block, recursive, token
 class Walk(NamedTuple):
     """The position of each row in its tree.
 
-    at: [B], row of the call, 0 for the root.
-    child: [B], the child of that node to visit next, G for none.
-    w: [B, G + 1], the probability that each row of the call is kept.
-    r, q: [B, G + 1, V], for each row the target's distribution less what was rejected
-      below it, and the distribution of its next child.
-    done: [B] bool.
-    chance: [B, G], `Verdict.accept_prob` of the decided nodes.
+    Attributes:
+      at: [B], row of the call, 0 for the root.
+      child: [B], the child of that node to visit next, G for none.
+      w: [B, G + 1], the probability that each row of the call is kept.
+      r, q: [B, G + 1, V], for each row the target's distribution less what was rejected
+        below it, and the distribution of its next child.
+      done: [B] bool.
+      chance: [B, G], `Verdict.accept_prob` of the decided nodes.
     """
 
     at: Array

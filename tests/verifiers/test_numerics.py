@@ -70,7 +70,7 @@ def parted() -> Report:
     both = by_calls(one, many)
     setting = make(DivergenceSetting, gammas=(GAMMA,), texts=8, new_tokens=NEW, batch=4)
     return divergence.examine(
-        (both, both), Prompts([[i] for i in range(8)], None, ()), setting
+        (both, model_source(both)), Prompts([[i] for i in range(8)], None, ()), setting
     )
 
 

@@ -16,6 +16,7 @@ from experiments import catalogue, tasks
 from experiments.exactness import conformance, engines, faults, rules
 from experiments.records.markup import number
 from experiments.report import details
+from specjax import decode_config
 from specjax.cli import audit as command
 from specjax.drafts import counts
 from specjax.exactness import audit, audit_row, certify, enumeration
@@ -156,7 +157,7 @@ def test_the_note_says_how_often_a_score_is_as_large():
     table = catalogue.find_table("audit")
     for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
         assert f"{scipy.stats.norm.isf(share / 2 / len(audit.NAMES)):.1f}" == z
-        assert f"above {z} one time in {1 / share:,.0f}" in table.note
+        assert f"{z} one time in {1 / share:,.0f}" in table.note
 
 
 BAD = [
@@ -168,10 +169,10 @@ BAD = [
 
 @pytest.mark.parametrize(("change", "message"), BAD)
 def test_bad_arguments_are_named(change, message):
-    sizes = {name: x for name, x in change.items() if name in TASK._fields}
+    settings = {name: x for name, x in change.items() if name in decode_config.NAMES}
     draft, fault = change.get("draft", pair()[1]), change.get("fault")
     with pytest.raises(ValueError, match=message):
-        built((pair()[0], draft), TASK._replace(**sizes), fault)
+        built((pair()[0], draft), decode_config.change(TASK, **settings), fault)
 
 
 def test_what_cannot_be_judged_is_named():
@@ -180,7 +181,7 @@ def test_what_cannot_be_judged_is_named():
     with pytest.raises(ValueError, match="no tokens"):
         audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5))))
     lost = bare.target("lost", pair()[0].model, pair()[0].params * np.nan)
-    with pytest.raises(ValueError, match="lost or draft gives probabilities"):
+    with pytest.raises(ValueError, match="probabilities of lost or draft"):
         audit.score((lost, pair()[1]), sampled(pair()[0], 2, new=5, seed=0), 1.0)
 
 

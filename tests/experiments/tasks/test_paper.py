@@ -77,9 +77,13 @@ def tokenized(task) -> examples.Examples:
     return recipes.collect(tokenized_rows, None, False)
 
 
+def read(task: str, split: str, tokenizer: str, folder: str):
+    return paper.rows(task, split, tokenizer=tokenizer, data_dir=folder)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_seqio_and_local_files_give_the_same_tokens(task, mocked):
-    rows = list(paper.rows(task, "test", str(MODEL), mocked))
+    rows = list(read(task, "test", str(MODEL), mocked))
     assert recipes.collect(rows, None, False) == tokenized(task)
     assert rows[1].where == f"{recipes.RECIPES[task].dataset} test, example 2"
     registered = seqio.TaskRegistry.get(task)
@@ -117,15 +121,15 @@ def test_the_command_prepares_a_split(tmp_path, mocked):
 
 def test_what_is_not_there_is_said(mocked):
     with pytest.raises(ValueError, match=r"lm1b:1\.1\.0 has no split 'validation'"):
-        paper.rows("lm1b", "validation", str(MODEL), mocked)
+        read("lm1b", "validation", str(MODEL), mocked)
     with pytest.raises(ValueError, match="choose one of lm1b, wmt_ende"):
-        paper.rows("wmt", "test", str(MODEL), mocked)
+        read("wmt", "test", str(MODEL), mocked)
     with pytest.raises(ValueError, match=r"no tokenizer none\.model"):
-        paper.rows("lm1b", "test", "none.model", mocked)
+        read("lm1b", "test", "none.model", mocked)
 
 
 def test_absent_data_are_not_downloaded_but_named(tmp_path):
     message = rf"tfds build lm1b:1\.1\.0 --data_dir {tmp_path}"
     with tfds.testing.mock_data(data_dir=str(tmp_path)):
         with pytest.raises(ValueError, match=message):
-            paper.rows("lm1b", "test", str(MODEL), str(tmp_path))
+            read("lm1b", "test", str(MODEL), str(tmp_path))

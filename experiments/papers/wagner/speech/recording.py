@@ -44,7 +44,7 @@ def build(
         raise ValueError(f"no {spoken}: write what is said in {recording.name} there")
     for model in (target, draft):
         if not isinstance(model, Pretrained) or not spoken_prompts.is_whisper(model):
-            raise ValueError(f"{model.name} does not listen: name a Whisper")
+            raise ValueError(f"{model.name} reads no recordings: name a Whisper")
     tokenizer, source = target.tokenizer, model_source(draft)
     players, prompts = spoken_prompts.from_list(
         [{"audio": str(recording)}], (target, source)

@@ -457,9 +457,8 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
 
 @needs_cuda
 def test_a_prefill_copies_no_matrix_and_reads_no_start_token():
-    given = launches.program_inputs(
-        *2 * [launches.with_shapes(XXL)], SETTING, "reference"
-    )
+    side = launches.with_shapes(XXL)
+    given = launches.program_inputs(side, model_source(side), SETTING, "reference")
     prefill = launches.compile_prefill(given, SETTING)
     kernels = list(hlo.all_kernels(prefill.program))
     assert max(kernel.bytes for kernel in kernels) < XXL.dim * XXL.dim * 2

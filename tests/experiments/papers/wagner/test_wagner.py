@@ -237,8 +237,9 @@ NAMES = ["random", "ragged table", "certain", "T 0", "T 0.7, top-k 2", "disjoint
 @pytest.mark.parametrize("name", NAMES)
 def test_the_baseline_has_the_targets_law(name):
     fixture, gamma, _ = TRIALS[name]
-    of = fixture, gamma, 2, CLAIMS["token"], "float64"
-    certificate = certify.certify(baseline.verifier, *of)
+    certificate = certify.certify(
+        baseline.verifier, fixture, gamma, 2, CLAIMS["token"], dtype="float64"
+    )
     assert certificate.exact, certificate.broken
 
 

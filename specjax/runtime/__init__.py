@@ -1,0 +1,1 @@
+"""The process around the models: devices, hosts, JAX's flags, caches, the console."""
