@@ -169,7 +169,10 @@ def prepare(
     prompt = make_prompt(read.tokens, read.inputs)
     prompt = pad_to_bucket(prompt, room(pair, max(each)))
     size = slots.needed_slots(
-        prompt.tokens.shape[1], max(each), config.width, config.drafted * config.gamma
+        prompt.tokens.shape[1],
+        most=max(each),
+        width=config.width,
+        drafted=config.drafted * config.gamma,
     )
     key = ProgramKey(
         target=target.required_config,

@@ -71,7 +71,7 @@ def propose(
     start, width = slots.first_slot(place), token.shape[1]
 
     def read(cache: Any, level: Level, begin: Array) -> tuple[Array, Any]:
-        tree = slots.branches(place, level.path, begin, drafted)
+        tree = slots.branches(place, level.path, begin, drafted=drafted)
         return model.apply(params, level.token, begin, cache, tree)
 
     def grow(features: Array, level: Level, begin: Array) -> tuple[Level, Array]:

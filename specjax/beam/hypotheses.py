@@ -107,7 +107,7 @@ def best(scores: Array, count: int) -> tuple[Array, Children]:
 
 
 def advance(
-    beams: Beams, logits: Array, limits: Limits, early_stopping: bool | str
+    beams: Beams, logits: Array, limits: Limits, *, early_stopping: bool | str
 ) -> Step:
     """Returns one step of beam search.
 
@@ -115,9 +115,9 @@ def advance(
     a step too, which is not to be used.
     """
     width, vocab = logits.shape[1:]
-    ends = limits.eos.shape[1]
+    end_ids = limits.eos.shape[1]
     # As many candidates as leave W that go on, whatever ends.
-    count = min(max(2, 1 + ends) * width, width * vocab)
+    count = min(max(2, 1 + end_ids) * width, width * vocab)
     score, (parent, token) = best(add_logs(beams.score, logits), count)
     length = beams.num + 1  # of the candidates, an end among their tokens
     at_limit = (length >= limits.most)[:, None]
@@ -125,7 +125,7 @@ def advance(
 
     going = jnp.where(ends_here, -jnp.inf, score)
     running, at = jax.lax.top_k(going, width)
-    children = Children(*(jnp.take_along_axis(x, at, axis=1) for x in (parent, token)))
+    children = choose_children(Children(parent, token), at)
     tokens = append(beams.tokens, children, beams.num)
 
     # A candidate may finish only from among the best W.
@@ -135,16 +135,19 @@ def advance(
     final, at = jax.lax.top_k(jnp.concatenate([beams.final, final], axis=1), width)
     new = at >= width
     of_new = jnp.maximum(at - width, 0)
-    source, last = (jnp.take_along_axis(x, of_new, axis=1) for x in (parent, token))
+    ends = choose_children(Children(parent, token), of_new)
     finished = jnp.where(
         new[..., None],
-        append(beams.tokens, Children(source, last), beams.num),
+        append(beams.tokens, ends, beams.num),
         take(beams.finished, jnp.minimum(at, width - 1)),
     )
     kept = jnp.take_along_axis(beams.length, jnp.minimum(at, width - 1), axis=1)
 
     top = finite.largest(logits)
     lost = (~jnp.isfinite(top) & (beams.score > -jnp.inf)).any(1)
+    goes_on = may_improve(
+        running, final, length, limits=limits, early_stopping=early_stopping
+    )
     after = Beams(
         tokens=tokens,
         score=running,
@@ -152,7 +155,7 @@ def advance(
         finished=finished,
         length=jnp.where(new, length[:, None], kept),
         final=final,
-        ended=lost | ~may_improve(running, final, length, limits, early_stopping),
+        ended=lost | ~goes_on,
         lost=jnp.where(lost, finite.TARGET, 0),
     )
     floor = jnp.where(at_limit[:, 0], score[:, width - 1], running[:, -1])
@@ -163,6 +166,7 @@ def may_improve(
     running: Array,
     final: Array,
     length: Array,
+    *,
     limits: Limits,
     early_stopping: bool | str,
 ) -> Array:
@@ -187,6 +191,14 @@ def append(texts: Array, children: Children, count: Array) -> Array:
     here = jnp.arange(texts.shape[2]) == count[:, None]
     grown = take(texts, children.parent)
     return jnp.where(here[:, None], children.token[..., None], grown)
+
+
+def choose_children(children: Children, at: Array) -> Children:
+    """Returns the children [B, W] in places `at` [B, W] of children [B, K]."""
+    return Children(
+        jnp.take_along_axis(children.parent, at, axis=1),
+        jnp.take_along_axis(children.token, at, axis=1),
+    )
 
 
 def take(rows: Array, at: Array) -> Array:

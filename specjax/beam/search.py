@@ -154,7 +154,7 @@ def begin(
     """
     batch, longest = prompt.tokens.shape
     width, drafted = config.width, config.drafted * config.gamma
-    size = slots.needed_slots(longest, most, width, drafted)
+    size = slots.needed_slots(longest, most=most, width=width, drafted=drafted)
     caches: dict[str, Any] = {}
     for side, model in models(target, draft, config).items():
         check_room(model, size, side)
@@ -207,7 +207,7 @@ def build_call(
             tokens = jnp.concatenate([token, *levels.token], axis=1)
             paths = jnp.concatenate([place.path, *levels.path], axis=1)
         start = slots.first_slot(place)
-        tree = slots.branches(place, paths, start, drafted)
+        tree = slots.branches(place, paths, start, drafted=drafted)
         features, cache = target.apply(
             params.target, tokens, start, state.target_cache, tree
         )
@@ -215,8 +215,8 @@ def build_call(
             state,
             levels,
             lambda node: target.readout(params.target, hypotheses.take(features, node)),
-            limits,
-            config,
+            limits=limits,
+            config=config,
         )
         if gamma:
             path = walk.kept.reshape(len(token), -1)
@@ -244,6 +244,7 @@ def verify(
     state: State,
     levels: Levels | None,
     logits_of: Callable[[Array], Array],
+    *,
     limits: Limits,
     config: BeamConfig,
 ) -> Walk:
@@ -273,7 +274,10 @@ def verify(
     def step(walk: Walk) -> Walk:
         before = jnp.where(walk.level == 0, 0, width + (walk.level - 1) * drafted)
         beams, children, floor = hypotheses.advance(
-            walk.beams, logits_of(before + walk.node), limits, config.early_stopping
+            walk.beams,
+            logits_of(before + walk.node),
+            limits,
+            early_stopping=config.early_stopping,
         )
         # What goes on from a beam that was not read scores no more than it.
         missing = jnp.where(walk.known, -jnp.inf, walk.beams.score).max(axis=1)
@@ -290,7 +294,7 @@ def verify(
         )
         if levels is None:
             return after
-        return enter_level(walk, after, made, levels, children)
+        return enter_level(walk, after, made, levels=levels, children=children)
 
     if levels is None:
         return step(walk)
@@ -298,7 +302,7 @@ def verify(
 
 
 def enter_level(
-    walk: Walk, after: Walk, made: Array, levels: Levels, children: Children
+    walk: Walk, after: Walk, made: Array, *, levels: Levels, children: Children
 ) -> Walk:
     """Returns the walk in the next drafted level, of rows [B] that made their step and
     have beams there."""

@@ -32,7 +32,7 @@ class Place(NamedTuple):
     path: Array
 
 
-def needed_slots(prompt: int, most: int, width: int, drafted: int) -> int:
+def needed_slots(prompt: int, *, most: int, width: int, drafted: int) -> int:
     """Returns the slots of a cache for prompts of so many tokens, texts of `most` new
     ones, and calls on `drafted` tokens beside the running beams."""
     return prompt + width * most + drafted
@@ -61,7 +61,7 @@ def extend(path: Array, parent: Array, slot: Array) -> Array:
     return jax.vmap(lambda row, at: row[at])(path | here, parent)
 
 
-def branches(place: Place, path: Array, begin: Array, drafted: int) -> Branches:
+def branches(place: Place, path: Array, begin: Array, *, drafted: int) -> Branches:
     """Returns the tree that a call on T tokens reads.
 
     place: of the running beams. path: [B, T, S], slots with the text before each token.

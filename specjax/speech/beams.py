@@ -60,8 +60,9 @@ def build(
       ValueError: the pair or the settings cannot decode; the message names the fix.
     """
     settings.check(beams)
-    options: dict[str, Any] = dict(timestamps=timestamps, states=states)
-    drawn = decoding.build(pair, config, on_batch=on_batch, **options)
+    sample = decoding.build(
+        pair, config, timestamps=timestamps, on_batch=on_batch, states=states
+    )
 
     def decode(
         features: np.ndarray, prompts: list[list[int]], temperatures: Any
@@ -71,14 +72,23 @@ def build(
         for rows in (np.flatnonzero(greedy), np.flatnonzero(~greedy)):
             if not rows.size:
                 continue
-            own = features[rows], [prompts[i] for i in rows]
-            if greedy[rows[0]]:
-                part = search_windows(pair, config, beams, *own, **options)
-                if on_batch is not None:
-                    on_batch(part[1])
-                found.append((rows, part[0]))
-            else:
-                found.append((rows, drawn(*own, np.asarray(temperatures)[rows])))
+            heads = [prompts[i] for i in rows]
+            if not greedy[rows[0]]:
+                hot = np.asarray(temperatures)[rows]
+                found.append((rows, sample(features[rows], heads, hot)))
+                continue
+            decoded, spent = search_windows(
+                pair,
+                config,
+                beams,
+                features=features[rows],
+                prompts=heads,
+                timestamps=timestamps,
+                states=states,
+            )
+            if on_batch is not None:
+                on_batch(spent)
+            found.append((rows, decoded))
         return merge(found)
 
     return decode
@@ -111,9 +121,9 @@ def search_windows(
     pair: Listeners,
     config: DecodeConfig,
     beams: BeamConfig,
+    *,
     features: np.ndarray,
     prompts: list[list[int]],
-    *,
     timestamps: bool,
     states: bool,
 ) -> tuple[Decoded, Spent]:

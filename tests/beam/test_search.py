@@ -82,7 +82,7 @@ def case(shape: Shape, models: int, seed: int = 0) -> Case:
     )
 
 
-def found(shape: Shape, models: int, drafted: bool, seed: int = 0) -> search.Found:
+def found(shape: Shape, models: int, *, drafted: bool, seed: int = 0) -> search.Found:
     """Searches with all models of a shape in one program: arrays [M, B, ...]."""
     its, model = case(shape, models, seed), beam_worlds.context_model(shape.vocab)
     run = search.build(model, model if drafted else None, shape.config)
@@ -151,7 +151,7 @@ def test_of_a_thousand_models_none_differs(shape):
     """100 of each shape."""
     for seed in range(5):
         expected = found(shape, MODELS, drafted=False, seed=seed)
-        assert differing(found(shape, MODELS, True, seed), expected) == 0
+        assert differing(found(shape, MODELS, drafted=True, seed=seed), expected) == 0
     check_definition(shape, MODELS, plain(shape, MODELS))
 
 
@@ -226,7 +226,7 @@ PLAIN = {
         ),
         "a search is ended by the sums": ("running[:, 0] / most", "running[:, 0]"),
         "one text too many is kept running": (
-            "min(max(2, 1 + ends) * width, width * vocab)",
+            "min(max(2, 1 + end_ids) * width, width * vocab)",
             "width",
         ),
     }
@@ -290,7 +290,7 @@ def mutants(wrong: dict) -> list:
 
 
 def caught(shape: Shape, drafted: bool) -> bool:
-    return differing(found(shape, MODELS, drafted), plain(shape, MODELS)) > 0
+    return differing(found(shape, MODELS, drafted=drafted), plain(shape, MODELS)) > 0
 
 
 @pytest.mark.parametrize(("module", "old", "new"), mutants(PLAIN))
