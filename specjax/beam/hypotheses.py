@@ -102,7 +102,9 @@ def best(scores: Array, count: int) -> tuple[Array, Children]:
     """Returns the best `count` continuations of scores [B, W, V], in their order:
     their scores, and where they go on from with which token."""
     batch, width, vocab = scores.shape
-    top, at = jax.lax.top_k(scores.reshape(batch, width * vocab), count)
+    top = jax.lax.top_k(scores.reshape(batch, width * vocab), count)
+    # A slice of the result that XLA moves into it would make it a sort of everything.
+    top, at = jax.lax.optimization_barrier(top)
     return top, Children(at // vocab, at % vocab)
 
 

@@ -7,6 +7,7 @@ Axes: M models, B rows, V vocabulary.
 
 import functools
 import inspect
+import re
 from typing import NamedTuple
 
 import jax
@@ -176,6 +177,18 @@ def test_of_equal_scores_the_lowest_id_comes_first():
         got = run(Params(flat, flat), its.prompt, its.limits)
         texts = np.asarray(got.tokens)[0, :, : shape.most]
         assert texts[:, :-1].max() == 0 and texts[:, -1].tolist() == [0, 1, 2]
+
+
+def test_the_steps_of_a_call_sort_no_vocabulary():
+    """XLA would, which takes milliseconds, if a slice were in its way."""
+    shape = Shape(BeamConfig(2, 2, 4), vocab=4096)
+    model, its = beam_worlds.context_model(shape.vocab), case(shape, 1)
+    run = jax.jit(search.build(model, model, shape.config))
+    params = Params(its.target[0], its.draft[0])
+    program = run.lower(params, its.prompt, its.limits).compile().as_text()
+    assert "TopK" in program
+    sorted_sizes = re.findall(r"\[\d+,(\d+)\]\S*\) sort\(", program)
+    assert sorted_sizes and max(map(int, sorted_sizes)) < shape.vocab
 
 
 def test_logits_that_are_not_finite_are_marked_by_side():
