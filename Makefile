@@ -90,7 +90,8 @@ test-parity: $(TEST)
 	$(INSTALL) '$(TORCH)'
 	$(INSTALL) --editable '.[test,parity]'
 	$(RUN) -m pytest $(PARALLEL) tests/test_parity_*.py \
-	  tests/checkpoints/test_parity_*.py tests/speech/test_parity_*.py
+	  tests/beam/test_parity_*.py tests/checkpoints/test_parity_*.py \
+	  tests/speech/test_parity_*.py
 
 test-data: $(TEST)
 	$(INSTALL) --editable '.[test,data]'

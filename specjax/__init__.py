@@ -27,6 +27,8 @@ from specjax.types import (
 )
 
 if TYPE_CHECKING:
+    from specjax.beam import GeneratedBeams, generate_beams
+    from specjax.beam.settings import BeamConfig
     from specjax.drafts import load_draft
     from specjax.pretrained import Pretrained, load
     from specjax.speech.transcripts import Transcribed, transcribe
@@ -36,9 +38,11 @@ jax_flags.set_xla()
 __version__ = "0.1.0"
 
 __all__ = [
+    "BeamConfig",
     "Decoder",
     "Drafter",
     "Generated",
+    "GeneratedBeams",
     "Model",
     "Params",
     "Policy",
@@ -52,6 +56,7 @@ __all__ = [
     "build_step",
     "drafters",
     "generate",
+    "generate_beams",
     "generate_text",
     "load",
     "load_draft",
@@ -68,9 +73,12 @@ __all__ = [
 
 # These need flax and the readers of files; they are imported on first use.
 LATER = {
+    "BeamConfig": "specjax.beam.settings",
     "Generated": "specjax.text",
+    "GeneratedBeams": "specjax.beam",
     "Pretrained": "specjax.pretrained",
     "Transcribed": "specjax.speech.transcripts",
+    "generate_beams": "specjax.beam",
     "generate_text": "specjax.text",
     "load": "specjax.pretrained",
     "load_draft": "specjax.drafts",

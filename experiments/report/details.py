@@ -314,6 +314,19 @@ def policies(records: Records) -> list[Grid]:
     return grids
 
 
+def beams(records: Records) -> list[Grid]:
+    """Returns the calls and times of each row of beam search at each of its widths."""
+    lines = catalogue.find_table("beams").lines
+    labels = {(line.folder, line.row): line.what for line in lines}
+    items = []
+    for (folder, row), what in labels.items():
+        it = numbers_by_row(records, folder).get(row, {"widths": ()})
+        same = {"what": what.rpartition(": ")[0], "texts": it.get("texts")}
+        for width in it["widths"]:
+            items.append(same | {"width": width} | part(it, f"{width}"))
+    return grid("beams", items)
+
+
 def load(records: Records) -> list[Grid]:
     """Returns the costs of the parts of a step, and the answers at simulated loads."""
     grids = []
@@ -381,6 +394,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "chip_steps": chip_steps,
     "policies": policies,
     "trees": trees.details,
+    "beams": beams,
     "load": load,
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),

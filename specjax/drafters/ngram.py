@@ -92,7 +92,7 @@ def bigram(vocab: int) -> Model:
     def readout(params: NGram, features: Array) -> Array:
         return probs.table_rows(params.table, find(params, features))
 
-    return Model(no_cache, apply, readout, vocab)
+    return Model(no_cache, apply, readout, vocab, keep=lambda cache, *_: cache)
 
 
 def last_tokens(tokens: Array, length: Array, count: int) -> Array:

@@ -10,7 +10,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # The names that transformers, vLLM, llama.cpp and OpenAI give to each setting of ours.
+# Of two settings with one foreign name, the last is that of most functions.
 FOREIGN = {
+    "width": "num_beams beam_size beam_width beams n_beams use_beam_search",
+    "best": "num_return_sequences num_hypotheses",
     "new_tokens": "max_new_tokens max_tokens max_completion_tokens max_length"
     " n_predict",
     "temperature": "do_sample temp greedy use_greedy sampling_temperature",
@@ -36,6 +39,8 @@ NOTES = {
     "samples": "samples, texts of each prompt",
     "gamma": "gamma, tokens drafted for each call of the target",
     "prompts": "prompts, a list of texts, ids or messages",
+    "width": "width, beams that are kept after each token",
+    "best": "best, texts of each prompt, the best first",
     "rules": "rules, such as specjax.models.penalties.build(repetition=1.1)",
 }
 
@@ -79,9 +84,11 @@ def check(caller: str, settings: Mapping[str, Any], known: Sequence[str]) -> Non
 
 def suggest(name: str, known: Sequence[str]) -> str:
     """Returns advice on what to write instead of an unknown name."""
-    ours = OURS.get(name)
-    if ours is not None and ours in known:
-        return f"write {NOTES.get(ours, ours)}"
+    for ours, names in FOREIGN.items():
+        if name in names.split() and ours in known:
+            return f"write {NOTES.get(ours, ours)}"
+    if OURS.get(name) == "width":
+        return "write specjax.generate_beams, which searches with beams"
     near = difflib.get_close_matches(name, known, 1, 0.7)
     return f"write {near[0]}" if near else f"it has {', '.join(known)}"
 
@@ -98,4 +105,5 @@ def suggest_flag(flag: str, flags: Sequence[str]) -> str | None:
     for each in FLAGS.get(ours, [f"--{ours.replace('_', '-')}", f"--{ours}s"]):
         if each in flags:
             return each
-    return f"specjax.generate_text, which has {NOTES.get(ours, ours)}"
+    function = "generate_beams" if ours in ("width", "best") else "generate_text"
+    return f"specjax.{function}, which has {NOTES.get(ours, ours)}"

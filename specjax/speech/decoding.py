@@ -45,7 +45,8 @@ class Spent(NamedTuple):
 
     windows: its rows. calls of the target, tokens written, accepted of tested drafts:
     sums over the rows. seconds: of encoding and decoding, without compilation;
-    encoding: of the encoders alone."""
+    encoding: of the encoders alone. steps: of beam search, where windows were searched
+    (`speech.beams`), the calls that it makes without a draft."""
 
     windows: int
     calls: int
@@ -54,6 +55,7 @@ class Spent(NamedTuple):
     tested: int
     seconds: float
     encoding: float = 0.0
+    steps: int = 0
 
 
 class ProgramKey(NamedTuple):
@@ -293,7 +295,7 @@ class Result(NamedTuple):
     encoding and decoding; encoding: of the encoders alone. states: of the target's
     encoder."""
 
-    output: generate.Output
+    output: Any
     quiet: np.ndarray
     seconds: float
     encoding: float
@@ -301,9 +303,18 @@ class Result(NamedTuple):
 
 
 def run(
-    pair: Listeners, key: ProgramKey, sounds: Array, prompt: Prompt, request: Request
+    pair: Listeners,
+    key: ProgramKey,
+    sounds: Array,
+    prompt: Prompt,
+    request: Any,
+    *,
+    jitted: Wrapped | None = None,
 ) -> Result:
-    """Compiles, or finds compiled, encodes and decodes, and times both."""
+    """Compiles, or finds compiled, encodes and decodes, and times both.
+
+    jitted: what decodes in place of `program`, with its own kind of request and of
+    output."""
     draft = pair.draft if key.decode.gamma > 0 else None
     sides = [pair.target]
     if draft is not None and not pair.shared:
@@ -313,7 +324,7 @@ def run(
         for side in sides
     ]
 
-    def inputs(states: list[Any]) -> tuple[Params, Prompt, Request]:
+    def inputs(states: list[Any]) -> tuple[Params, Prompt, Any]:
         small = None if draft is None else draft.params
         if len(states) > 1:
             small = {"model": small, "heard": states[1]}
@@ -321,7 +332,8 @@ def run(
         return params, prompt._replace(inputs=Encoded(states[0])), request
 
     shape = jax.eval_shape(encoder(pair.config), pair.target.params, sounds)
-    compiled = program(key).lower(*inputs([shape] * len(sides))).compile()
+    shapes = inputs([shape] * len(sides))
+    compiled = (jitted or program(key)).lower(*shapes).compile()
     began = time.perf_counter()
     both = zip(encoders, sides, strict=True)
     states = [encode(side.params, sounds) for encode, side in both]

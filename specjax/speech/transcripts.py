@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specjax import fused
+from specjax.beam.settings import BeamConfig
 from specjax.decode_config import DecodeConfig
 from specjax.pretrained import Pretrained
 from specjax.runtime import compilation_cache
 from specjax.speech import audio, decoding, logmel, rules, sequential, voice
+from specjax.speech import beams as search
 from specjax.speech import chunked as overlapping
 from specjax.speech import clips as cuts
 from specjax.speech import tokens as special
@@ -94,6 +96,7 @@ def transcribe(
     seed: int = 0,
     top_k: int | None = None,
     kernels: str = fused.AUTO,
+    beams: BeamConfig | None = None,
     on_progress: Callable[[Transcript, Progress | None], None] = lambda *_: None,
 ) -> Transcribed:
     """Transcribes recordings by speculative decoding, in batches.
@@ -131,6 +134,9 @@ def transcribe(
         not on the rows beside it.
       top_k: both models keep this many ids, where a temperature is above 0.
       kernels: "auto" verifies in fused kernels where the device has them.
+      beams: the settings of beam search, such as `BeamConfig(width=5)`, by which
+        windows at temperature 0 are decoded, with their own gamma; None decodes them
+        greedily.
       on_progress: is called with each transcript so far and the window that is done,
         and with None when the transcript is done, or when its file could not be read.
 
@@ -184,9 +190,11 @@ def transcribe(
             good.append(number)
             yield Recording(sound, language, now.parts)
 
-    decode = decoding.build(
-        pair, how, timestamps=times, on_batch=spent.append, states=words
-    )
+    kept: dict[str, Any] = dict(on_batch=spent.append, states=words)
+    if beams is None:
+        decode = decoding.build(pair, how, timestamps=times, **kept)
+    else:
+        decode = search.build(pair, how, beams, timestamps=times, **kept)
     detect = detector(pair) if None in spoken else None
     if chunked:
         method = partial(overlapping.transcribe, bands=config.bands)

@@ -112,6 +112,17 @@ def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:
     return mean._replace(naive_se=float(naive))
 
 
+def ratio(part: ArrayLike, whole: ArrayLike) -> Estimate:
+    """Returns sum(part) / sum(whole), such as calls with a draft over calls without.
+
+    `part` [S] and `whole` [S] are totals per sequence, in one unit; `count` is the
+    whole, rounded down, and `naive_se` is nan. Raises ValueError unless both are at
+    least 0 and some of the whole is above it.
+    """
+    part, whole = _totals(part, whole)
+    return _ratio(part, whole)
+
+
 def chen_r(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
     """Returns r of Chen et al. (2023): mean tokens per call over gamma + 1.
 

@@ -20,7 +20,8 @@ from specjax.runtime import foreign_names
         ("repetition_penalty", "write rules, such as"),
         ("num_speculative_tokens", "write gamma"),
         ("temprature", "write temperature$"),
-        ("beams", "it has target, draft, prompts, .*, mesh$"),
+        ("num_beams", "write specjax.generate_beams, which searches with beams$"),
+        ("lengths", "it has target, draft, prompts, .*, mesh$"),
     ],
 )
 def test_a_setting_is_named_as_it_is_here(function, name, ours):
@@ -30,8 +31,25 @@ def test_a_setting_is_named_as_it_is_here(function, name, ours):
         function("absent", None, ["x"], **{name: 1})
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("num_beams", "write width, beams that are kept"),
+        ("num_return_sequences", "write best, texts of each prompt"),
+        ("max_new_tokens", "write new_tokens"),
+        ("length_penalti", "write length_penalty$"),
+        ("temperature", "it has target, draft, prompts, width, .*, task$"),
+    ],
+)
+def test_a_setting_of_beam_search_is_named_as_it_is_here(name, ours):
+    message = rf"^generate_beams\(\) has no {name}: {ours}"
+    with pytest.raises(ValueError, match=message):
+        specjax.generate_beams("absent", None, ["x"], **{name: 1})
+
+
 def test_every_name_is_of_a_setting_that_there_is():
-    known = inspect.signature(specjax.generate_text).parameters
+    functions = specjax.generate_text, specjax.generate_beams
+    known = {name for f in functions for name in inspect.signature(f).parameters}
     assert set(foreign_names.FOREIGN) <= {*known}
     assert not {*foreign_names.OURS} & {*known}
 

@@ -26,6 +26,7 @@ SPREAD = np.std(BETA, ddof=1) / np.sqrt(3)
         # Totals 1.6 of 2 and 0.2 of 1, mean 0.6; 7 of 10 accepted.
         (estimate.rao_blackwell(BETA, [5, 5, 3]), 0.6, TWO * 0.4 / 3, SPREAD, 3),
         (estimate.counts([6, 1], [8, 2]), 0.7, TWO * 0.4 / 10, np.sqrt(0.021), 10),
+        (estimate.ratio([6, 9], [8, 2]), 1.5, TWO * 6 / 10, np.nan, 10),
         (estimate.chen_r([6, 1], [4, 3], 2), 2 / 3, SE / 3, NAIVE / 3, 7),
         (
             estimate.implied_alpha([6, 1], [4, 3], 2),
@@ -35,7 +36,7 @@ SPREAD = np.std(BETA, ddof=1) / np.sqrt(3)
             7,
         ),
     ],
-    ids=["rao_blackwell", "counts", "chen_r", "implied_alpha"],
+    ids=["rao_blackwell", "counts", "ratio", "chen_r", "implied_alpha"],
 )
 def test_by_hand(got, value, se, naive_se, count):
     wanted = value, se, naive_se, count, 2

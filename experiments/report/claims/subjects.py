@@ -12,7 +12,7 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records.table import Records
-from experiments.report.columns import numbers_by_row
+from experiments.report.columns import numbers_by_row, part
 from experiments.report.walltime import XLA, draft_label
 
 DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
@@ -264,6 +264,24 @@ def chen(records: Records) -> list[dict]:
         | {"speed_ci": it["speed_interval"]}
         for it in rows
     ]
+
+
+def beams(records: Records) -> Iterator[dict]:
+    """Yields each row of beam search at each of its widths."""
+    for row, it in sorted(numbers_by_row(records, "beams", "beams_data").items()):
+        for width in it["widths"]:
+            own = part(it, f"{width}")
+            same = it["texts"] - own["differing"]
+            about = {"label": f"{row}, width {width}", "row": row, "width": width}
+            yield own | about | {"texts": it["texts"], "same_texts": same}
+
+
+def wider_beams(records: Records) -> Iterator[dict]:
+    """Yields each row of beam search at each width above the least, beside that."""
+    for _, group in itertools.groupby(beams(records), lambda it: it["row"]):
+        least, *wider = group
+        bound = {f"least_{name}": least[name] for name in ("share", "share_se")}
+        yield from (it | bound for it in wider)
 
 
 def certificate(records: Records) -> list[dict]:

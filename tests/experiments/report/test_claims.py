@@ -141,6 +141,17 @@ def verification():
     return it
 
 
+def by_width(shares):
+    """`measured` of a row of beam search, with the share of the calls at each width."""
+    measured = {"widths": [*shares], "texts": 16}
+    for width, share in shares.items():
+        own = {"share": share, "share_se": 0.01, "differing": 0, "alone": 300}
+        own |= {"calls": round(300 * share), "ms": 2.0, "ms_alone": 1.0}
+        own |= {"speed": 1.1, "speed_se": 0.1}
+        measured |= {f"{name}_{width}": x for name, x in own.items()}
+    return measured
+
+
 def everything():
     """Records of every folder, by folder and row."""
     several = [acceptance(*place) for place in subjects.places()]
@@ -157,6 +168,7 @@ def everything():
     rows["conformance", "rules"] = laws
     rows["chen_data", "humaneval_code"] = by_chens_protocol()
     rows["kinds", "docs_t1"] = of_words(0.9, 0.7, 0.4)
+    rows["beams", "ende_small"] = by_width({1: 0.4, 4: 0.6})
     best = {"alpha": [0.5, 0.7, 0.8, 0.9], "best_gamma": [2, 3, 5, 10]}
     rows["figure3", "c_0.01"] = best
     rows |= {(f"wagner_{it}", "docs_small"): verification() for it in ("text", "scale")}
@@ -218,6 +230,8 @@ SPOILED = {
     "minimum": (*SMALL, {"best_speedup": 1.5}),
     "trivial_speed": (*BIGRAM, SLOWER),
     "identical": ("table2", "small_t0_b8", {"same_greedy_texts": 29}),
+    "beams": ("beams", "ende_small", {"differing_4": 1}),
+    "beams_penalty": ("beams", "ende_small", {"share_4": 0.3}),
     "memory": ("operations", "small_g3", {"bytes_factor": 1.5}),
     "chen_speed": (*CHEN, {"theoretical_speed": 3.0}),
     "chen_law": ("certificate", "token", {"exact": 1}),

@@ -1,0 +1,1 @@
+"""Calls that drafts save a beam search, by its width."""
