@@ -10,7 +10,7 @@ answers are not written yet, and so are messages that are all of a user: every t
 then a prompt, which follows the model's own answers to the turns before it."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,20 @@ class Line(NamedTuple):
     turns: list[list[dict[str, Any]]]
 
 
+class Turn(NamedTuple):
+    """A turn of a line that was read. number: from 0. ids: what the model reads, [] for
+    a turn that is too long."""
+
+    line: Line
+    number: int
+    ids: list[int]
+
+    @property
+    def num_after(self) -> int:
+        """Returns the number of turns of its line that come after it."""
+        return max(len(self.line.turns), 1) - 1 - self.number
+
+
 def read(
     path: str | Path,
     model: Pretrained,
@@ -76,7 +90,17 @@ def read(
     if not lines:
         raise ValueError(f'{path} is empty: write {{"prompt": text}}, one per line')
     fields = [at_place(where, parse, line) for where, line in lines.items()]
-    return gather([*lines], fields, model, answer, chosen)
+    selected = split_lines([*lines], fields, questions.select(fields, chosen))
+    every = read_turns(selected, model, answer, chosen.longest)
+    turns = [turn for turn in every if turn.ids]
+    if not turns:
+        raise ValueError(
+            f"no prompt has {chosen.longest} tokens or fewer: raise --longest"
+        )
+    left_out = sum(turn.num_after + 1 for turn in every if not turn.ids)
+    return make_prompts([turn.ids for turn in turns], model)._replace(
+        questions=tuple(map(question_of, turns)), left_out=left_out
+    )
 
 
 def from_list(prompts: Sequence[Any], model: Pretrained) -> Prompts:
@@ -122,33 +146,44 @@ def at_place(where: str, do: Callable, *arguments: Any) -> Any:
 
 
 def gather(
-    where: Sequence[str],
-    fields: Sequence[dict[str, Any]],
+    where: Sequence[str], fields: Sequence[dict[str, Any]], model: Pretrained
+) -> Prompts:
+    """Returns the prompts of lines, of which each is one turn. Raises ValueError
+    naming the line and the fix."""
+    lines = split_lines(where, fields, range(len(fields)))
+    return make_prompts([turn.ids for turn in read_turns(lines, model)], model)
+
+
+def split_lines(
+    where: Sequence[str], fields: Sequence[dict[str, Any]], places: Iterable[int]
+) -> list[Line]:
+    """Returns the lines at these places, with their turns."""
+    return [
+        Line(where[i], i, fields[i], at_place(where[i], split_turns, fields[i]))
+        for i in places
+    ]
+
+
+def read_turns(
+    lines: list[Line],
     model: Pretrained,
     answer: Answer | None = None,
-    chosen: Chosen = ALL,
-) -> Prompts:
-    """Returns the prompts of lines, turn by turn: all first turns, then those after
-    answers.
+    longest: int | None = None,
+) -> list[Turn]:
+    """Returns the turns of lines, in the order of the lines; the later turns of a line
+    follow the answers to those before.
 
-    Where a turn of a question is too long, its later turns are left out too."""
-    lines = [
-        Line(where[i], i, fields[i], at_place(where[i], split_turns, fields[i]))
-        for i in questions.select(fields, chosen)
-    ]
-    longest, left_out, found = chosen.longest, 0, []
-    for turn in itertools.count():
+    Turns of more than `longest` tokens have no ids, and there is none after them."""
+    found = []
+    for number in itertools.count():
         unfinished = []
         for line in lines:
-            ids = at_place(line.where, encode_turn, line, turn, model)
+            ids = at_place(line.where, encode_turn, line, number, model)
             if longest is not None and len(ids) > longest:
-                left_out += max(len(line.turns), 1) - turn
+                found.append(Turn(line, number, []))
                 continue
-            about = questions.make_question(
-                line.fields, line.place, turn, turn_text(line, turn)
-            )
-            found.append((line.place, turn, ids, about))
-            if turn + 1 < len(line.turns):
+            found.append(Turn(line, number, ids))
+            if number + 1 < len(line.turns):
                 unfinished.append((line, ids))
         if not unfinished:
             break
@@ -157,14 +192,16 @@ def gather(
             raise ValueError(f"{line.where}: {SEVERAL_TURNS.format(len(line.turns))}")
         answers = answer([ids for _, ids in unfinished])
         lines = [
-            append_answer(line, turn, text)
+            append_answer(line, number, text)
             for (line, _), text in zip(unfinished, answers, strict=True)
         ]
-    if not found:
-        raise ValueError(f"no prompt has {longest} tokens or fewer: raise --longest")
-    *_, ids, about = zip(*sorted(found, key=lambda each: each[:2]), strict=True)
-    read = make_prompts(list(ids), model)
-    return read._replace(questions=about, left_out=left_out)
+    return sorted(found, key=lambda turn: (turn.line.place, turn.number))
+
+
+def question_of(turn: Turn) -> Question:
+    """Returns the benchmark question that a turn belongs to."""
+    line, text = turn.line, turn_text(turn.line, turn.number)
+    return questions.make_question(line.fields, line.place, turn.number, text)
 
 
 def append_answer(line: Line, turn: int, answer: str) -> Line:

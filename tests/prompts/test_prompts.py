@@ -43,8 +43,9 @@ def test_lines_of_a_file_begin_texts(tmp_path):
         "def f(",
         {"tokens": [1, 300], "id": 3},
         "a\u2028b",
-    ]  # a list is read likewise
-    assert prompts.from_list(lines, bundled("code")) == read
+    ]  # a list is read likewise, and no question of a file is behind it
+    assert len(read.questions) == 3 and read.questions[1].id == 3
+    assert prompts.from_list(lines, bundled("code")) == read._replace(questions=())
     lines[1] = (1, 300)
     assert prompts.from_list(tuple(lines), bundled("code")).tokens == read.tokens
 
