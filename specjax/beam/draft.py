@@ -70,11 +70,11 @@ def propose(
     """
     start, width = slots.first_slot(place), token.shape[1]
 
-    def read(cache: Any, level: Level, begin: Array) -> tuple[Array, Any]:
+    def read(cache: Any, level: Level, begin: Array) -> tuple[Any, Any]:
         tree = slots.branches(place, level.path, begin, drafted=drafted)
         return model.apply(params, level.token, begin, cache, tree)
 
-    def grow(features: Array, level: Level, begin: Array) -> tuple[Level, Array]:
+    def grow(features: Any, level: Level, begin: Array) -> tuple[Level, Array]:
         """Returns the next level, and whether the logits of this one were finite."""
         logits = probs.expand_logits(model.readout(params, features))
         top = finite.largest(logits)

@@ -5,7 +5,7 @@ scores the one of the better beam comes first, then the lowest id. Axes: B rows,
 beams, N most tokens of a text, V vocabulary, E ids that end a text, K candidates.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -203,9 +203,11 @@ def choose_children(children: Children, at: Array) -> Children:
     )
 
 
-def take(rows: Array, at: Array) -> Array:
-    """Returns entries `at` [B, K] of each row's: [B, W, ...] -> [B, K, ...]."""
-    return jax.vmap(lambda row, index: row[index])(rows, at)
+def take(rows: Any, at: Array) -> Any:
+    """Returns entries `at` [B, K] of each row's: [B, W, ...] -> [B, K, ...], of an
+    array or of each leaf of a pytree."""
+    one_row = jax.vmap(lambda row, index: row[index])
+    return jax.tree.map(lambda leaf: one_row(leaf, at), rows)
 
 
 def where(rows: Array, left: Beams, right: Beams) -> Beams:
