@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import specjax
 from experiments import catalogue
 from experiments.report import headline, tables
 from specjax import __main__, configs
 from specjax.checkpoints import published
 from specjax.cli import workers
 from specjax.verifiers import token
-from tests.support import text_folders
+from tests.support import head_folders, text_folders
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -105,6 +106,8 @@ def desk(tmp_path, monkeypatch):
     row = next(text for text in blocks if "runs/alpha.gin" in text)
     row = row.replace("google/flan-t5-large", "code_small")
     (tmp_path / "pair.gin").write_text(row)
+    whole = specjax.load("code_target").required_config
+    head_folders.write_medusa(tmp_path / "HEAD", 4, dim=whole.dim, vocab=whole.vocab)
     own = "talk.mp3", "interview.flac", "recording.wav"
     for name in (*own, "specjax/zoo/speech/speech.flac"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -144,16 +144,23 @@ def write_eagle(folder: Path, **fields: Any) -> Path:
     return write(folder, fields, arrays, "model.safetensors")
 
 
-def write_medusa(folder: Path, **fields: Any) -> Path:
+def write_medusa(
+    folder: Path,
+    heads: int = MEDUSA_HEADS,
+    *,
+    dim: int = D,
+    vocab: int = V,
+    **fields: Any,
+) -> Path:
     """Writes Medusa's heads, of which config.json says one less than there are."""
     draws, arrays = Draws(), {}
-    for i in range(MEDUSA_HEADS):
+    for i in range(heads):
         for j in range(MEDUSA_LAYERS):
-            arrays[f"{i}.{j}.linear.weight"] = draws.normal(D, D)
-            arrays[f"{i}.{j}.linear.bias"] = draws.normal(D)
-        arrays[f"{i}.{MEDUSA_LAYERS}.weight"] = draws.normal(V, D)
+            arrays[f"{i}.{j}.linear.weight"] = draws.normal(dim, dim)
+            arrays[f"{i}.{j}.linear.bias"] = draws.normal(dim)
+        arrays[f"{i}.{MEDUSA_LAYERS}.weight"] = draws.normal(vocab, dim)
     fields = {
-        "medusa_num_heads": MEDUSA_HEADS - 1,
+        "medusa_num_heads": heads - 1,
         "medusa_num_layers": MEDUSA_LAYERS,
         "base_model_name_or_path": "tiny",
         **fields,
