@@ -109,9 +109,10 @@ def _config(file: Path, dims: dict[str, Any], dtype: str) -> Config:
     for ours, stored in {**SIZES, "frames": (STATES,)}.items():
         values = [dims.get(name) for name in stored]
         if not is_size(values[0]) or len(set(values)) > 1:
+            size = "the same whole number" if len(stored) > 1 else "a whole number"
             raise ValueError(
-                f"{file}: {' and '.join(stored)} must be the same whole number, 1 to"
-                f" {MOST}: {', '.join(map(repr, values))}"
+                f"{file}: {' and '.join(stored)} must be {size}, 1 to {MOST}:"
+                f" {', '.join(map(repr, values))}"
             )
         sizes[ours] = values[0]
     sizes["frames"] *= 2
