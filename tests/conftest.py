@@ -39,6 +39,10 @@ FULLY = (
     "tests.verifiers.test_token",
 )
 
+# A program is no 32 modules of LLVM, which take threads that other workers have, and a
+# third more time in all.
+IN_ONE_PART = "--xla_cpu_parallel_codegen_split_count=1"
+
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
 jax.config.update("jax_default_matmul_precision", "highest")
@@ -54,9 +58,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # A release of XLA that does not know a flag ends the process.
-    if config.getoption("--compile-quickly") and version("jax").startswith("0.10."):
-        flags = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false"
-        os.environ["XLA_FLAGS"] = " ".join(flags)
+    if version("jax").startswith("0.10."):
+        flags = [os.environ.get("XLA_FLAGS", ""), IN_ONE_PART]
+        if config.getoption("--compile-quickly"):
+            flags.append("--xla_cpu_use_fusion_emitters=false")
+        os.environ["XLA_FLAGS"] = " ".join(flags).lstrip()
+    gc.set_threshold(20_000)  # traces leave much that is soon free
 
 
 def pytest_collection_modifyitems(

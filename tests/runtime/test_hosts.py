@@ -17,6 +17,7 @@ import pytest
 from specjax.measure import jsonl
 from specjax.runtime import hosts
 from tests import conftest
+from tests.support import devices
 
 ROOT, MESH = Path(__file__).resolve().parents[2], "data=2,model=2"
 ROWS = f"""include 'gin_configs/runs/alpha.gin'
@@ -43,7 +44,7 @@ def begun(count: int, folder: Path, command: list[str], *more: dict) -> Iterator
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     own = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    own |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={4 // count}"}
+    own |= {"XLA_FLAGS": devices.flags_for(4 // count)}
     own |= {"JAX_COMPILATION_CACHE_DIR": str(conftest.CACHE)}
     own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     processes = []

@@ -10,13 +10,20 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
+def flags_for(devices: int) -> str:
+    """Returns XLA's flags of a child process with so many devices: of what is set twice
+    the last counts."""
+    of_tests = os.environ.get("XLA_FLAGS", "")
+    return f"{of_tests} --xla_force_host_platform_device_count={devices}".lstrip()
+
+
 def run_python(*command: str, devices: int = 1, **environment: str) -> str:
     """Returns the output of Python with these arguments, at the root of the
-    repository."""
-    count = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    repository; it compiles as the tests do."""
+    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags_for(devices)}
     done = subprocess.run(
         [sys.executable, *command],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | count | environment,
+        env=os.environ | own | environment,
         cwd=ROOT,
         capture_output=True,
         text=True,
