@@ -25,8 +25,14 @@ VOCAB = tiny.TARGET.vocab
 
 # Which decode elsewhere, or as another one here.
 ELSEWHERE = "renewal", "intersection", "suffix_tree", "random"
-CASES = [case for name, case in BY_NAME.items() if name not in ELSEWHERE]
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Of whose parts others here are made, too.
+LATER = "copying_short", "tree_of_counts", "recycling_tree"
+CASES = [
+    pytest.param(case, marks=pytest.mark.slow if name in LATER else (), id=name)
+    for name, case in BY_NAME.items()
+    if name not in ELSEWHERE
+]
+each_case = pytest.mark.parametrize("case", CASES)
 
 
 @functools.cache

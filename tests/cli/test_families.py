@@ -26,7 +26,7 @@ FLAGS = {
     "audit": "--gamma 2 --tokens 200 --length 16 --batch 8",
     "microscope": "--gammas 2 --texts 2 --tokens 6",
 }
-FAST = ("gpt2", "audit"), ("llama", "demo")
+FAST = [("llama", "audit")]
 CASES = [
     pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
     for case in itertools.product(KINDS, COMMANDS)

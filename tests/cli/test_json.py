@@ -12,7 +12,7 @@ import pytest
 
 from specjax import __main__
 from specjax.cli import workers
-from specjax.exactness import certify
+from specjax.exactness import certify, draws
 from specjax.models import gpt
 from tests.cli.test_compare import RECORD, record, write
 from tests.cli.test_decode import Dying, stand_in
@@ -90,6 +90,9 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.chdir(desk)
     trial = Trial(TRIALS["gamma 0"].fixture, 0, 1)
     monkeypatch.setattr(certify, "trials", lambda policy: [trial])
+    monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
+    monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, []))
+    monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))
     monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
     name, *flags = command.split()
     main = import_module(f"specjax.{__main__.COMMANDS[name][0]}.{name}").main

@@ -26,7 +26,7 @@ from tests.support import goodness, tiny
 from tests.support.goodness import PROMPT, ROWS, SETTINGS
 
 NEVER, FINE = 1e-6, 1e-3  # the seeds are fixed
-SEEDS, EACH, TOKENS = 300, 500, 2
+SEEDS, EACH, TOKENS = 200, 500, 2
 WORLD = tiny.tables()
 LAWS = [
     goodness.markov_law(WORLD.target_weights, setting, TOKENS) for setting in SETTINGS

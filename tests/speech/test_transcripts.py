@@ -25,7 +25,8 @@ pytest.importorskip("soxr")
 
 GREEDY = {"temperatures": (0.0,), "language": "en"}
 TIMES = 4.5, 2.0  # seconds of recordings
-KINDS = "draft", "apart", "few"
+# `test_reduced_vocab.py` has the law of the last.
+KINDS = "draft", "apart", pytest.param("few", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
