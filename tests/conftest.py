@@ -2,7 +2,8 @@
 run, in `.jax_cache/` of the repository root.
 
 `--compile-quickly`, as `make` has it for all tests, takes the older of XLA's two ways
-to emit code for a CPU, which takes half the time where LLVM optimizes little. Rows of `make tables` compile as a user does, and so do the notebooks.
+to emit code for a CPU, which takes half the time where LLVM optimizes little. Rows
+of `make tables` compile as a user does, and so do the notebooks.
 
 Modules ask what programs do and not how they are compiled, and most compile for longer
 than they run: LLVM does not optimize there, but for those in FULLY. Without the flag
