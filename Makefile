@@ -4,8 +4,7 @@
 #                   documentation, and a page of all that was recorded
 # make test         the environment if need be, then the tests that are not marked slow
 # make test-core    those of them that ask for the mathematics, drafters and models
-# make test-slow    those that are: whole rows, timings, notebooks, other engines;
-#                   PART=2/3, the second third of their files
+# make test-slow    those that are: whole rows, timings, notebooks, other engines
 # make test-parity  all that transformers has too, against it (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
@@ -25,9 +24,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch>=2.6
-PART ?= 1/1
 RUN = $(VENV)/bin/python
-# Modules are compiled as they are imported: most of what is installed never is.
+# Modules are compiled as they are imported, once for all processes: most of what is
+# installed never is.
+export PYTHONDONTWRITEBYTECODE =
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 PARALLEL = --numprocesses logical --maxprocesses 8 --dist loadfile
 CORE = tests/test_*.py tests/theory tests/verifiers tests/drafters tests/models \
@@ -84,7 +84,7 @@ test-core: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow" --compile-quickly $(CORE)
 
 test-slow: $(TEST)
-	$(RUN) -m pytest $(PARALLEL) -m slow --part $(PART)
+	$(RUN) -m pytest $(PARALLEL) -m slow --compile-quickly
 
 test-parity: $(TEST)
 	$(INSTALL) '$(TORCH)'

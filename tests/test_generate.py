@@ -25,7 +25,7 @@ VOCAB = tiny.TARGET.vocab
 
 # Which decode elsewhere, or as another one here.
 ELSEWHERE = "renewal", "intersection", "suffix_tree", "random"
-# Of whose parts others here are made, too.
+# Others here are made of the same parts.
 LATER = "copying_short", "tree_of_counts", "recycling_tree"
 CASES = [
     pytest.param(case, marks=pytest.mark.slow if name in LATER else (), id=name)

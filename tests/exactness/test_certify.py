@@ -266,6 +266,7 @@ def short_table(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("short_table")
 def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
+    monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))  # `test_draws.py`
     assert exit_code("token", "gumbel", "my_rules:mine") == 0
     printed = capsys.readouterr().out
     assert "\n14 checks, all exact\n" in printed and "LOSSY" not in printed
@@ -276,7 +277,6 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
 
     monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
     monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, []))
-    monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))
     monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=twice))
     assert exit_code("token") == 1
     assert "exact per_call" in capsys.readouterr().out

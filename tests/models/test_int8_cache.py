@@ -93,7 +93,11 @@ NEW, GAMMA = 12, 3
 
 
 @pytest.mark.parametrize(
-    ("case", "name", "temperature"), [(GEMMA2, "early_exit", 1.0), (GPT, "tree", 0.0)]
+    ("case", "name", "temperature"),
+    [
+        (GEMMA2, "early_exit", 1.0),
+        pytest.param(GPT, "tree", 0.0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_draft_makes_no_difference(case, name, temperature):
     """At T = 1 by the rule whose text is that of the same keys without a draft. A layer

@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import generate
 from specjax.drafters import copying
-from specjax.inputs import make_prompt, pad
+from specjax.inputs import make_prompt, make_request, make_sampling, pad
 from specjax.models import t5
 from specjax.models.t5 import bucket
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny_t5
-from tests.support.model_cases import IDS, INPUTS, TOKENS, B, T, close, greedy
+from tests.support.model_cases import IDS, INPUTS, TOKENS, B, T, close
 from tests.support.tiny_t5 import TARGET
 
 WORLD = tiny_t5.world()
@@ -106,21 +107,22 @@ def test_what_stands_in_an_input_is_copied_from_there():
     for layer in ("layers_0", "layers_1"):
         out = params["decoder"][layer]["encoder_decoder_attention"]["out"]
         out["kernel"] = jnp.zeros_like(out["kernel"])
-    prompt, new = make_prompt([[0], [0, 5, 7], [0, 3], [0]]), 20
+    prompt, new, width = make_prompt([[0], [0, 5, 7], [0, 3], [0]]), 20, 24
+    run = generate.build(Decoder(MODEL, copying.build(3)), width + 4)  # one program
+    sampling = make_sampling(4, 0.0)
+    request = make_request(jax.random.key(0), prompt, new, sampling)
 
     def written(inputs):
         about = prompt._replace(inputs=inputs)
-        output = greedy(
-            Decoder(MODEL, copying.build(3)), Params(params), about, new=new
-        )
+        output = jax.device_get(run(Params(params), about, request))
         rows = zip(output.tokens, output.length, strict=True)
         return [row[:end].tolist() for row, end in rows], output.counts
 
-    texts, _ = written(pad([[1]] * 4))
+    texts, _ = written(pad([[1]] * 4, width))
     unwritten = min({*range(IDS)}.difference(*texts))
-    tokens, length = pad(texts)
+    tokens, length = pad(texts, width)
     cut = jnp.minimum(length, jnp.array([99, 12, 9, 99]))
-    nowhere = pad([[unwritten] * 24] * 4)
+    nowhere = pad([[unwritten] * width] * 4)
     entire, of_all = written((tokens, length))
     short, of_some = written((tokens, cut))
     none, of_none = written(nowhere)

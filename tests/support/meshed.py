@@ -75,8 +75,12 @@ TEXTS = [[1, 2, 3], [4], [5, 6], [7, 8, 9, 10], [1], [2, 2], [3], [9, 9, 9]]
 HEATS = [0.0, 1.0, 1.0, 0.0, 1.0, 0.7, 1.0, 0.0]
 
 
+@functools.cache
 def pair(family: str) -> tuple[Pretrained, DraftSource]:
-    """Returns a target, and a draft that is mostly right."""
+    """Returns a target, and a draft that is mostly right.
+
+    To be made before a mesh is in use, under which every product of its weights would
+    be compiled again."""
     config, weights = FAMILIES[family]
     target = weights(config, 2)
     draft = tiny.mixed(target, weights(config, 52), 0.1)
@@ -97,7 +101,9 @@ def branched(draft: DraftSource) -> DraftSource:
     return draft._replace(factory=Recipe(build))
 
 
+@functools.cache
 def make_batch(family: str) -> tuple[Prompt, Request]:
+    """Returns eight rows, to be made as a pair is."""
     inputs = [[3, 4, 5], [6]] * 4 if family == "t5" else None
     prompt, sampling = make_prompt(TEXTS, inputs), make_sampling(8, 1.0, top_p=0.95)
     sampling = sampling._replace(temperature=jnp.float32(HEATS))
@@ -115,17 +121,19 @@ def placed(family: str, trees: bool = False) -> costs.Pair:
 
 def decode_texts(text: str, family: str) -> generate.Output:
     trees, family = family == "trees", family.replace("trees", "gpt")
+    _, batch = pair(family), make_batch(family)
     with mesh.using(text):
         decode = costs.decode(placed(family, trees), GAMMA)
-        return jax.device_get(decode(*mesh.rows(make_batch(family))))
+        return jax.device_get(decode(*mesh.rows(batch)))
 
 
 def step_text(text: str, family: str = "gpt") -> str:
     """Returns the compiled code of a step; of trees, without the selection of the
     target's ids."""
     trees, family = family == "trees", family.replace("trees", "gpt")
+    _, batch = pair(family), make_batch(family)
     with mesh.using(text):
-        case, (prompt, request) = placed(family, trees), mesh.rows(make_batch(family))
+        case, (prompt, request) = placed(family, trees), mesh.rows(batch)
         if trees:
             sampling = request.sampling._replace(top_p=None)
             request = request._replace(sampling=sampling)
@@ -138,6 +146,7 @@ def drawn(text: str, family: str) -> list:
     """Returns what is wrong with the draws of a step on a mesh, and of how many
     keys."""
     trees, family = family == "trees", family.replace("trees", "gpt")
+    pair(family)
     with mesh.using(text):
         case = placed(family, trees)
         decoder = case.decoder(GAMMA)

@@ -59,6 +59,11 @@ SHALLOW = TARGET._replace(num_layers=1)
 def weights(config: gpt.Config, seed: int, scale: float = 12.0):
     """Returns fresh weights, grown until the laws are far from uniform and layers
     matter."""
+    return jax.tree.map(lambda leaf: leaf, _weights(config, seed, scale))
+
+
+@functools.cache  # a hundred small programs
+def _weights(config: gpt.Config, seed: int, scale: float):
     params = nn.meta.unbox(gpt.init_params(jax.random.key(seed), config))
     return jax.tree.map(lambda leaf: scale * leaf, params)
 

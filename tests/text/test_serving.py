@@ -25,14 +25,12 @@ KEY = jax.random.key(3)
 GPT, T5 = tiny.transformers, tiny_t5.world
 LLAMA = tiny_llama.worlds(tiny_llama.GEMMA2, 22)
 PAIRS = {
-    "gpt-autoregressive": (GPT, "autoregressive"),
     "gpt-adaptive": (GPT, "adaptive"),
     "gpt-renewal": (GPT, "renewal"),
     "gpt-copying": (GPT, "copying"),
     "gpt-trigram": (GPT, "trigram"),
     "gpt-eagle": (GPT, "eagle"),
     "llama-adaptive": (LLAMA, "adaptive"),
-    "t5-adaptive": (T5, "adaptive"),
     "t5-anchored": (T5, "anchored"),
 }
 

@@ -22,10 +22,10 @@ from specjax import configs
 from specjax.models import gpt, llama, t5
 from specjax.runtime import mesh
 from specjax.runtime.mesh import Layout
+from tests.support import devices
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICKLY = "--xla_backend_optimization_level=0"
-EIGHT = f"--xla_force_host_platform_device_count=8 {QUICKLY}"
 ROWS = records.rows("fits")
 XXL, SMALL = (
     t5.Config(32128, 4096, 10240, 24, 24, 64, 64),
@@ -57,7 +57,8 @@ def both(layout: str) -> tuple[dict, dict]:
 @pytest.mark.slow
 def test_a_step_is_given_the_bytes_that_are_predicted():
     """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
+    flags = f"{devices.flags_for(8)} {QUICKLY}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run(
         [sys.executable, "-m", "tests.experiments.gpu.test_plans"],
         env=environment | {"PYTHONPATH": str(ROOT)},
