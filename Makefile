@@ -4,7 +4,8 @@
 #                   documentation, and a page of all that was recorded
 # make test         the environment if need be, then the tests that are not marked slow
 # make test-core    those of them that ask for the mathematics, drafters and models
-# make test-slow    those that are: whole rows, timings, notebooks, other engines
+# make test-slow    those that are: whole rows, timings, notebooks, other engines;
+#                   PART=2/3, the second third of their files
 # make test-parity  all that transformers has too, against it (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
@@ -24,6 +25,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch>=2.6
+PART ?= 1/1
 RUN = $(VENV)/bin/python
 # Modules are compiled as they are imported, once for all processes: most of what is
 # installed never is.
@@ -84,7 +86,7 @@ test-core: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow" --compile-quickly $(CORE)
 
 test-slow: $(TEST)
-	$(RUN) -m pytest $(PARALLEL) -m slow --compile-quickly
+	$(RUN) -m pytest $(PARALLEL) -m slow --compile-quickly --part $(PART)
 
 test-parity: $(TEST)
 	$(INSTALL) '$(TORCH)'

@@ -2,8 +2,9 @@
 run, in `.jax_cache/` of the repository root.
 
 `--compile-quickly`, as `make` has it for all tests, takes the older of XLA's two ways
-to emit code for a CPU, which takes half the time where LLVM optimizes little. Rows
-of `make tables` compile as a user does, and so do the notebooks.
+to emit code for a CPU, which takes half the time where LLVM optimizes little. Rows of
+`make tables` compile as a user does, and so do the notebooks. `--part 2/3` runs the
+second third of the files, by their names.
 
 Modules ask what programs do and not how they are compiled, and most compile for longer
 than they run: LLVM does not optimize there, but for those in FULLY. Without the flag
@@ -14,6 +15,7 @@ import ctypes
 import gc
 import os
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -51,6 +53,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 def pytest_addoption(parser: pytest.Parser) -> None:
     of_flag = "XLA's older emitters for CPUs: less time to compile"
     parser.addoption("--compile-quickly", action="store_true", help=of_flag)
+    parser.addoption("--part", default="1/1", help="K/N: part K of N of the files")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,10 +66,17 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(20_000)  # traces leave much that is soon free
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     for item in items:  # `make test-parity` runs them, which installs what they need
         if item.path.name.startswith("test_parity_"):
             item.add_marker(pytest.mark.slow)
+    part, parts = map(int, config.getoption("--part").split("/"))
+    chosen = [zlib.crc32(x.path.name.encode()) % parts == part % parts for x in items]
+    left_out = [x for x, is_chosen in zip(items, chosen, strict=True) if not is_chosen]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [x for x, is_chosen in zip(items, chosen, strict=True) if is_chosen]
 
 
 def pytest_collection_finish() -> None:
