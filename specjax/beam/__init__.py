@@ -203,10 +203,10 @@ def check_ends(target: Pretrained, read: Prompts, width: int) -> None:
 def decode(job: Job, best: int) -> GeneratedBeams:
     """Decodes a job by its compiled program, and times the decoding alone."""
     compilation_cache.turn_on()
-    arguments = job.params, job.prompt, job.limits
-    search = program(job.key).lower(*arguments).compile()  # JAX keeps both
+    lowered = program(job.key).lower(job.params, job.prompt, job.limits)
+    search = lowered.compile()  # JAX keeps both
     begin = time.perf_counter()
-    found = jax.block_until_ready(search(*arguments))
+    found = jax.block_until_ready(search(job.params, job.prompt, job.limits))
     seconds = time.perf_counter() - begin
     found, prompt = jax.device_get((found, job.prompt))
     check_finite(found)

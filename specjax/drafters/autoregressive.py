@@ -102,8 +102,8 @@ def catch_up(model: Model, params: Any, state: State, count: int) -> tuple[Any, 
     block = jnp.take_along_axis(state.tokens, index, axis=1)
     features, cache = model.apply(params, block, start, state.draft_cache)
 
-    def of_last(leaf: Array) -> Array:
+    def last_of_row(leaf: Array) -> Array:
         at = (state.length - 1 - start).reshape(-1, *[1] * (leaf.ndim - 1))
         return jnp.take_along_axis(leaf, at, axis=1)[:, 0]
 
-    return jax.tree.map(of_last, features), cache
+    return jax.tree.map(last_of_row, features), cache

@@ -49,6 +49,7 @@ class Network(nn.Module):
         before: Array,
         start: Array,
         cache: KeyValues,
+        *,
         branches: Branches | None,
     ) -> tuple[Array, KeyValues]:
         """Returns the estimated states [B, T, H] of tokens, and the cache, of their
@@ -62,7 +63,8 @@ class Network(nn.Module):
             declare(self, "embedding", axes=("vocab", "embed"), shape=table)
         join = Dense(shape, dtype, self.config.biased, axes, name="join")
         x = join(jnp.concatenate([embedded, before], axis=-1))
-        return heads.Layer(layer, name="layer")(x, x, start, cache, branches)
+        decoder_layer = heads.Layer(layer, name="layer")
+        return decoder_layer(x, x, start, cache, branches=branches)
 
 
 def head(config: Config, readout: ModelReadout) -> Model:
@@ -88,7 +90,12 @@ def head(config: Config, readout: ModelReadout) -> Model:
         of = params["head" if config.own_embedding else "target"]
         embedded = of["embedding"][tokens].astype(dtype)
         made: Any = network.apply(
-            {"params": params["head"]}, embedded, before, start, memory.layer, branches
+            {"params": params["head"]},
+            embedded,
+            before,
+            start,
+            memory.layer,
+            branches=branches,
         )
         states, cache = made
         memory = heads.estimate(memory._replace(layer=cache), states, start)
@@ -120,7 +127,7 @@ def init_params(key: Array, config: Config) -> Any:
     one = jnp.zeros((1, 1, layer.dim))
     memory = heads.empty(layer, Prompt(jnp.zeros((1, 1), jnp.int32), start + 1), 1)
     network = Network(config)
-    return network.init(key, one, one, start, memory.layer, None)["params"]
+    return network.init(key, one, one, start, memory.layer, branches=None)["params"]
 
 
 abstract_params, partition_specs, num_params = describe(init_params)

@@ -117,6 +117,7 @@ class Network(nn.Module):
         before: Array,
         start: Array,
         cache: KeyValues,
+        *,
         branches: Branches | None,
     ) -> tuple[Array, KeyValues]:
         """Returns the estimated states [B, T, H] of tokens, and the cache, of their
@@ -124,7 +125,7 @@ class Network(nn.Module):
         state = self.state_norm(before)
         stream = state if self.config.norm_before_residual else before
         x = jnp.concatenate([self.embedding_norm(embedded), state], axis=-1)
-        return self.layer(x, stream, start, cache, branches)
+        return self.layer(x, stream, start, cache, branches=branches)
 
     def logits(self, states: Array) -> Array:
         """Returns the logits [..., K] of estimated states [..., H]."""
@@ -136,7 +137,7 @@ class Network(nn.Module):
         before = self.join(taps)
         embedded = self.embed(tokens) if self.config.own_embedding else before
         start = jnp.zeros(len(tokens), jnp.int32)
-        return self.logits(self(embedded, before, start, cache, None)[0])
+        return self.logits(self(embedded, before, start, cache, branches=None)[0])
 
 
 def head(config: Config) -> Model:
@@ -146,8 +147,9 @@ def head(config: Config) -> Model:
     layer, network = config.layer, Network(config)
     dtype = jnp.dtype(layer.dtype)
 
-    def call(method: Any, params: Any, *arguments: Any) -> Any:
-        return network.apply({"params": params["head"]}, *arguments, method=method)
+    def call(method: Any, params: Any, *arguments: Any, **named: Any) -> Any:
+        weights = {"params": params["head"]}
+        return network.apply(weights, *arguments, **named, method=method)
 
     def init(params: Any, prompt: Prompt, slots: int) -> heads.Memory:
         del params
@@ -172,7 +174,7 @@ def head(config: Config) -> Model:
             before,
             start,
             memory.layer,
-            branches,
+            branches=branches,
         )
         fed_back = states
         if config.norm_output:
@@ -238,8 +240,8 @@ def init_params(key: Array, config: Config) -> Any:
     memory = heads.empty(config.layer, Prompt(tokens, jnp.ones(1, jnp.int32)), 1)
     taps = (jnp.zeros((1, 1, config.target_dim)),) * len(config.taps)
     network = Network(config)
-    arguments = tokens, taps, memory.layer
-    return network.init(key, *arguments, method=Network.everything)["params"]
+    variables = network.init(key, tokens, taps, memory.layer, method=Network.everything)
+    return variables["params"]
 
 
 abstract_params, partition_specs, num_params = describe(init_params)

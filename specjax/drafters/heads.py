@@ -134,6 +134,7 @@ class Layer(nn.Module):
         stream: Array,
         start: Array,
         memory: KeyValues,
+        *,
         branches: Branches | None,
     ) -> tuple[Array, KeyValues]:
         """Returns the stream [B, T, H] after attention, which reads x [B, T, `width`],

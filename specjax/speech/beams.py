@@ -102,7 +102,7 @@ def merge(parts: list[tuple[np.ndarray, Decoded]]) -> Decoded:
     order = np.argsort(np.concatenate([rows for rows, _ in parts]))
     decoded = [part for _, part in parts]
 
-    def joined(name: str) -> list[Any]:
+    def join(name: str) -> list[Any]:
         every = [
             each
             for rows, part in parts
@@ -114,7 +114,7 @@ def merge(parts: list[tuple[np.ndarray, Decoded]]) -> Decoded:
     if decoded[0].states is not None:
         own = [part.states[: len(rows)] for rows, part in parts]
         states = jnp.concatenate(own)[order]
-    return Decoded(joined("tokens"), joined("logprob"), joined("no_speech"), states)
+    return Decoded(join("tokens"), join("logprob"), join("no_speech"), states)
 
 
 def search_windows(

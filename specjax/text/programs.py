@@ -138,7 +138,8 @@ def prepare(
         rules=rules,
         mesh=meshes.layout.value,
     )
-    prompt, request = meshes.rows((prompt, request))
+    if key.mesh is not None:
+        prompt, request = meshes.rows((prompt, request))
     return Job(pair[0], pair[1], key, prompt, request)
 
 
