@@ -306,6 +306,7 @@ def caught(shape: Shape, drafted: bool) -> bool:
     return differing(found(shape, MODELS, drafted=drafted), plain(shape, MODELS)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "old", "new"), mutants(PLAIN))
 def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
     """By the texts of the definition, which the right code has."""
@@ -316,6 +317,7 @@ def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
     assert any(caught(shape, drafted=False) for shape in shapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "old", "new"), mutants(DRAFTED))
 def test_a_wrong_verification_is_seen(monkeypatch, module, old, new):
     plain(SHAPES[0], MODELS)
@@ -323,6 +325,7 @@ def test_a_wrong_verification_is_seen(monkeypatch, module, old, new):
     assert caught(SHAPES[0], drafted=True)
 
 
+@pytest.mark.slow
 def test_the_code_without_a_change_is_not_seen(monkeypatch):
     mutate(monkeypatch, search, "walk.going & exact", "exact & walk.going")
     assert not caught(SHAPES[0], drafted=True)

@@ -30,7 +30,7 @@ from specjax.quantized import Int8
 from specjax.step import Decoder, build_step
 from specjax.types import Drafter, Model, Params, Policy, TargetCall
 from specjax.verifiers import gumbel, recursive, token
-from tests.support import recurrent, tiny, tiny_llama
+from tests.support import recurrent, slow, tiny, tiny_llama
 from tests.support.drafted import Drafted, along
 from tests.support.recurrent import KINDS, Copy
 
@@ -103,7 +103,13 @@ SHAPES = [(kind, chain) for kind in KINDS]
 SHAPES += [("medusa", fixed), ("eagle", growing), ("eagle3_reduced", fixed)]
 
 
-@pytest.mark.parametrize(("kind", "build"), SHAPES)
+@pytest.mark.parametrize(
+    ("kind", "build"),
+    slow.unless(
+        lambda case: case in (("medusa", chain), ("eagle", growing), ("eagle3", chain)),
+        SHAPES,
+    ),
+)
 def test_a_draft_s_laws_are_those_of_the_states_of_its_own_path(kind, build):
     """Of ragged rows, after prompts that are read in portions, and after tokens that
     were rejected."""
@@ -150,7 +156,15 @@ def at_zero(kind: str, build: Callable[[Model], Drafter]):
 
 @pytest.mark.parametrize(
     ("kind", "build"),
-    [("medusa", chain), ("blockwise", fixed), ("eagle", likeliest), ("eagle3", chain)],
+    slow.after(
+        2,
+        [
+            ("blockwise", fixed),
+            ("eagle3", chain),
+            ("medusa", chain),
+            ("eagle", likeliest),
+        ],
+    ),
 )
 def test_a_head_that_copies_the_target_is_always_accepted(kind, build):
     """At temperature 0. A row of one token has no state for several heads to read."""
@@ -244,6 +258,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_mutants_are_seen(mutant, monkeypatch):
     how = {"build": chain, **mutant(monkeypatch)}
@@ -298,7 +313,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", slow.unless(lambda name: name == "windows", TARGETS))
 def test_texts_are_those_of_a_target_of_any_kind(name):
     """By EAGLE-3 with arbitrary weights, and by calls of as many tokens without it: the
     same texts for the same keys, by the rule that promises so."""

@@ -15,7 +15,7 @@ from specjax.models import families, gpt, t5
 from specjax.step import Decoder
 from specjax.text.programs import prepare, program
 from specjax.types import Hidden, Params
-from tests.support import head_folders, tiny, tiny_llama
+from tests.support import head_folders, slow, tiny, tiny_llama
 from tests.support.head_folders import (
     MEDUSA_HEADS,
     PLACES,
@@ -76,7 +76,9 @@ EAGLE3 = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "flags", "taps"), EAGLE3)
+@pytest.mark.parametrize(
+    ("layout", "flags", "taps"), slow.unless(lambda case: case[0] == "midlayer", EAGLE3)
+)
 def test_laws_of_eagle_3_are_those_of_its_forward_pass(layout, flags, taps, tmp_path):
     """Of tokens that follow the target's states, and of those that follow its own."""
     folder = head_folders.write_eagle3(tmp_path / "head", layout, **flags)
@@ -172,6 +174,7 @@ def ids(draft: str | None, rule: str = "token", gamma: int = 4) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_texts_by_a_head_are_those_of_its_target(tmp_path):
     """By name, as chains and as trees."""
     folder, alone = head_folders.write_eagle3(tmp_path / "head", **PLAIN), ids(None)

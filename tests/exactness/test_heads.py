@@ -8,6 +8,7 @@ from specjax import verifiers
 from specjax.drafters.rollout import for_rule
 from specjax.exactness import draft_certificate, draws, sampled_texts
 from specjax.exactness.small_drafts import HEADS
+from tests.support import slow
 
 TREES = "tree:draft=medusa,width=2", "tree:draft=eagle,grown=0.4/0.3"
 TREES += "tree:draft=eagle3,best=2,longest=3", "tree:draft=eagle3,siblings=with"
@@ -30,13 +31,9 @@ def test_no_key_serves_two_draws(name):
     assert draws.problems(draft_certificate.record_draws(case)) == []
 
 
-def each_name():
-    brief = "medusa", "eagle3", TREES[1]
-    for name in [*HEADS, *TREES]:
-        yield pytest.param(name, marks=() if name in brief else pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", [*each_name()])
+@pytest.mark.parametrize(
+    "name", slow.unless(lambda name: name == "eagle3", [*HEADS, *TREES])
+)
 def test_texts_follow_the_target(name):
     assert texts(name).p_value > 1e-3
 

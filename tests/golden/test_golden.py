@@ -12,18 +12,34 @@ from specjax.measure import provenance
 from tests.golden import runs
 from tests.golden.cases import CASES, Case
 from tests.golden.runs import run
+from tests.support import slow
 
 FOLDER = Path(__file__).parent
 ALPHA = 1e-4  # rounding, on another machine
 DECODED = [case for case in CASES.values() if isinstance(case, Case)]
-# Each has a program of its own, and of what is in it others have some: Llama's kind,
-# a policy that adapts, penalties of a tree.
-LATER = "qwen3_gumbel", "gemma3_token", "copying_adaptive"
-LATER += ("code_small_tree_draft_bigram_recursive_penalties",)
-NAMES = [
-    pytest.param(name, marks=pytest.mark.slow if name in LATER else ())
-    for name in CASES
-]
+# Each has a program of its own; of each family of models, of each way to draft and of
+# what changes a target there is one among the fast tests.
+BRIEF = (
+    "code_alone",
+    "code_token",
+    "t5_token",
+    "llama_token",
+    "gemma2_block",
+    "speech_token",
+    "int8_token",
+    "bigram_gumbel",
+    "copying_token",
+    "early_exit_token",
+    "random_token",
+    "table_q_block_grammar",
+    "table_q_token_renewal",
+    "table_recycling_accept_0_6_0_3_match",
+    "table_suffix_paths_2_recursive",
+    "table_tree_draft_q_accept_0_6_0_3_longest_2_recursive",
+    "table_tree_draft_q_grown_0_3_0_2_traversal",
+    "table_tree_draft_q_siblings_with_recursive_replaced",
+)
+NAMES = slow.unless(lambda name: name in BRIEF, CASES)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,7 +13,7 @@ from specjax.models import gpt
 from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, token
-from tests.support import tiny
+from tests.support import slow, tiny
 from tests.support.model_cases import compiled
 
 LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
@@ -21,10 +21,13 @@ LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 
 @pytest.mark.parametrize(
     ("build", "rule", "counts"),
-    [
-        (partial(autoregressive.build, gamma=GAMMA), token.verifier, [6, 5]),
-        (partial(tree.build, parent=(-1, 0, 1)), recursive.verifier, [6, 3]),
-    ],
+    slow.after(
+        1,
+        [
+            (partial(autoregressive.build, gamma=GAMMA), token.verifier, [6, 5]),
+            (partial(tree.build, parent=(-1, 0, 1)), recursive.verifier, [6, 3]),
+        ],
+    ),
     ids=["chain", "tree"],
 )
 def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(

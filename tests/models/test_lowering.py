@@ -11,6 +11,7 @@ import pytest
 from specjax.models import lowering
 from specjax.models.cache import KeyValues
 from specjax.models.lowering import _write_at_once, _write_by_row
+from tests.support import slow
 from tests.support.model_cases import GPT, MODULES, T5, TOKENS, ZERO, T, close, compiled
 
 each_case = pytest.mark.parametrize("case", MODULES, ids=lambda case: case.name)
@@ -32,7 +33,7 @@ ON_A_GPU += [(GPT, 3, True), (T5, 3, False), (MODULES[-1], 3, False)]
 ids = [f"{case.name}-{rows}{'-joined' * joined}" for case, rows, joined in ON_A_GPU]
 
 
-@pytest.mark.parametrize(("case", "rows", "joined"), ON_A_GPU, ids=ids)
+@pytest.mark.parametrize(("case", "rows", "joined"), slow.after(3, ON_A_GPU), ids=ids)
 def test_a_few_tokens_are_the_same_on_a_gpu(case, rows, joined, monkeypatch):
     """Each a row of attention; a single one is two equal rows. JAX asks the device."""
     model = case.build(case.config._replace(joined=True) if joined else case.config)

@@ -13,7 +13,7 @@ from specjax.drafters import nothing
 from specjax.inputs import make_prompt
 from specjax.models import gpt, llama, t5
 from specjax.types import Branches
-from tests.support import drafter_cases, tiny
+from tests.support import drafter_cases, slow, tiny
 from tests.support.model_cases import (
     CASES,
     GEMMA2,
@@ -68,7 +68,7 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
     np.testing.assert_array_equal(influence[:, T : T + 8], [expected] * T)
 
 
-@each_case
+@each_module
 def test_chunks_of_any_size_give_the_logits_of_the_whole(case):
     """And leave the same cache."""
     cache, start, logits = case.fresh(), 0, []
@@ -210,18 +210,22 @@ def test_a_published_model_has_its_published_size(module, config, count):
 
 NOTHING = drafter_cases.Case("nothing", lambda world, gamma: nothing.drafter)
 DRAFTERS = drafter_cases.BY_NAME | {"nothing": NOTHING}
-DRAFTED = [(T5, "autoregressive"), (T5, "early_exit"), (WHISPER, "autoregressive")]
-DRAFTED += [(GEMMA2, "autoregressive"), (GEMMA3, "early_exit")]
-# Whose texts are compared with those of others: `test_t5.py` copies, and the target of
-# a draft that is a model is the same alone.
-LATER = (T5, "nothing"), (T5, "copying"), (WHISPER, "copying")
-DRAFTED += [pytest.param(*each, marks=pytest.mark.slow) for each in LATER]
+DRAFTED = [(T5, "early_exit"), (GEMMA2, "autoregressive")]
+DRAFTED += [(WHISPER, "autoregressive"), (T5, "autoregressive")]
+DRAFTED += [
+    (GEMMA3, "early_exit"),
+    (T5, "nothing"),
+    (T5, "copying"),
+    (WHISPER, "copying"),
+]
 # Rings take the first in several portions, and the second in a part of one.
 BEGUN = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3, 2]]
 
 
 @pytest.mark.parametrize(
-    ("case", "name"), DRAFTED, ids=lambda each: getattr(each, "name", each)
+    ("case", "name"),
+    slow.after(3, DRAFTED),
+    ids=lambda each: getattr(each, "name", each),
 )
 def test_greedy_texts_are_the_argmax_of_a_full_recomputation(case, name):
     world, drafter = case.world(), DRAFTERS[name]

@@ -20,7 +20,7 @@ from specjax.exactness.claims import CLAIMS
 from specjax.exactness.fixtures import trials
 from specjax.types import Draft, FusedRule
 from specjax.verifiers import sigmoid, token
-from tests.support import kernel_cases
+from tests.support import kernel_cases, slow
 from tests.support.kernel_cases import FAST, check_same, expected, random_case, verdicts
 
 (ONEPASS, TRITON, TPU), MOSAIC = FAST, kernel_cases.BACKENDS[1]
@@ -137,7 +137,7 @@ TWO = {"edges": edges, "cut": lambda: random_case(4, (5, 1, 640), **CUTS)}
 
 
 @pytest.mark.parametrize("case", TWO)
-@pytest.mark.parametrize("backend", FAST, ids=named)
+@pytest.mark.parametrize("backend", slow.after(2, FAST), ids=named)
 def test_deferred_drafts_at_edges_and_truncated(backend, case):
     """Both sides are read alike, or p = q would not be p = q."""
     case = TWO[case]()
@@ -166,8 +166,8 @@ BROKEN = [
     ("chance", beyond_one, "accept_prob"),
 ]
 EACH = [(TRITON, *case) for case in CERTIFIED]
-EACH += [(backend, *CERTIFIED[0]) for backend in (ONEPASS, TPU)]
-EACH += [pytest.param(TRITON, *case, marks=pytest.mark.slow) for case in LATER]
+EACH += [(ONEPASS, *CERTIFIED[0])]
+EACH += [(TPU, *CERTIFIED[0]), *((TRITON, *case) for case in LATER)]
 
 
 @functools.cache
@@ -176,7 +176,9 @@ def verifier_of(backend, deferred: bool):
     return kernel_cases.certified(kernel_cases.fused(backend), deferred)
 
 
-@pytest.mark.parametrize(("backend", "name", "deferred"), EACH)
+@pytest.mark.parametrize(
+    ("backend", "name", "deferred"), slow.after(len(CERTIFIED) + 1, EACH)
+)
 def test_it_is_certified(backend, name, deferred):
     fixture, gamma, _ = TRIALS[name]
     verifier = verifier_of(backend, deferred)

@@ -10,7 +10,7 @@ from specjax import checkpoints, native, quantized, zoo
 from specjax.models import gpt, lowering, tree_mask
 from specjax.native import library, product
 from specjax.quantized import Dynamic, Int8, dynamic_product, int8_product
-from tests.support import tiny
+from tests.support import slow, tiny
 
 SHAPES = (256, 1024), (129, 513), (1536, 40)  # K, N: whole vectors, and not
 ROWS = 40  # more than any thin product of floats has
@@ -131,7 +131,7 @@ def counted(x, w: Int8, turned):
 
 
 @as_stored
-@pytest.mark.parametrize(("K", "N"), SHAPES)
+@pytest.mark.parametrize(("K", "N"), slow.after(2, SHAPES))
 def test_every_sum_is_exact_however_many_rows_there_are(K, N, turned, products):
     x, w = inputs(K), weights(K, N, turned)
     wanted, dynamic = counted(x, w, turned), Dynamic.from_int8(w)

@@ -10,6 +10,7 @@ from specjax.decode_config import DecodeConfig
 from specjax.speech import beams, decoding
 from specjax.speech.pair import load_pair
 from specjax.speech.sequential import Options
+from tests.support import slow
 from tests.support.speech_folders import TARGET
 
 HOW = DecodeConfig(gamma=0)  # texts end at the same place
@@ -38,7 +39,10 @@ def searching(pair, config: BeamConfig, **options):
     return lambda seen: beams.build(pair, HOW, config, on_batch=seen, **options)
 
 
-@pytest.mark.parametrize("draft", [None, "draft", "apart", "few"])
+@pytest.mark.parametrize(
+    "draft",
+    slow.unless(lambda draft: draft == "draft", [None, "draft", "apart", "few"]),
+)
 def test_one_beam_is_the_greedy_text(names, heard, draft):
     pair = load_pair(names["target"], draft and names[draft])
     greedy = functools.partial(decoding.build, pair, HOW)

@@ -17,7 +17,7 @@ from specjax.speech import pair as pairs
 from specjax.speech.sequential import Decoded, cut_window
 from specjax.speech.transcripts import transcribe
 from specjax.types import Features
-from tests.support import speech_folders
+from tests.support import slow, speech_folders
 
 sound = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
@@ -26,7 +26,7 @@ pytest.importorskip("soxr")
 GREEDY = {"temperatures": (0.0,), "language": "en"}
 TIMES = 4.5, 2.0  # seconds of recordings
 # `test_reduced_vocab.py` has the law of the last.
-KINDS = "draft", "apart", pytest.param("few", marks=pytest.mark.slow)
+KINDS = slow.after(1, ["draft", "apart", "few"])
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from specjax import generate, probs
 from specjax.types import Params, Verifier
 from specjax.verifiers import token
-from tests.support import goodness
+from tests.support import goodness, slow
 from tests.support.drafter_cases import BY_NAME
 from tests.support.sampled_mutants import BRISK, SLOTS, WORLD, laws
 
@@ -61,12 +61,13 @@ def p_value(name: str, wrong: int = RIGHT, params: Params | None = None) -> floa
     return goodness.p_value(goodness.continuations(output), laws("tables"))
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", slow.after(1, SAMPLED))
 def test_texts_follow_the_target_with_any_drafter_and_those_of_a_broken_rule_not(name):
     assert p_value(name) > FINE
     assert p_value(name, RESIDUAL) < NEVER
 
 
+@pytest.mark.slow
 def test_texts_follow_the_target_as_its_own_drafter():
     """It is never rejected, which hides a wrong residual, but not a wrong row."""
     assert p_value("autoregressive", params=ITSELF) > FINE

@@ -66,6 +66,7 @@ def test_a_row_of_texts(tmp_path):
     assert got["calls_2"] < got["alone_2"] and got["speed_2"] > 0
 
 
+@pytest.mark.slow
 def test_each_recording_is_searched_by_itself(tmp_path):
     pytest.importorskip("tokenizers")
     names = speech_folders.folders(tmp_path / "whispers")

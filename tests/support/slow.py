@@ -1,0 +1,28 @@
+"""Cases that the slow tests run: others of the same test are fast, and each of those
+keeps what the test is there for."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+
+def unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
+    """Returns the parameters of a test, of which only some are fast.
+
+    Args:
+      is_fast: whether a case runs among the fast tests too.
+      cases: values, or tuples of the values of several arguments.
+    """
+    params = []
+    for case in cases:
+        values = case if type(case) is tuple else (case,)
+        marks = () if is_fast(case) else pytest.mark.slow
+        params.append(pytest.param(*values, marks=marks))
+    return params
+
+
+def after(count: int, cases: Iterable[Any]) -> list[Any]:
+    """Returns the parameters of a test, of which the first `count` are fast."""
+    cases = list(cases)
+    return unless(lambda case: case in cases[:count], cases)
