@@ -28,7 +28,7 @@ from specjax.exactness import other_engines
 from specjax.measure import jsonl
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, questions, text_files
-from specjax.prompts.lines import parse
+from specjax.prompts.fields import parse
 
 OURS = "specjax"
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from specjax import prompts
 from specjax.pretrained import Pretrained
 from specjax.prompts import at_place, text_files
-from specjax.prompts import lines as prompt_lines
+from specjax.prompts import fields as prompt_fields
 from specjax.runtime import progress
 from specjax.runtime.writing import write_whole
 
@@ -99,8 +99,8 @@ def check(path: Path, model: Pretrained, new_tokens: int) -> int:
 
 def check_line(where: str, line: bytes, model: Pretrained, new_tokens: int) -> bool:
     """Returns True. Raises ValueError as `check`."""
-    at_place(where, prompt_lines.check, line)
-    read = prompts.gather([where], [prompt_lines.parse(line)], model)
+    at_place(where, prompt_fields.check, line)
+    read = prompts.gather([where], [prompt_fields.parse(line)], model)
     length, most = len(read.tokens[0]), model.model.slots
     if most is not None and length + new_tokens > most:
         raise ValueError(

@@ -38,7 +38,7 @@ from specjax.inputs import bucket
 from specjax.measure.row import own_files
 from specjax.pretrained import Pretrained
 from specjax.prompts import questions
-from specjax.prompts.lines import parse
+from specjax.prompts.fields import parse
 from specjax.runtime import console, locks
 from specjax.runtime.progress import Bar
 from specjax.text import programs, streaming

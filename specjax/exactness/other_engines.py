@@ -23,7 +23,7 @@ from specjax.inputs import pad
 from specjax.measure.texts import take, width
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts, text_files
-from specjax.prompts.lines import check_text, parse, quote
+from specjax.prompts.fields import check_text, parse, quote
 from specjax.tokenizers import Tokenizer
 
 LOST = "its ids are uncertain, because they do not decode to the same text: write them"

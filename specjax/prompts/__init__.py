@@ -14,38 +14,38 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import zoo
 from specjax.pretrained import Pretrained
 from specjax.prompts import questions, text_files
-from specjax.prompts.lines import (
-    KINDS,
+from specjax.prompts.fields import (
     SEVERAL_TURNS,
-    check_template_options,
-    check_text,
-    check_tokens,
-    drop_null,
+    Prompts,
+    at_place,
+    check_reads,
+    encode,
+    from_list,
+    gather,
+    make_prompts,
     parse,
-    quote,
     split_turns,
+    start_prompt,
 )
 from specjax.prompts.questions import ALL, Chosen, Question
 
+__all__ = [
+    "Answer",
+    "Line",
+    "Prompts",
+    "Turn",
+    "at_place",
+    "check_reads",
+    "from_list",
+    "gather",
+    "make_prompts",
+    "read",
+    "start_prompt",
+]
+
 Answer = Callable[[list[list[int]]], list[str]]  # conversations as ids -> answers
-
-
-class Prompts(NamedTuple):
-    """The token lists that texts continue, each from the start token on.
-
-    inputs: the ids that an encoder reads for each prompt; None for models without one.
-    ends: ids that each end a text. questions: the benchmark question of each prompt;
-    empty where the prompts come from no file. left_out: the number of turns of a file
-    that were too long."""
-
-    tokens: Sequence[Sequence[int]]
-    inputs: Sequence[Sequence[int]] | None = None
-    ends: tuple[int, ...] = (zoo.END,)
-    questions: tuple[Question, ...] = ()
-    left_out: int = 0
 
 
 class Line(NamedTuple):
@@ -103,57 +103,6 @@ def read(
     )
 
 
-def from_list(prompts: Sequence[Any], model: Pretrained) -> Prompts:
-    """Returns the prompts of a list: texts, ids, conversations, or dictionaries.
-
-    Dictionaries are as the lines of a file; a list of messages is one conversation.
-    Raises ValueError naming the number of the prompt and the fix."""
-    check_reads(model)
-    if isinstance(prompts, str | dict) or not isinstance(prompts, Sequence):
-        raise ValueError("prompts must be a list of texts, such as ['def add(']")
-    if not prompts:
-        raise ValueError("prompts is empty: give at least one")
-    fields = [*map(to_fields, [prompts] if is_conversation(prompts) else prompts)]
-    return gather([f"prompt {i}" for i in range(len(fields))], fields, model)
-
-
-def is_conversation(prompt: Any) -> bool:
-    """Returns whether a prompt is a list of messages, {"role": ..., "content": ...}."""
-    is_list = isinstance(prompt, list | tuple) and len(prompt) > 0
-    return is_list and all(
-        isinstance(each, dict) and "role" in each and not {*KINDS} & each.keys()
-        for each in prompt
-    )
-
-
-def to_fields(prompt: Any) -> dict[str, Any]:
-    """Returns the fields that a line of a file would have for a prompt of a program."""
-    if isinstance(prompt, dict):
-        return drop_null(prompt)
-    if is_conversation(prompt):
-        return {"messages": [*prompt]}
-    if isinstance(prompt, list | tuple) and all(type(i) is int for i in prompt):
-        return {"tokens": [*prompt]}
-    return {"prompt": prompt}
-
-
-def at_place(where: str, do: Callable, *arguments: Any) -> Any:
-    """Returns the result of `do`. Its ValueError is raised with the place in front."""
-    try:
-        return do(*arguments)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def gather(
-    where: Sequence[str], fields: Sequence[dict[str, Any]], model: Pretrained
-) -> Prompts:
-    """Returns the prompts of lines, of which each is one turn. Raises ValueError
-    naming the line and the fix."""
-    lines = split_lines(where, fields, range(len(fields)))
-    return make_prompts([turn.ids for turn in read_turns(lines, model)], model)
-
-
 def split_lines(
     where: Sequence[str], fields: Sequence[dict[str, Any]], places: Iterable[int]
 ) -> list[Line]:
@@ -178,7 +127,8 @@ def read_turns(
     for number in itertools.count():
         unfinished = []
         for line in lines:
-            ids = at_place(line.where, encode_turn, line, number, model)
+            messages = line.turns[number] if line.turns else []
+            ids = at_place(line.where, encode, line.fields, messages, model)
             if longest is not None and len(ids) > longest:
                 found.append(Turn(line, number, []))
                 continue
@@ -217,53 +167,3 @@ def turn_text(line: Line, turn: int) -> str:
     if line.turns:
         return line.turns[turn][-1].get("content") or ""
     return line.fields.get("prompt", "")
-
-
-def start_prompt(model: Pretrained) -> Prompts:
-    """Returns the start token alone. Raises ValueError for a model without one."""
-    check_reads(model)
-    if model.start is None:
-        raise ValueError(f"{model.name} has no start token: write prompts for it")
-    return make_prompts([[model.start]], model)
-
-
-def check_reads(model: Pretrained) -> None:
-    """Raises ValueError for a model of speech, which reads no prompts of this kind."""
-    if model.listens:
-        raise ValueError(
-            f"{model.name} reads recordings and no texts: name a model of text, or"
-            " decode recordings with specjax transcribe"
-        )
-
-
-def make_prompts(ids: list[list[int]], model: Pretrained) -> Prompts:
-    """Returns prompts of these ids: inputs of an encoder, or beginnings of texts."""
-    if model.model.encodes:
-        begin: Any = [model.start]
-        return Prompts([begin] * len(ids), ids, model.ends)
-    return Prompts(ids, None, model.ends)
-
-
-def encode_turn(line: Line, turn: int, model: Pretrained) -> list[int]:
-    """Returns the ids that the model reads at a turn. Raises ValueError if it
-    cannot."""
-    fields = line.fields
-    if line.turns:
-        options = check_template_options(fields)
-        ids = model.tokenizer.converse(line.turns[turn], **options)
-    elif "tokens" in fields:
-        ids = check_tokens(fields["tokens"])
-    else:
-        ids = model.tokenizer.encode(check_text(fields["prompt"], "prompt"))
-    if not ids and model.start is not None:
-        ids = [model.start]
-    if not ids:
-        raise ValueError("the prompt is empty, and this model has no start token")
-    vocab = model.model.vocab
-    if not 0 <= min(ids) <= max(ids) < vocab:
-        wrong = next(i for i in ids if not 0 <= i < vocab)
-        raise ValueError(
-            f"id {quote(wrong)} is not in 0..{vocab - 1}, the vocabulary of"
-            f" {model.name}: is this its tokenizer?"
-        )
-    return ids

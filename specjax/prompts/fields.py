@@ -1,9 +1,15 @@
-"""The fields of a line in a file of prompts, and the errors in them.
+"""The fields of a prompt: what is wrong with them, and the ids that a model reads.
 
-`specjax.prompts` describes the kinds of prompts."""
+`specjax.prompts` describes the kinds of prompts. A line of a file is an object of such
+fields, and a prompt of a program is made one."""
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from specjax import zoo
+from specjax.pretrained import Pretrained
+from specjax.prompts.questions import Question
 
 KINDS = ("prompt", "tokens", "messages", "turns")
 FORMS = 'write {"prompt": text}, {"tokens": [ids]}, {"messages": [...]} or'
@@ -11,6 +17,142 @@ FORMS += ' {"turns": [text, ...]}'
 SEVERAL_TURNS = "there are {} turns, and no model answers between them here: keep the"
 SEVERAL_TURNS += " first alone, or write the answers between the turns as messages"
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"  # of SPEED-Bench
+
+
+class Prompts(NamedTuple):
+    """The token lists that texts continue, each from the start token on.
+
+    inputs: the ids that an encoder reads for each prompt; None for models without one.
+    ends: ids that each end a text. questions: the benchmark question of each prompt;
+    empty where the prompts come from no file. left_out: the number of turns of a file
+    that were too long."""
+
+    tokens: Sequence[Sequence[int]]
+    inputs: Sequence[Sequence[int]] | None = None
+    ends: tuple[int, ...] = (zoo.END,)
+    questions: tuple[Question, ...] = ()
+    left_out: int = 0
+
+
+def from_list(prompts: Sequence[Any], model: Pretrained) -> Prompts:
+    """Returns the prompts of a list: texts, ids, conversations, or dictionaries.
+
+    Dictionaries are as the lines of a file; a list of messages is one conversation.
+    Raises ValueError naming the number of the prompt and the fix."""
+    check_reads(model)
+    if isinstance(prompts, str | dict) or not isinstance(prompts, Sequence):
+        raise ValueError("prompts must be a list of texts, such as ['def add(']")
+    if not prompts:
+        raise ValueError("prompts is empty: give at least one")
+    fields = [*map(to_fields, [prompts] if is_conversation(prompts) else prompts)]
+    return gather([f"prompt {i}" for i in range(len(fields))], fields, model)
+
+
+def is_conversation(prompt: Any) -> bool:
+    """Returns whether a prompt is a list of messages, {"role": ..., "content": ...}."""
+    is_list = isinstance(prompt, list | tuple) and len(prompt) > 0
+    return is_list and all(
+        isinstance(each, dict) and "role" in each and not {*KINDS} & each.keys()
+        for each in prompt
+    )
+
+
+def to_fields(prompt: Any) -> dict[str, Any]:
+    """Returns the fields that a line of a file would have for a prompt of a program."""
+    if isinstance(prompt, dict):
+        return drop_null(prompt)
+    if is_conversation(prompt):
+        return {"messages": [*prompt]}
+    if isinstance(prompt, list | tuple) and all(type(i) is int for i in prompt):
+        return {"tokens": [*prompt]}
+    return {"prompt": prompt}
+
+
+def at_place(where: str, do: Callable, *arguments: Any) -> Any:
+    """Returns the result of `do`. Its ValueError is raised with the place in front."""
+    try:
+        return do(*arguments)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def gather(
+    where: Sequence[str], fields: Sequence[dict[str, Any]], model: Pretrained
+) -> Prompts:
+    """Returns the prompts of fields, each of one turn.
+
+    Args:
+      where: the place of each, for error messages.
+      fields: of each prompt.
+
+    Raises:
+      ValueError: with the place and the fix.
+    """
+    both = zip(where, fields, strict=True)
+    return make_prompts(
+        [at_place(at, encode_one, each, model) for at, each in both], model
+    )
+
+
+def encode_one(fields: dict[str, Any], model: Pretrained) -> list[int]:
+    """Returns the ids of a prompt of one turn; ValueError for several."""
+    turns = split_turns(fields)
+    if len(turns) > 1:
+        raise ValueError(SEVERAL_TURNS.format(len(turns)))
+    return encode(fields, turns[0] if turns else [], model)
+
+
+def encode(
+    fields: dict[str, Any], messages: list[dict[str, Any]], model: Pretrained
+) -> list[int]:
+    """Returns the ids that the model reads of a prompt, or of a turn of it.
+
+    messages: those that lead to the answer; [] for a prompt that is no conversation.
+    Raises ValueError if the model cannot read it."""
+    if messages:
+        options = check_template_options(fields)
+        ids = model.tokenizer.converse(messages, **options)
+    elif "tokens" in fields:
+        ids = check_tokens(fields["tokens"])
+    else:
+        ids = model.tokenizer.encode(check_text(fields["prompt"], "prompt"))
+    if not ids and model.start is not None:
+        ids = [model.start]
+    if not ids:
+        raise ValueError("the prompt is empty, and this model has no start token")
+    vocab = model.model.vocab
+    if not 0 <= min(ids) <= max(ids) < vocab:
+        wrong = next(i for i in ids if not 0 <= i < vocab)
+        raise ValueError(
+            f"id {quote(wrong)} is not in 0..{vocab - 1}, the vocabulary of"
+            f" {model.name}: is this its tokenizer?"
+        )
+    return ids
+
+
+def start_prompt(model: Pretrained) -> Prompts:
+    """Returns the start token alone. Raises ValueError for a model without one."""
+    check_reads(model)
+    if model.start is None:
+        raise ValueError(f"{model.name} has no start token: write prompts for it")
+    return make_prompts([[model.start]], model)
+
+
+def check_reads(model: Pretrained) -> None:
+    """Raises ValueError for a model of speech, which reads no prompts of this kind."""
+    if model.listens:
+        raise ValueError(
+            f"{model.name} reads recordings and no texts: name a model of text, or"
+            " decode recordings with specjax transcribe"
+        )
+
+
+def make_prompts(ids: list[list[int]], model: Pretrained) -> Prompts:
+    """Returns prompts of these ids: inputs of an encoder, or beginnings of texts."""
+    if model.model.encodes:
+        begin: Any = [model.start]
+        return Prompts([begin] * len(ids), ids, model.ends)
+    return Prompts(ids, None, model.ends)
 
 
 def parse(line: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from specjax.drafts.models import model_source
 from specjax.drafts.source import DraftSource
 from specjax.models.constrained import constrained
 from specjax.prompts import Prompts, text_files
-from specjax.prompts.lines import parse, quote
+from specjax.prompts.fields import parse, quote
 from specjax.speech import audio, decoding, logmel, rules, tokens
 from specjax.speech.pair import Listeners, load_pair
 from specjax.types import Encoded, Features, Model, Prompt
