@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import chunks, probs
+from specjax import chunks, keys, probs
 from specjax.drafters import nothing
 from specjax.drafters.autoregressive import init_fn
 from specjax.drafters.rollout import draw_coupled, draw_independent
@@ -90,20 +90,27 @@ def build(
         num = jnp.minimum(state.budget, gamma)
         if model.slots is not None:  # as in `rollout`
             num = jnp.clip(model.slots + 1 - state.length, 0, num)
-        # Of this level: its end, and the key by which its iterations are named.
-        limit = jnp.minimum(request.limit, state.length + num)
-        own = request._replace(key=request.key if coupled else key, limit=limit)
+        num = jnp.where(has_ended(request, state), 0, num)
+        # Where this level ends. It knows nothing of the row's own limit, by which a
+        # text would depend on where it is cut.
+        own = request._replace(limit=state.length + num)
 
-        def decide(inner: State) -> Round:
-            left = limit - inner.length
+        def decide(inner: State, count: Array) -> Round:
+            left = own.limit - inner.length
             budget = jnp.clip(left - 1, 0, lower.gamma)  # and one that q adds
             cache = Reading(inner.target_cache, inner.tokens)
             inner = inner._replace(budget=budget, target_cache=cache)
-            return spec_round(key, params, own, inner)
+            # By the number of the round, as a row that has ended stays at its length.
+            named = keys.iteration(key, jnp.full_like(inner.length, count))
+            asked = own if coupled else own._replace(key=named)
+            return spec_round(named, params, asked, inner)
 
-        def turn(carried: tuple[State, Law]) -> tuple[State, Law]:
-            inner, laws = carried
-            made = decide(inner)
+        def is_running(carried: tuple[Array, State, Law]) -> Array:
+            return ~jnp.all(has_ended(own, carried[1]))
+
+        def turn(carried: tuple[Array, State, Law]) -> tuple[Array, State, Law]:
+            count, inner, laws = carried
+            made = decide(inner, count)
             law, at = mark_lost(made), inner.length - state.length
             laws = jax.tree.map(lambda x, new: put_rows(x, new, at), laws, law)
             tokens, length = commit(own, inner, made.verdict)
@@ -113,7 +120,7 @@ def build(
                 target_cache=made.target_cache.cache,
                 draft_cache=made.draft_cache,
             )
-            return inner, laws
+            return count + 1, inner, laws
 
         initial = state._replace(
             tokens=jnp.pad(state.tokens, ((0, 0), (0, spare))),
@@ -122,16 +129,10 @@ def build(
             budget=num,
             policy=None,
         )
-        shape = jax.eval_shape(decide, initial).law
-        laws = jax.tree.map(
-            lambda x: jnp.zeros(
-                (x.shape[0], gamma + x.shape[1], *x.shape[2:]), x.dtype
-            ),
-            shape,
-        )
-        inner, laws = jax.lax.while_loop(
-            lambda carried: ~jnp.all(has_ended(own, carried[0])), turn, (initial, laws)
-        )
+        first = jnp.int32(0)
+        empty = jax.eval_shape(decide, initial, first).law
+        laws = jax.tree.map(lambda leaf: more_rows(leaf, gamma), empty)
+        _, inner, laws = jax.lax.while_loop(is_running, turn, (first, initial, laws))
         index = state.length[:, None] + jnp.arange(gamma)
         tokens = jnp.take_along_axis(inner.tokens, index, axis=1)
         made = Draft(
