@@ -233,8 +233,10 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
     def draft(
         key: Array, params: Any, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, Any]:
-        key = jnp.where(fault == LEVELS, request.key, key)
-        with one_slot(fault == SHARED), law_of_lower(fault == LOWER):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(one_slot(fault == SHARED))
+            stack.enter_context(law_of_lower(fault == LOWER))
+            stack.enter_context(one_key(fault == LEVELS, request.key))
             made, cache = drafter.draft(key, params, request, state, *go_on)
         if made.law is None:
             return made, cache
@@ -278,6 +280,19 @@ def law_of_lower(on: Array) -> Iterator[None]:
         return jax.tree.map(lambda x, y: jnp.where(on, x, y), wrong, right)
 
     with mock.patch.object(hierarchy, "mark_lost", law):
+        yield
+
+
+@contextlib.contextmanager
+def one_key(on: Array, key: Array) -> Iterator[None]:
+    """Gives each level of a hierarchy the coins of its target where `on`, while a
+    function is traced."""
+    right = hierarchy.round_keys
+
+    def target_key(own: Array, count: Array) -> Array:
+        return jnp.where(on, key, right(own, count))
+
+    with mock.patch.object(hierarchy, "round_keys", target_key):
         yield
 
 

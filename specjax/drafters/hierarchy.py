@@ -100,8 +100,7 @@ def build(
             budget = jnp.clip(left - 1, 0, lower.gamma)  # and one that q adds
             cache = Reading(inner.target_cache, inner.tokens)
             inner = inner._replace(budget=budget, target_cache=cache)
-            # By the number of the round, as a row that has ended stays at its length.
-            named = keys.iteration(key, jnp.full_like(inner.length, count))
+            named = round_keys(key, count)
             asked = own if coupled else own._replace(key=named)
             return spec_round(named, params, asked, inner)
 
@@ -206,6 +205,14 @@ def read_again(model: Model, count: int) -> Model:
         return jax.tree.map(of_own, features), Reading(cache, text)
 
     return model._replace(apply=apply)
+
+
+def round_keys(key: Array, count: Array) -> Array:
+    """Returns the keys [B] of a level's round of this number, by those of its draft.
+
+    Not of its length alone, at which a row stays that has ended before the others.
+    """
+    return keys.iteration(key, jnp.full(key.shape, count))
 
 
 def mark_lost(made: Round) -> Law:

@@ -62,7 +62,7 @@ def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
 
 def test_coupled_levels_draft_what_their_model_drafts_alone():
     """By the noise of each position: the lower drafts change the calls only."""
-    world = tiny.tables(9)
+    world = tiny.tables(10)
     lower = autoregressive.build(world.shallow, 2, draw_coupled, behind=3)
     both = hierarchy.build(world.draft, lower, GAMMA, draw_coupled)
     alone = autoregressive.build(world.draft, GAMMA, draw_coupled)
@@ -76,7 +76,7 @@ def test_coupled_levels_draft_what_their_model_drafts_alone():
 
 
 def test_a_damaged_level_is_found_at_any_depth():
-    world = tiny.tables(5)
+    world = tiny.tables(10)
     lowest = autoregressive.build(world.draft, 2, behind=4)
     lower = hierarchy.build(world.draft, lowest, 2, level=2)
     decoder = Decoder(world.target, hierarchy.build(world.draft, lower, 3))
