@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, judge
+from experiments.questions.verdict import Question, bootstrap, by_text, judge
 from specjax import chunks, fused
 from specjax.checkpoints import Pretrained
 from specjax.decode_config import change
@@ -34,6 +34,7 @@ QUESTION = Question(
     " rejected",
 )
 BOUND = 0.1
+STRETCH = 12  # tokens after which the draft model goes on where the target was
 
 
 def count_calls(model: Recipe) -> Model:
@@ -107,6 +108,19 @@ def draft_calls(
     return join_calls(found, count), np.array(each)
 
 
+def places_in(prompts: Prompts, texts: list[np.ndarray]) -> tuple[Prompts, np.ndarray]:
+    """Returns each prompt with its text up to every STRETCH tokens, as prompts, and the
+    text of each."""
+    every = [
+        (row, at)
+        for row, text in enumerate(texts)
+        for at in range(0, len(text), STRETCH)
+    ]
+    tokens = [[*prompts.tokens[row], *texts[row][:at].tolist()] for row, at in every]
+    inputs = prompts.inputs and [prompts.inputs[row] for row, _ in every]
+    return Prompts(tokens, inputs, prompts.ends), np.array([row for row, _ in every])
+
+
 def rounds(alpha: float, lower: int, gamma: int) -> float:
     """Returns the expected calls of a draft model for a draft of `gamma` tokens, of
     which each round is drafted `lower`, and accepts each with probability `alpha`."""
@@ -116,7 +130,8 @@ def rounds(alpha: float, lower: int, gamma: int) -> float:
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
     """Returns the calls of the draft model a drafted token, and what Theorem 3.8 and
-    Eq. 1 say of them from the acceptances of the draft model's own texts."""
+    Eq. 1 say of them from what the draft model accepts, where it goes on alone from
+    places in the target's texts."""
     del kept  # no text of the target alone
     (inner, lower), options = below(pair[1]), dict(pair[1].factory.options)
     gamma = min(protocol.decode.gamma, options["most"] or protocol.decode.gamma)
@@ -127,9 +142,13 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         params=pair[1].params.target,
     )
     alike = speculate((pair[0], plain), prompts, count, protocol)
-    own = speculate(inner, prompts, count, change(protocol, gamma=lower))
-    shares = (own.accepted, own.tested, calls.accepted, calls.tested)
-    totals = np.stack([*drafts.T, *shares], axis=1).astype(np.float64)
+    places, text = places_in(prompts, calls.texts)
+    short = change(protocol, gamma=lower, new_tokens=STRETCH)
+    own = speculate(inner, places, len(text), short)
+    shares = by_text(np.stack([own.accepted, own.tested], axis=1), text)
+    totals = np.concatenate(
+        [drafts, shares, np.stack([calls.accepted, calls.tested], axis=1)], axis=1
+    )
 
     def excess(sums: np.ndarray) -> float:
         made, drafted, accepted, tested = sums[:4]
