@@ -64,18 +64,74 @@ def build_step(
     where this policy does so.
     """
     gamma = drafter.gamma
+    spec_round = build_round(target, drafter, verifier, policy)
+
+    def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
+        drafting = with_full_budget(state, gamma) if policy is None else state
+        made = spec_round(request.key, params, request, drafting)
+        verdict, carry = made.verdict, made.policy
+        tokens, length = commit(request, state, verdict)
+        info = measure(request, state, made.draft, verdict, length)
+        if logprobs:
+            logits = trees.rows_on_path(made.law.logits, verdict)
+            logprob = log_probabilities(logits, verdict.tokens, info.emitted)
+            info = info._replace(logprob=logprob)
+        budget = state.budget
+        if policy is not None:
+            budget, carry = policy.update(budget, carry, info)
+            budget = jnp.minimum(budget, gamma)
+        state = state._replace(
+            tokens=tokens,
+            length=length,
+            target_cache=made.target_cache,
+            draft_cache=made.draft_cache,
+            budget=budget,
+            policy=carry,
+        )
+        return state, info
+
+    return spec_step
+
+
+class Round(NamedTuple):
+    """A draft and what one call of the target decides on it, of which nothing has been
+    committed.
+
+    draft: without `Draft.policy`. law: the target's [B, G + 1] after each token; of a
+    tree, after each node. target_cache, draft_cache: after the call. policy: what the
+    policy carries after the draft.
+    """
+
+    draft: Draft
+    law: Law
+    verdict: Verdict
+    target_cache: Any
+    draft_cache: Any
+    policy: Any
+
+
+def build_round(
+    target: Model,
+    drafter: Drafter,
+    verifier: Verifier = token.verifier,
+    policy: Policy | None = None,
+) -> Callable[[Array, Params, Request, State], Round]:
+    """Returns `spec_round(key, params, request, state) -> Round`, a pure function.
+
+    key: [B], by which drafts are drawn; the verifier's noise is by `request.key`. No
+    more than `state.budget` tokens are drafted. Raises ValueError like `build_step`.
+    """
+    gamma = drafter.gamma
     chunks.check_room(target, gamma, "target")
     trees.check_parts(target, drafter, verifier)
     hook, widths = hook_and_widths(drafter, policy)
 
-    def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
-        key = keys.iteration(request.key, state.length)
+    def spec_round(key: Array, params: Params, request: Request, state: State) -> Round:
         # x_1 .. x_gamma from M_q.
-        draft_key = keys.purpose(key, keys.DRAFT)
+        draft_key = keys.purpose(keys.iteration(key, state.length), keys.DRAFT)
         batch = state.length.shape[0]
-        drafting = with_full_budget(state, gamma) if policy is None else state
         draft, draft_cache = contracts.check_draft(
-            drafter.draft(draft_key, params.draft, request, drafting, *hook),
+            drafter.draft(draft_key, params.draft, request, state, *hook),
             batch,
             gamma,
         )
@@ -106,28 +162,9 @@ def build_step(
             n, features = verdict.num_accepted, trees.rows_on_path(hidden, verdict)
             seen = TargetCall(block, law, draft.num, n, start, features)
             draft_cache = drafter.observe(params.draft, draft_cache, seen)
+        return Round(draft, law, verdict, target_cache, draft_cache, carry)
 
-        tokens, length = commit(request, state, verdict)
-        info = measure(request, state, draft, verdict, length)
-        if logprobs:
-            logits = trees.rows_on_path(law.logits, verdict)
-            logprob = log_probabilities(logits, verdict.tokens, info.emitted)
-            info = info._replace(logprob=logprob)
-        budget = state.budget
-        if policy is not None:
-            budget, carry = policy.update(budget, carry, info)
-            budget = jnp.minimum(budget, gamma)
-        state = state._replace(
-            tokens=tokens,
-            length=length,
-            target_cache=target_cache,
-            draft_cache=draft_cache,
-            budget=budget,
-            policy=carry,
-        )
-        return state, info
-
-    return spec_step
+    return spec_round
 
 
 def with_full_budget(state: State, gamma: int) -> State:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import generate, inputs
-from specjax.drafters import autoregressive
+from specjax.drafters import autoregressive, hierarchy
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_sampling
 from specjax.step import Decoder, build_step, has_ended
@@ -26,7 +26,7 @@ VOCAB = tiny.TARGET.vocab
 # Which decode elsewhere, or as another one here.
 ELSEWHERE = "renewal", "intersection", "suffix_tree", "random"
 # Others here are made of the same parts.
-LATER = "copying_short", "tree_of_counts", "recycling_tree"
+LATER = "copying_short", "tree_of_counts", "recycling_tree", "hierarchy_three"
 CASES = [
     pytest.param(case, marks=pytest.mark.slow if name in LATER else (), id=name)
     for name, case in BY_NAME.items()
@@ -220,17 +220,25 @@ def run(case: Case, between) -> list[list[int]]:
 
 
 def poison(state: State) -> State:
-    """Ruins all that is stale: drafters are fed the last two tokens anew."""
+    """Ruins all that is stale: drafters are fed the last two tokens anew, and one more
+    for each level above them."""
     stale = jnp.arange(SLOTS)[None] >= state.length[:, None]
+
+    def ruined(cache, level: int = 1):
+        if isinstance(cache, hierarchy.Caches):
+            lower = ruined(cache.lower, level + 1)
+            return hierarchy.Caches(ruined(cache.model, level), lower)
+        return tiny.ruined(cache, jnp.maximum(state.length - 1 - level, 0))
+
     return state._replace(
         tokens=jnp.where(stale, VOCAB - 1, state.tokens),
         target_cache=tiny.ruined(state.target_cache, state.length - 1),
-        draft_cache=tiny.ruined(state.draft_cache, jnp.maximum(state.length - 2, 0)),
+        draft_cache=ruined(state.draft_cache),
     )
 
 
 # Each with a cache of another kind; those that are not here have none of their own.
-CACHED = ("adaptive", "early_exit", "copying")
+CACHED = ("adaptive", "early_exit", "copying", "hierarchy")
 
 
 @pytest.mark.parametrize("case", [BY_NAME[name] for name in CACHED], ids=CACHED)

@@ -18,21 +18,35 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, policies, probs, verifiers
+from specjax.drafters import hierarchy
 from specjax.drafters.rollout import draw_coupled, draw_independent
 from specjax.drafts.source import CERTAIN, REDUCED_VOCAB, DraftSource
 from specjax.exactness import sampled_texts, small_drafts
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_sampling
 from specjax.measure.row import Measurement
-from specjax.types import Draft, Drafter, Policy, Request, State, Verifier
+from specjax.step import Round
+from specjax.types import (
+    Draft,
+    Drafter,
+    Law,
+    Params,
+    Policy,
+    Request,
+    Sampling,
+    State,
+    Verifier,
+)
 from specjax.verifiers import match, rejection, token
 
-SHARED, ARGMAX, REUSED, STALE = 1, 2, 3, 4
+SHARED, ARGMAX, REUSED, STALE, LOWER, LEVELS = 1, 2, 3, 4, 5, 6
 FAULTS = {
     SHARED: ("shared", "every draw of a draft has the noise of its first"),
     ARGMAX: ("argmax", "the first token is the likeliest; its law says it was drawn"),
     REUSED: ("reused", "every slot has the first one's coin, which also draws"),
     STALE: ("stale", "the rule has the same noise in every call"),
+    LOWER: ("lower", "the last draft's law stands in for that of the model above it"),
+    LEVELS: ("levels", "a hierarchy's model decides by the coins of its target"),
 }
 
 
@@ -190,12 +204,21 @@ def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
 
     Faults of the draft count only where the rule reads the draft's law. `rejection`
     never keeps a certain token, nor one of a law that lacks ids of the target, where
-    p / q has no bound: there only its own draw matters.
+    p / q has no bound: there only its own draw matters. A hierarchy has two more, of
+    which one, as `SHARED` there, needs a last draft that draws.
     """
     if rule is rejection.verifier and source.regime in (CERTAIN, REDUCED_VOCAB):
         return [STALE]
     reads = rule.noise is token.noise and source.regime != CERTAIN
-    return [*([SHARED, ARGMAX] if reads else []), REUSED, STALE]
+    if not reads:
+        return [REUSED, STALE]
+    if not isinstance(source.params, Params):
+        return [SHARED, ARGMAX, REUSED, STALE]
+    last = source.params
+    while isinstance(last, Params):
+        last = last.draft
+    drawn = [] if last is None else [SHARED, LOWER]
+    return [*drawn, ARGMAX, LEVELS, REUSED, STALE]
 
 
 # A decoder with a fault of a number, which may be traced.
@@ -210,7 +233,10 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
     def draft(
         key: Array, params: Any, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, Any]:
-        with one_slot(fault == SHARED):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(one_slot(fault == SHARED))
+            stack.enter_context(law_of_lower(fault == LOWER))
+            stack.enter_context(one_key(fault == LEVELS, request.key))
             made, cache = drafter.draft(key, params, request, state, *go_on)
         if made.law is None:
             return made, cache
@@ -235,6 +261,38 @@ def one_slot(on: Array) -> Iterator[None]:
         "uniforms": lambda key, slots, *more: uniforms(key, first_slot(slots), *more),
     }
     with mock.patch.multiple(keys, **shared):
+        yield
+
+
+@contextlib.contextmanager
+def law_of_lower(on: Array) -> Iterator[None]:
+    """Gives each token of a hierarchy the law of the draft below where `on`, while a
+    function is traced."""
+    whole_law = hierarchy.mark_lost
+
+    def law(made: Round) -> Law:
+        right, draft = whole_law(made), made.draft
+        if draft.law is None:
+            return right
+        drafted = jnp.log(probs.dense(draft.law))
+        logits = right.logits.at[:, : drafted.shape[1]].set(drafted)
+        wrong = probs.standardize(logits, Sampling(jnp.ones(len(logits))))
+        return jax.tree.map(lambda x, y: jnp.where(on, x, y), wrong, right)
+
+    with mock.patch.object(hierarchy, "mark_lost", law):
+        yield
+
+
+@contextlib.contextmanager
+def one_key(on: Array, key: Array) -> Iterator[None]:
+    """Gives each level of a hierarchy the coins of its target where `on`, while a
+    function is traced."""
+    right = hierarchy.round_keys
+
+    def target_key(own: Array, count: Array) -> Array:
+        return jnp.where(on, key, right(own, count))
+
+    with mock.patch.object(hierarchy, "round_keys", target_key):
         yield
 
 

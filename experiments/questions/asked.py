@@ -2,7 +2,14 @@
 
 from functools import partial
 
-from experiments.questions import frontier, invariance, monitor, stopping, transform
+from experiments.questions import (
+    frontier,
+    hierarchy,
+    invariance,
+    monitor,
+    stopping,
+    transform,
+)
 from specjax import drafts
 from specjax.checkpoints import Pretrained
 from specjax.drafts.source import DraftLike
@@ -18,6 +25,7 @@ ASKED = {
     "transform": transform,
     "invariance": invariance,
     "monitor": monitor,
+    "hierarchy": hierarchy,
 }
 
 

@@ -16,10 +16,14 @@ from specjax.drafters.rollout import Proposal, draw_independent, rollout
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 
 
-def build(model: Model, gamma: int, draw: Callable = draw_independent) -> Drafter:
+def build(
+    model: Model, gamma: int, draw: Callable = draw_independent, *, behind: int = 2
+) -> Drafter:
     """Returns a drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
 
-    Raises ValueError if gamma < 0, or is more than the model's caches can take back.
+    behind: committed tokens that are read before a draft; more than 2 below other
+    levels, see `drafters.hierarchy`. Raises ValueError if gamma < 0, or is more than
+    the model's caches can take back.
     """
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
@@ -27,7 +31,7 @@ def build(model: Model, gamma: int, draw: Callable = draw_independent) -> Drafte
         return nothing.drafter
     chunks.check_room(model, gamma, "draft")
     # A head reads all that a step commits once more, by the target's hidden states.
-    unread = 2 if model.observe is None else gamma + 1
+    unread = behind if model.observe is None else gamma + 1
 
     def draft(
         key: Array,

@@ -11,7 +11,15 @@ from typing import Any
 
 from specjax import pretrained
 from specjax.checkpoints import Pretrained, reduced_vocab
-from specjax.drafts import counts, heads, models, retrieval, trees, vocabularies
+from specjax.drafts import (
+    counts,
+    heads,
+    hierarchies,
+    models,
+    retrieval,
+    trees,
+    vocabularies,
+)
 from specjax.drafts.custom import custom_source
 from specjax.drafts.source import DraftLike, DraftSource
 from specjax.runtime.plugins import (
@@ -32,6 +40,7 @@ DRAFTS: dict[str, Callable[..., DraftSource]] = {
     "recycling": retrieval.recycling,
     "early_exit": models.early_exit,
     "tree": trees.tree,
+    "hierarchy": hierarchies.hierarchy,
     "lookahead": retrieval.lookahead,
     "strings": vocabularies.strings_source,
     "random": lambda target: counts.random(target.vocab),
@@ -146,10 +155,16 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
 
         @functools.wraps(DRAFTS[bare])
         def named_in(
-            draft: str | None = None, file: str | None = None, **_: Any
+            *several: str,
+            draft: str | None = None,
+            file: str | None = None,
+            **more: Any,
         ) -> tuple[Path, ...]:
-            inner = () if draft is None else draft_files(draft, dtype)
-            return inner if file is None else (*inner, Path(file))
+            if "gammas" in more:
+                hierarchies.check_names(several, more["gammas"])
+            names = several if draft is None else (draft,)
+            inner = [path for name in names for path in draft_files(name, dtype)]
+            return (*inner,) if file is None else (*inner, Path(file))
 
         bundled = counts.bundled_files() if bare in ("unigram", "bigram") else ()
         return (

@@ -53,9 +53,10 @@ def chain_source(model: Pretrained, build: Recipe, *, regime: str) -> DraftSourc
     )
 
 
-def chain(gamma: int, draw: Callable, model: Recipe) -> Drafter:
-    """Returns the drafter of a model that is built anew."""
-    return autoregressive.build(model(), gamma, draw)
+def chain(gamma: int, draw: Callable, model: Recipe, behind: int = 2) -> Drafter:
+    """Returns the drafter of a model that is built anew. behind: see
+    `autoregressive.build`."""
+    return autoregressive.build(model(), gamma, draw, behind=behind)
 
 
 def model_recipe(model: Pretrained) -> Recipe:

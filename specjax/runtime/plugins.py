@@ -1,7 +1,9 @@
 """Drafters, rules and policies by name: `name`, `name:options`, `my_module:its_name`.
 
 Options are separated by commas. Each is `key=value`, or a value alone in the order of
-the function's parameters: `copying:longest=5`, `early_exit:4`."""
+the function's parameters: `copying:longest=5`, `early_exit:4`. All values alone go to a
+parameter with a star; there a value may itself be a name with an option,
+`hierarchy:small,copying:longest=5,gammas=4`."""
 
 import importlib.util
 import inspect
@@ -76,20 +78,25 @@ def call_with_options(
     free = [each for key, each in parameters.items() if key not in context]
     bare = name.removesuffix(f":{options}")
     arguments = {key: value for key, value in context.items() if key in parameters}
+    starred, values = has_star(build), []
     for place, text in enumerate(filter(None, options.split(","))):
         key, equals, value = text.partition("=")
+        if starred and (not equals or ":" in key):
+            values.append(text)
+            continue
         if not equals:
             key, value = free[place].name if place < len(free) else "", text
-        if key not in {parameter.name for parameter in free}:
+        if key not in {x.name for x in free if x.kind is not x.VAR_POSITIONAL}:
             wanted = usage(bare, build, context)
             raise ValueError(f"{name!r}: {text!r} is not an option: write {wanted}")
         arguments[key] = parse_value(name, parameters[key], value)
-    lacking = {each.name for each in free if each.default is each.empty} - {*arguments}
+    needed = {each.name for each in free if is_required(each)}
+    lacking = needed - {*arguments}
     if lacking:
         wanted = usage(bare, build, context)
         raise ValueError(f"{name!r} lacks {', '.join(lacking)}: write {wanted}")
     try:
-        return build(**arguments)
+        return build(*values, **arguments)
     except ValueError:
         raise
     except Exception as error:  # whatever a custom function raises
@@ -100,12 +107,30 @@ def usage(name: str, build: Callable, context: Container[str]) -> str:
     """Returns the form of a name with the options of `build` that are not in `context`.
 
     Options with a default stand by name, the others in capitals."""
-    options = [
-        key.upper() if each.default is each.empty else f"{key}={each.default}"
-        for key, each in inspect.signature(build).parameters.items()
-        if key not in context
-    ]
+    starred = has_star(build)
+
+    def option(key: str, each: inspect.Parameter) -> str:
+        if each.kind is each.VAR_POSITIONAL:
+            return f"{key.upper()},{key.upper()}"
+        if not is_required(each):
+            return f"{key}={each.default}"
+        return f"{key}={key.upper()}" if starred else key.upper()
+
+    parameters = inspect.signature(build).parameters.items()
+    options = [option(key, each) for key, each in parameters if key not in context]
     return f"{name}:{','.join(options)}" if options else name
+
+
+def has_star(build: Callable) -> bool:
+    """Returns whether a function takes any number of values alone."""
+    kinds = [each.kind for each in inspect.signature(build).parameters.values()]
+    return inspect.Parameter.VAR_POSITIONAL in kinds
+
+
+def is_required(parameter: inspect.Parameter) -> bool:
+    """Returns whether an option must be given."""
+    starred = parameter.kind is parameter.VAR_POSITIONAL
+    return parameter.default is parameter.empty and not starred
 
 
 def parse_value(

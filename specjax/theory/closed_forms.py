@@ -130,6 +130,30 @@ def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
     return _result((1 + _alpha(alpha)) / (1 + _cost("c", c)))  # Corollary 3.9
 
 
+def accelerated_c(
+    c: ArrayLike, *, alpha: ArrayLike, gamma: ArrayLike, c_lower: ArrayLike
+) -> float | np.ndarray:
+    """Returns c of a draft model that is itself accelerated by a faster one: the time
+    of a token that it drafts, c_eff = (c + gamma c_lower) / E(tokens).
+
+    It is Theorem 3.8 for the draft model as the target of the faster one, so that
+    `optimal_gamma(alpha, c_lower / c)` minimizes it; as there, a run of M_q takes the
+    same time for gamma + 1 rows as for one, and drafts are long. Applied again, it is c
+    of any number of levels. Section 6.
+
+    Args:
+      c: of the draft model alone, in times of a run of M_p.
+      alpha: how often the draft model accepts a token of the faster one.
+      gamma: tokens that the faster one drafts for a run of the draft model.
+      c_lower: the time of one of those tokens, in times of a run of M_p.
+
+    Raises:
+      ValueError: like `expected_tokens`, and for a c that is not finite or below 0.
+    """
+    tokens = expected_tokens(alpha, gamma)
+    return _result((_cost("c", c) + check_gamma(gamma) * _cost("c", c_lower)) / tokens)
+
+
 def oracle_factor(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
     """Returns the speedup of an oracle that drafts exactly the tokens to be accepted.
 

@@ -176,3 +176,36 @@ def test_counts_are_of_the_targets_family(monkeypatch):
     assert asked == [(1, "bigram"), (1, "t5_bigram")]
     with pytest.raises(ValueError, match=r"no counts of the .* ids of target"):
         drafts.load_draft("bigram", target)
+
+
+def test_a_hierarchy_is_named_and_what_is_none_is_refused():
+    """By its names alone, before weights are read, and by the drafts behind them."""
+    target = pretrained.load("code_small")
+    name = "hierarchy:code_small,copying:longest=5,gammas=3"
+    source = drafts.load_draft(name, target)
+    assert source.regime == SAMPLED and source.drafter(5).gamma == 5
+    assert source.factory == drafts.load_draft(name, target).factory
+    assert source.name == "code_small, accelerated by copying (gamma 3)"
+    most = drafts.load_draft("hierarchy:code_small,bigram,gammas=2/3", target)
+    assert most.drafter(5).gamma == 2 and most.law is not None
+    assert most.drafter(0).gamma == 0
+    three = drafts.load_draft("hierarchy:bigram,code_small,random,gammas=3/2", target)
+    assert [path.stem for path in three.files] == ["bigram", "code_small"]
+    for name, message in (
+        ("hierarchy:code_small,gammas=4", "code_small is no hierarchy: name a model"),
+        ("hierarchy:code_small,bigram", "lacks gammas: write hierarchy:DRAFT,DRAFT,"),
+        (
+            "hierarchy:code_small,bigram,gammas=a",
+            "gammas=a of 2 drafts: write",
+        ),
+        ("hierarchy:code_small,bigram,gammas=0", "gammas=0 of 2 drafts"),
+        ("hierarchy:code_small,bigram,gammas=1/2/3", "gammas=1/2/3 of 2 drafts"),
+        ("hierarchy:code_small,tree:bigram,gammas=4", "tree drafts trees, and the lev"),
+        ("hierarchy:code_small,early_exit:1,gammas=4", "early_exit reads the cache of"),
+        ("hierarchy:code_small,a:b,gammas=4", "a:b may keep what a level above it rej"),
+        ("hierarchy:copying,bigram,gammas=4", "copying is no model: only the last dra"),
+        ("hierarchy:code_small,draft=bigram,gammas=4", "'draft=bigram' is not an opti"),
+    ):
+        for read in (drafts.draft_files, drafts.load_draft):
+            with pytest.raises(ValueError, match=message):
+                read(name, "float32" if read is drafts.draft_files else target)

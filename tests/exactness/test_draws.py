@@ -28,6 +28,7 @@ LOGITS = jnp.log(jnp.array([0.5, 0.3, 0.2]))
 BOTH = Params(LOGITS, LOGITS)
 GAMMAS = range(1, 9)
 BRIEF = {("renewal", 4), ("copying_short", 2), ("tree_grown", 3), ("tree_forked", 2)}
+BRIEF |= {("hierarchy_three", 3)}
 SPECJAX = Path(draws.__file__).parents[1]
 
 

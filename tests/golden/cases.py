@@ -71,6 +71,7 @@ NAMED = (
     chain("q_some"),
     chain("q_other"),
     chain("copying_else:draft=q,least=1,short=1"),
+    chain("hierarchy:q,bigram,gammas=2", gamma=3),
     chain("q", rules="penalties"),
     chain("q", "block", rules="grammar"),
     tree("lookahead:tokens=3", "match"),

@@ -19,6 +19,7 @@ from specjax.drafters import (
     early_exit,
     forked,
     grown,
+    hierarchy,
     intersection,
     lookahead,
     ngram,
@@ -128,6 +129,18 @@ def best_first_tree(model: Model, gamma: int) -> Drafter:
     return best_first.build(model, 2 * gamma, width=2, longest=gamma + 1)
 
 
+def accelerated(world: World, gamma: int) -> Drafter:
+    """Builds a draft model for which another drafts."""
+    lower = autoregressive.build(world.shallow, 2, behind=3)
+    return hierarchy.build(world.draft, lower, gamma)
+
+
+def accelerated_twice(world: World, gamma: int) -> Drafter:
+    lowest = ngram.build(vocab(world), 2)
+    lower = hierarchy.build(world.shallow, lowest, 3, level=2)
+    return hierarchy.build(world.draft, lower, gamma)
+
+
 def read_by(kind: str) -> Callable[[World], small_drafts.Head]:
     """Builds a head of a kind for the hidden states of a world's target."""
 
@@ -197,6 +210,18 @@ CASES = (
             copies_first(world.draft, gamma), least=1, short=1
         ),
         draft_weights,
+    ),
+    Case(
+        "hierarchy",
+        accelerated,
+        lambda world: Params(world.draft_weights, world.shallow_weights),
+    ),
+    Case(
+        "hierarchy_three",
+        accelerated_twice,
+        lambda world: Params(
+            world.draft_weights, Params(world.shallow_weights, counts(world))
+        ),
     ),
     Case("tree", branching, draft_weights, verifier=recursive.verifier),
     Case(

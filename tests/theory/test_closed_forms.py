@@ -44,6 +44,30 @@ def test_factors_by_hand(factor, arguments, wanted):
     assert getattr(closed_forms, factor)(*arguments) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize(
+    ("c", "alpha", "c_lower", "gamma", "wanted"),
+    [(0.11, 0.8, 0.02, 4, 0.0565), (0.04, 0.8, 0.005, 5, 0.0176)],
+)
+def test_an_accelerated_draft_costs_its_share_of_a_round(
+    c, alpha, c_lower, gamma, wanted
+):
+    """Against tokens drawn one by one; and the best gamma is Section 3.5's."""
+    each = np.arange(1, 20)
+    costs = closed_forms.accelerated_c(c, alpha=alpha, gamma=each, c_lower=c_lower)
+    best = closed_forms.optimal_gamma(alpha, c_lower / c)
+    assert best == gamma == each[np.argmin(costs)]
+    assert costs[gamma - 1] == pytest.approx(wanted, abs=5e-5)
+    kept = np.random.default_rng(0).random((200_000, gamma)) < alpha
+    tokens = 1 + np.cumprod(kept, axis=1).sum(1)
+    spent = (c + gamma * c_lower) / tokens.mean()
+    assert costs[gamma - 1] == pytest.approx(spent, rel=5e-3)
+    plain, both = (
+        closed_forms.walltime_factor(0.82, closed_forms.optimal_gamma(0.82, x), x)
+        for x in (c, costs[gamma - 1])
+    )
+    assert both > 1.2 * plain
+
+
 @pytest.mark.parametrize("alpha", [0, 0.05, 0.3, 0.5, 0.7, 0.88, 0.97, 0.99])
 @pytest.mark.parametrize("c", [0.001, 0.02, 0.1, 0.3, 0.6, 1, 1.5])
 def test_a_speedup_rises_to_its_best_gamma_and_then_falls(alpha, c):

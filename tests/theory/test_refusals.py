@@ -26,6 +26,10 @@ def speedup(tokens, steps, gamma, cost, baseline=None):
     return predict.speedup(tokens, steps, gamma, cost=cost, baseline=baseline)
 
 
+def accelerated_c(c, c_lower):
+    return forms.accelerated_c(c, alpha=0.8, gamma=4, c_lower=c_lower)
+
+
 REFUSED = [
     *((ALPHA, forms.expected_tokens, (x, 3)) for x in (-0.01, 1.01, NAN, [0.5, 2])),
     (ALPHA, forms.walltime_factor, (2, 3, 0.1)),
@@ -45,6 +49,8 @@ REFUSED = [
     (C, forms.optimal_gamma, (0.5, -0.1)),
     (C, forms.minimum_gain, (0.5, -0.1)),
     (C, forms.oracle_factor, (0.5, -0.1)),
+    (C, accelerated_c, (-0.1, 0.02)),
+    (C, accelerated_c, (0.1, NAN)),
     (C, chen_speedup, (0.5, 3, -0.1, 10)),
     (C, chen_speedup, (0.5, 3, 1, NAN)),
     ("t_target must be > 0", chen_speedup, (0.5, 4, 1, 0)),

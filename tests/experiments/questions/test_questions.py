@@ -9,6 +9,7 @@ from experiments.questions import (
     asked,
     execution,
     frontier,
+    hierarchy,
     invariance,
     monitor,
     stopping,
@@ -17,6 +18,7 @@ from experiments.questions import (
 from experiments.questions.frontier import LENIENCE, SIGMOID
 from experiments.questions.verdict import bootstrap, by_text, judge
 from specjax import probs
+from specjax.exactness import small_drafts
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
@@ -82,6 +84,21 @@ def test_rules_are_ordered_by_what_they_know():
     assert (seen[..., 0] <= seen[..., 1] + 1e-6).all()  # q(x) is at most max q
     assert (seen[..., 2] > 0).all() and (seen[..., 2] <= np.log(4) + 1e-5).all()
     assert not seen[0, 0, 0] == seen[0, 1, 0] == seen[0, 2, 0]
+
+
+def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
+    """Those of three tokens, for which the draft itself drafts two: one call for
+    each."""
+    target, draft = pair()
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
+    itself = small_drafts.load("hierarchy:q,q,gammas=2", target)
+    told = hierarchy.measure((target, itself), PROMPTS, protocol, {})
+    assert told["alpha_lower"] == 1 and told["excess"] == pytest.approx(0)
+    for name in ("calls_per_draft_token", "by_formula", "by_length"):
+        assert told[name] == pytest.approx(1 / 3)
+    assert told["alpha"] == pytest.approx(told["alpha_plain"], abs=0.15)
+    with pytest.raises(ValueError, match="is no hierarchy: name hierarchy:MODEL,DRAFT"):
+        hierarchy.below(draft)
 
 
 def test_a_race_is_dearer_than_algorithm_1():
