@@ -82,6 +82,8 @@ def measure(pair: Pair, *, gamma: int, temperature: float, seed: int) -> dict:
         "tokens": written,
         "target_calls": calls,
         "tokens_per_call": written / calls,
+        "side": digits.SIDE,
+        "shades": digits.SHADES,
         "images": [{"digit": i, "steps": steps} for i, steps in enumerate(images)],
     }
 
