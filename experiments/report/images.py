@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from experiments.report import trace
 from experiments.report.trace import LINE, LOOKS, MARGIN, Cell, Square
 
-SIZE, GAP, COLUMNS = 8, 14, 5
+SIZE, GAP, COLUMNS = 10, 14, 5
 
 
 def drawing(measured: dict) -> str:
@@ -27,8 +27,8 @@ def drawing(measured: dict) -> str:
     for i, image in enumerate(measured["images"]):
         left = MARGIN + i % COLUMNS * (side + GAP)
         top = y + i // COLUMNS * (side + LINE + GAP)
-        calls = len(image["steps"])
-        cells.append(Cell(left, top, f"{image['digit']}: {calls}"))
+        label = f"{image['digit']}: {len(image['steps'])} calls"
+        cells.append(Cell(left, top, label))
         for n, (shade, kind, corrected) in enumerate(pixels(image["steps"])):
             row, column = divmod(n, measured["side"])
             x, y_pixel = left + SIZE * column, top + LINE + SIZE * row

@@ -100,10 +100,14 @@ def test_of_translations_and_summaries(translator, config):
     target, model = translator
     options = config._asdict() | {"best": config.width, "new_tokens": MOST}
     for text in ENGLISH:
-        ids = torch.tensor([target.tokenizer.encode(text)])
-        ends, most = target.ends, MOST
         wanted = transformers_beams.find(
-            model, config, start=1, ends=ends, most=most, input_ids=ids
+            model,
+            config,
+            start=1,
+            ends=target.ends,
+            most=MOST,
+            input_ids=torch.tensor([target.tokenizer.encode(text)]),
+            use_cache=False,  # it counts the layers of the encoder
         )
         for draft in (None, "t5_small"):
             ours = specjax.generate_beams(target, draft, [text], **options)

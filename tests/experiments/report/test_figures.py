@@ -119,8 +119,8 @@ def test_a_pixel_has_the_colour_of_who_wrote_it_and_the_depth_of_its_shade():
         if it.get("width") == str(images.SIZE)
     ]
     middle = images.colour(0.5, "added")
-    assert drawn == [(0, pale), (8, ink), (0, middle), (8, LOOKS["added"].ink)]
-    assert "3: 2" in words(text) and text.count("<path") == 1
+    assert drawn == [(0, pale), (10, ink), (0, middle), (10, LOOKS["added"].ink)]
+    assert "3: 2 calls" in words(text) and text.count("<path") == 1
     red, green, blue = bytes.fromhex(middle[1:])
     assert blue > green > red  # halfway between the blues
 
