@@ -28,12 +28,12 @@ def load(
     """A pretrained model, ready to decode as target or draft.
 
     Args:
-      name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`, `SPEECH_MODELS`); one
-        that `specjax fetch` fetched, such as "smollm2"; a folder of Hugging Face
-        (GPT-2, T5, Llama, Mistral, Qwen, Gemma, Whisper) or of faster-whisper; a GGUF
-        file (extra `gguf`), whose weights are multiplied out; a checkpoint of T5X or
-        its gs:// URL; a .safetensors file of `specjax.zoo.save`; an id "org/name" of
-        the Hugging Face hub (extra `hf`).
+      name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`, `SPEECH_MODELS`,
+        `IMAGE_MODELS`); one that `specjax fetch` fetched, such as "smollm2"; a folder
+        of Hugging Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma, Whisper) or of
+        faster-whisper; a GGUF file (extra `gguf`), whose weights are multiplied out; a
+        checkpoint of T5X or its gs:// URL; a .safetensors file of `specjax.zoo.save`;
+        an id "org/name" of the Hugging Face hub (extra `hf`).
       dtype: of weights, activations and cache; any float of numpy or bfloat16. Or
         "int8": large matrices are rounded to whole numbers of eight bits with a scale
         for each output, and all else is float32. What is decoded is then the law of

@@ -3,8 +3,8 @@
 Figure 1 is a measured trace; Figures 2, 3 and 4 are closed forms with the measured
 points; Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
 and a decoder. `figure_wagner` is of another paper, `speeds` opens the page, `recording`
-is Figure 1 for a recording that a pair of Whispers transcribed. Only numbers of a
-record or of a paper's table are drawn.
+is Figure 1 for a recording that a pair of Whispers transcribed, `figure_images` for
+images of digits. Only numbers of a record or of a paper's table are drawn.
 """
 
 import io
@@ -16,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from experiments.records.table import Records
-from experiments.report import curves, recording, speeds, wagner
+from experiments.report import curves, images, recording, speeds, wagner
 from experiments.report import timeline as figure_timeline
 from experiments.report import trace as figure_trace
 
@@ -28,9 +28,11 @@ STYLE = {
     "grid.alpha": 0.3,
 }
 NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_ende")
-NAMES += ("figure_wagner", "speeds", "recording")
+NAMES += ("figure_images", "figure_wagner", "speeds", "recording")
 TRACES = {"figure1": ("figure1", "gamma_7")}  # folder and row
 TRACES["recording"] = recording.FOLDER, recording.ROW
+TRACES["figure_images"] = "images", "drawn_t1"
+DRAWINGS = {"figure_images": images.drawing}  # of a trace that is no text
 
 
 class Timeline(NamedTuple):
@@ -69,7 +71,7 @@ def svg(name: str, results: Records) -> str:
         raise ValueError(f"no figure {name!r}: choose one of {', '.join(NAMES)}")
     folder, row = TRACES.get(name, ("", ""))
     if trace := numbers_by_row(results, folder).get(row):
-        return figure_trace.drawing(trace)
+        return DRAWINGS.get(name, figure_trace.drawing)(trace)
     times, figure = numbers_by_row(results, "table2"), None
     with matplotlib.rc_context(STYLE):
         if name in TIMELINES:

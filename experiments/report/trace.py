@@ -6,7 +6,7 @@ tokens that the target added are on blue, framed and bold. Lengths are pixels.
 """
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from experiments.report.html import environment
@@ -57,18 +57,25 @@ class Cell(NamedTuple):
         return ADVANCE * len(self.text)
 
 
+class Square(NamedTuple):
+    """A square of one colour.
+
+    Attributes:
+        x, y: its upper left corner.
+        corner: whether one of its corners is red.
+    """
+
+    x: float
+    y: float
+    size: float
+    fill: str
+    corner: bool = False
+
+
 def drawing(measured: dict) -> str:
     """Returns the whole figure, of one record of folder `figure1`."""
-    tokens, calls = measured["tokens"], measured["target_calls"]
-    heads = [
-        f"prompt: {visible(measured['prompt'])}",
-        f"{tokens} tokens in {calls} calls of {measured['target']};"
-        f" {measured['draft']} drafts up to {measured['gamma']} before each,"
-        f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
-    ]
-    heads = [line for head in heads for line in wrap(head)]
-    plain = [Cell(MARGIN, MARGIN + LINE * i, head) for i, head in enumerate(heads)]
-    boxed, y, digits = [], MARGIN + LINE * len(heads), len(str(calls))
+    calls, plain = measured["target_calls"], head(measured, unit="tokens")
+    boxed, y, digits = [], MARGIN + LINE * len(plain), len(str(calls))
     names = [(look.name, look) for look in LOOKS.values()]
     for some in (names[:2], names[2:]):
         boxed += place_in_line(MARGIN, y, some, gap=12)
@@ -81,6 +88,22 @@ def drawing(measured: dict) -> str:
         boxed += place_in_line(MARGIN + ADVANCE * (digits + 2), y, each)
         y += LINE
     return page([*plain, *boxed], y + MARGIN)
+
+
+def head(measured: dict, unit: str) -> list[Cell]:
+    """Returns the lines above a figure: the prompt, if there is one, and the numbers of
+    `unit`, calls and drafts.
+    """
+    heads = [
+        f"{measured['tokens']} {unit} in {measured['target_calls']} calls of"
+        f" {measured['target']};"
+        f" {measured['draft']} drafts up to {measured['gamma']} before each,"
+        f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
+    ]
+    if "prompt" in measured:
+        heads.insert(0, f"prompt: {visible(measured['prompt'])}")
+    lines = [line for each in heads for line in wrap(each)]
+    return [Cell(MARGIN, MARGIN + LINE * i, line) for i, line in enumerate(lines)]
 
 
 def wrap(text: str) -> list[str]:
@@ -105,11 +128,13 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def page(cells: list[Cell], height: float) -> str:
-    """Returns an SVG of these cells on a white background, for any page."""
-    width = max(cell.x + cell.width for cell in cells) + MARGIN
+def page(cells: list[Cell], height: float, squares: Sequence[Square] = ()) -> str:
+    """Returns an SVG of these cells and squares on a white background, for any page."""
+    rights = [cell.x + cell.width for cell in cells]
+    width = max(*rights, *(it.x + it.size for it in squares), 0) + MARGIN
     size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
-    return environment().get_template("trace.svg").render(cells=cells, **size) + "\n"
+    shown = {"cells": cells, "squares": squares, "red": LOOKS["rejected"].ink}
+    return environment().get_template("trace.svg").render(shown | size) + "\n"
 
 
 def note(message: str) -> str:

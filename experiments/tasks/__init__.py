@@ -6,6 +6,7 @@
   for argmax decoding, which continues one prompt in one way only.
 - `ende`, `docs`, `correct`: inputs for the bundled T5 family: English sentences to
   translate, documentation strings to summarize, and prose with errors to be corrected.
+- `digits`: the ten classes of images, see `experiments.tasks.digits`.
 - `joined`: the sentences, which are unrelated, as many at a time as make a text that is
   long enough to time.
 
@@ -18,7 +19,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.tasks import examples
+from experiments.tasks import digits, examples
 from specjax import zoo
 from specjax.checkpoints import Pretrained
 from specjax.models import t5
@@ -107,11 +108,17 @@ def encoder_prompts(inputs: list[list[int]]) -> Prompts:
     return Prompts([[t5.PAD]] * len(inputs), inputs, (t5.END,))
 
 
+def _digits() -> Task:
+    prompts = [digits.prompt(digit) for digit in range(digits.CLASSES)]
+    return Task(Prompts(prompts, ends=()), [], ())
+
+
 TASKS = {
     "code": _code,
     "unconditional": lambda: decoder_task([[zoo.START]]),
     # After the special and the 256 byte pieces come the merges, most frequent first.
     "openings": lambda: decoder_task([[zoo.START, 261 + i] for i in range(128)]),
+    "digits": _digits,
     "ende": lambda: _t5_task("sentences.jsonl", TRANSLATE, 64),
     "joined": _pairs_of_sentences,
     "docs": lambda: _t5_task("summaries.jsonl", "summarize: ", 128),

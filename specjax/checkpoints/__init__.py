@@ -32,7 +32,7 @@ from specjax.runtime import jax_flags
 from specjax.tokenizers import Tokenizer, gguf_file
 from specjax.types import Model
 
-BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS)
+BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS, *zoo.IMAGE_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
 
 

@@ -1,4 +1,4 @@
-"""The bundled models, small and ready to decode: code, a T5 family, two that listen.
+"""The bundled models, small and ready to decode: code, T5s, Whispers, and images.
 
 Weights are safetensors: large matrices in eight bits with a scale for each output, all
 else in float32 (counts in sixteen bits), with their sizes in the file's metadata. The
@@ -7,7 +7,9 @@ recipes beside them say how each was trained and how well it does.
 The T5 family translates English to German, corrects prose and summarizes documentation
 strings; its sentences are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a
 few dozen words of synthesised voices, one in twenty wrong with a new voice; its times
-are not usable.
+are not usable. The pair of images writes digits of 8 by 8 pixels, whose ids are their
+shades: a prompt is one id, 17 for a 0 to 26 for a 9, and 64 pixels follow. It learnt
+from "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak 1998, CC BY 4.0).
 """
 
 from collections.abc import Mapping
@@ -36,11 +38,12 @@ FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_target", "code_small")  # the target and its draft
 T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 SPEECH_MODELS = ("speech_target", "speech_small")
+IMAGE_MODELS = ("digits_target", "digits_small")
 # Drafts that read by the embedding of a target that is fetched.
 DRAFTS = ("smollm2_draft", "whisper_base_draft")
 LISTENING = {"speech_target": "speech_small"}  # the draft unless another is named
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
-CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB = 8192, 6016, 236
+CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB, IMAGE_VOCAB = 8192, 6016, 236, 27
 TOKENIZERS = {"code": "tokenizer.model", "t5": "t5.model"}
 TOKENIZERS["speech"] = "speech/tokenizer.json"
 # The ids that a text starts and ends with.
@@ -111,8 +114,11 @@ def tokenizer_file(vocab: int) -> Path | None:
 
 def ends(config: Config) -> tuple[int | None, int | None]:
     """Returns the ids that a text of a model in the bundled format starts and ends
-    with; None for a Whisper that is not bundled, whose tokenizer knows them."""
+    with; None for images, all of one size, and for a Whisper that is not bundled, whose
+    tokenizer knows them."""
     family = families.of(config)
+    if config.vocab == IMAGE_VOCAB:
+        return None, None
     if family.listens:
         return ENDS["speech"] if config.vocab == SPEECH_VOCAB else (None, None)
     return ENDS["t5" if family is families.T5 or config.vocab == T5_VOCAB else "code"]

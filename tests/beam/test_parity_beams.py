@@ -20,8 +20,9 @@ from specjax.models import families, llama
 from specjax.types import Params
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
+from tests.support import transformers_beams  # noqa: E402
 from tests.support import transformers_models as theirs  # noqa: E402
 
 SETTINGS = [
@@ -40,43 +41,21 @@ def written(request, tmp_path_factory) -> theirs.Written:
 
 
 def their_beams(written: theirs.Written, config: BeamConfig, ends) -> list:
-    """Returns (tokens, score) of each text of each row, the best first."""
-    options = dict(
-        max_new_tokens=theirs.NEW,
-        num_beams=config.width,
-        num_return_sequences=config.width,
-        length_penalty=config.length_penalty,
-        early_stopping=config.early_stopping,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+    """Returns the texts and the scores of each row."""
     about, _ = theirs.heard(written.called, written.vocab)
-    generate = transformers.GenerationMixin.generate
     rows = []
     for prompt, more in zip(theirs.prompts(written.called), about, strict=True):
         ids = torch.tensor([prompt])
         if written.called == "Whisper":
-            made = generate(
-                written.model, more["input_features"], decoder_input_ids=ids, **options
-            )
+            inputs = more | dict(decoder_input_ids=ids)
         elif more:
-            made = generate(written.model, **more, use_cache=False, **options)
+            inputs = more | dict(use_cache=False)
         else:
-            mask = torch.ones_like(ids)
-            made = generate(
-                written.model, ids, attention_mask=mask, pad_token_id=0, **options
-            )
-        texts = [cut(row[len(prompt) :], ends) for row in made.sequences.tolist()]
-        scores = getattr(made, "sequences_scores", None)
-        rows.append((texts, None if scores is None else scores.tolist()))
+            inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
+            inputs |= dict(pad_token_id=0)
+        size = dict(start=len(prompt), ends=ends, most=theirs.NEW)
+        rows.append(transformers_beams.find(written.model, config, **size, **inputs))
     return rows
-
-
-def cut(ids: list[int], ends) -> list[int]:
-    """Returns a text up to its end."""
-    found = [i for i, each in enumerate(ids) if each in ends]
-    return ids[: found[0] + 1] if found else ids
 
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")

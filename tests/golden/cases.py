@@ -49,6 +49,22 @@ class SpeechCase(NamedTuple):
     gamma: int = 2
 
 
+class BeamCase(NamedTuple):
+    """A target and a draft of its vocabulary, which search beams.
+
+    Attributes:
+      target, draft: names of `runs.MODELS`.
+      width: see `specjax.beam.settings.BeamConfig`, as all below.
+    """
+
+    target: str
+    draft: str
+    width: int = 3
+    gamma: int = 3
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+
+
 def chain(draft: str, rule: str = "token", **settings) -> Case:
     """Returns a case of the target "table", by the name of what drafts."""
     return Case("table", draft, rule, **{"gamma": 2} | settings)
@@ -94,7 +110,11 @@ NAMED = (
     Case("t5_base", "anchored"),
 )
 
-LISTED: dict[str, Case | SpeechCase] = {
+AnyCase = Case | SpeechCase | BeamCase
+
+LISTED: dict[str, AnyCase] = {
+    "beams_llama": BeamCase("llama", "near_llama"),
+    "beams_t5": BeamCase("t5_base", "t5_small", early_stopping="never"),
     "code_token": Case("code_target", "code_small", scored=True),
     "code_block": Case("code_target", "code_small", "block"),
     "code_alone": Case("code_small"),

@@ -10,6 +10,9 @@ import numpy as np
 from jax import Array
 
 from specjax import drafts, generate, policies, pretrained, probs, verifiers
+from specjax.beam import hypotheses
+from specjax.beam import search as beams
+from specjax.beam.settings import BeamConfig, divisors
 from specjax.checkpoints import Pretrained
 from specjax.decode_config import DecodeConfig
 from specjax.drafters.rollout import for_rule
@@ -35,7 +38,7 @@ from specjax.types import (
     TokenAutomaton,
     Verifier,
 )
-from tests.golden.cases import CASES, Case, SpeechCase
+from tests.golden.cases import CASES, AnyCase, BeamCase, Case, SpeechCase
 from tests.support import tiny_llama, tiny_whisper
 from tests.support.tiny import mixed
 
@@ -210,8 +213,10 @@ def program(shape_: Case, slots: int) -> Shared:
     )
 
 
-def run(case: Case | SpeechCase) -> dict:
+def run(case: AnyCase) -> dict:
     """Returns what a case decodes: ids and counts of each row."""
+    if isinstance(case, BeamCase):
+        return searched(case)
     return transcribed(case) if isinstance(case, SpeechCase) else decoded(case)
 
 
@@ -236,21 +241,36 @@ def decoded(case: Case) -> dict:
     return found
 
 
+def searched(case: BeamCase) -> dict:
+    """Returns the beams of two prompts, and their scores."""
+    target, draft = model(case.target), model(case.draft)
+    prompt, ends = prompts_of(target, copies=1), target.ends or (-1,)
+    config = BeamConfig(
+        case.width, case.gamma, None, case.length_penalty, case.early_stopping
+    )
+    count = len(prompt.length)
+    limits = hypotheses.Limits(
+        most=jnp.full(count, NEW_TOKENS),
+        eos=jnp.tile(jnp.array(ends), (count, 1)),
+        divisor=jnp.asarray(divisors(case.length_penalty, NEW_TOKENS)),
+    )
+    search = jax.jit(beams.build(target.model, draft.model, config))
+    found = jax.device_get(search(Params(target.params, draft.params), prompt, limits))
+    each = zip(found.tokens, found.length, strict=True)
+    return {
+        "calls": found.calls.tolist(),
+        "steps": found.steps.tolist(),
+        "scores": found.score.tolist(),
+        "ids": [
+            [ids[:n].tolist() for ids, n in zip(*row, strict=True)] for row in each
+        ],
+    }
+
+
 def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
     """Returns two prompts, each greedy and at temperature 1."""
-    if target.tokenizer_file is None:
-        ids = [[i % target.vocab for i in ids] for ids in IDS for _ in TEMPERATURES]
-        prompt = make_prompt(ids)
-    else:
-        coder, start = target.tokenizer, target.start
-        texts = TEXTS["t5" if target.encodes else "code"]
-        ids = [coder.encode(text) for text in texts for _ in TEMPERATURES]
-        if target.encodes:
-            prompt = make_prompt([[start]] * len(ids), ids)
-        else:
-            prompt = make_prompt([[start, *row] for row in ids])
+    prompt = prompts_of(target, copies=len(TEMPERATURES))
     count = len(prompt.length)
-
     temperature = np.array(TEMPERATURES * (count // 2), np.float32)
     if shape(case).top_k is None:
         return prompt, Sampling(temperature)
@@ -260,6 +280,19 @@ def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
         for value, off in ((case.top_p, 1.0), (case.min_p, 0.0))
     )
     return prompt, Sampling(temperature, top_k, top_p, min_p)
+
+
+def prompts_of(target: Pretrained, copies: int) -> Prompt:
+    """Returns two prompts, each as many times as there are `copies`."""
+    if target.tokenizer_file is None:
+        each = [[i % target.vocab for i in ids] for ids in IDS for _ in range(copies)]
+        return make_prompt(each)
+    coder, start = target.tokenizer, target.start
+    texts = TEXTS["t5" if target.encodes else "code"]
+    each = [coder.encode(text) for text in texts for _ in range(copies)]
+    if target.encodes:
+        return make_prompt([[start]] * len(each), each)
+    return make_prompt([[start, *row] for row in each])
 
 
 def alpha(

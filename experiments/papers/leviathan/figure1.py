@@ -16,7 +16,7 @@ from specjax.measure import trace
 from specjax.measure.row import Measurement
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
-from specjax.types import Params, Prompt
+from specjax.types import Info, Params, Prompt
 
 
 def build(
@@ -110,9 +110,8 @@ def measure(case: trace.Case, prompt: str) -> dict:
     steps = []
     for ids, info in trace.iterate(case):
         step = trace.make_step(ids[length:], info)
-        behind = info.tokens[step.tested : int(info.drafted)].tolist()
-        untested = {"untested": [*map(case.tokenizer.piece, behind)]}
-        steps.append(pieces(step, case.tokenizer) | untested)
+        behind = [*map(case.tokenizer.piece, untested(step, info))]
+        steps.append(pieces(step, case.tokenizer) | {"untested": behind})
         length = len(ids)
     target, draft = case.names
     return {
@@ -125,6 +124,13 @@ def measure(case: trace.Case, prompt: str) -> dict:
         "target_calls": len(steps),
         "steps": steps,
     }
+
+
+def untested(step: trace.Step, info: Info) -> list[int]:
+    """Returns the drafted tokens of a step that were not decided on. info: of its row
+    only.
+    """
+    return info.tokens[step.tested : int(info.drafted)].tolist()
 
 
 def pieces(step: trace.Step, tokenizer: Tokenizer) -> dict[str, list[str]]:

@@ -1,3 +1,3 @@
-"""A lesson in eight pages that compute; the library itself computes what each page
+"""A lesson in nine pages that compute; the library itself computes what each page
 shows.
 """

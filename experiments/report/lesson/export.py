@@ -13,6 +13,7 @@ import numpy as np
 from experiments import catalogue
 from experiments.records import records
 from experiments.records.table import Records
+from experiments.report import images as drawings
 from experiments.report.curves import TASKS
 from experiments.report.lesson import replay, rules
 from experiments.report.walltime import XLA
@@ -115,6 +116,33 @@ def trace(it: dict) -> dict:
     """Returns a record of Figure 1."""
     names = "target", "draft", "prompt", "gamma", "tokens", "target_calls", "steps"
     return {name: it[name] for name in names}
+
+
+DRAWN = "drawn_t1", "drawn_t0"  # rows of folder images
+
+
+def images(results: Records) -> dict:
+    """Returns recorded images, call by call, and how many pixels of the first row's
+    were drafted and kept, of paper and of ink.
+    """
+    names = "target", "draft", "gamma", "temperature", "images"
+    records = [record_numbers(results, "images", row) for row in DRAWN]
+    first = records[0]["images"]
+    written = [pixel for image in first for pixel in drawings.pixels(image["steps"])]
+    paper, ink = (
+        [kind == "accepted" for shade, kind, _ in written if (shade == 0) == empty]
+        for empty in (True, False)
+    )
+    calls, side = [len(image["steps"]) for image in first], records[0]["side"]
+    return {
+        "traces": [{name: it[name] for name in names} for it in records],
+        "side": side,
+        "shades": records[0]["shades"],
+        "fewest": -(-(side**2) // (records[0]["gamma"] + 1)),
+        "calls": [min(calls), max(calls)],
+        "paper": float(np.mean(paper)),
+        "ink": float(np.mean(ink)),
+    }
 
 
 def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:

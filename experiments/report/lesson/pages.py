@@ -43,6 +43,12 @@ PAGES = (
         export.steps,
     ),
     Page(
+        "images",
+        "Pixels as tokens",
+        "Recorded images of digits, a call of the target at a time.",
+        export.images,
+    ),
+    Page(
         "hand",
         "p and q by hand",
         "What is kept of a draft, what is thrown away and what gives it back.",
@@ -87,7 +93,7 @@ def texts(results: Records, docs: str | None = None) -> dict[str, str]:
     Args:
         docs: the path to the documentation, if there is any.
     """
-    shown = {"title": "Eight simulations", "pages": PAGES, "docs": docs}
+    shown = {"title": "Nine simulations", "pages": PAGES, "docs": docs}
     files = {"index.html": render("lesson/index", **shown)}
     for number, page in enumerate(PAGES, 1):
         data = page.data(results)

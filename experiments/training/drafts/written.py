@@ -24,7 +24,7 @@ from specjax.models import t5, whisper
 from specjax.runtime import progress
 from specjax.types import Params, Prompt
 
-KEPT = 64
+KEPT = 64  # or all of a smaller vocabulary
 
 
 class Texts(NamedTuple):
@@ -197,7 +197,7 @@ def _score(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tup
 def most_likely_ids(logits: Array) -> tuple[Array, Array]:
     """Returns `Written.ids` and `log_p` of a target's logits [..., V]."""
     log_p = jax.nn.log_softmax(logits)
-    ids = jax.lax.top_k(log_p, KEPT)[1]
+    ids = jax.lax.top_k(log_p, min(KEPT, log_p.shape[-1]))[1]
     return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
 
 

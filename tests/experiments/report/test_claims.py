@@ -169,6 +169,8 @@ def everything():
     rows["chen_data", "humaneval_code"] = by_chens_protocol()
     rows["kinds", "docs_t1"] = of_words(0.9, 0.7, 0.4)
     rows["beams", "ende_small"] = by_width({1: 0.4, 4: 0.6})
+    timed = {"draft": "digits_small", "temperature": 1.0, "best_speedup": 1.4}
+    rows["images", "time_t1"] = timed | {"best_speedup_ci": around(1.4)}
     best = {"alpha": [0.5, 0.7, 0.8, 0.9], "best_gamma": [2, 3, 5, 10]}
     rows["figure3", "c_0.01"] = best
     rows |= {(f"wagner_{it}", "docs_small"): verification() for it in ("text", "scale")}
@@ -232,6 +234,7 @@ SPOILED = {
     "identical": ("table2", "small_t0_b8", {"same_greedy_texts": 29}),
     "beams": ("beams", "ende_small", {"differing_4": 1}),
     "beams_penalty": ("beams", "ende_small", {"share_4": 0.3}),
+    "images": ("images", "time_t1", SLOWER),
     "memory": ("operations", "small_g3", {"bytes_factor": 1.5}),
     "chen_speed": (*CHEN, {"theoretical_speed": 3.0}),
     "chen_law": ("certificate", "token", {"exact": 1}),

@@ -6,8 +6,9 @@ import pytest
 
 from experiments import catalogue
 from experiments.report import curves as figure_curves
-from experiments.report import figures, laws, speeds, tables, timeline, wagner
+from experiments.report import figures, images, laws, speeds, tables, timeline, wagner
 from experiments.report import trace as figure_trace
+from experiments.report.trace import LOOKS
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -100,6 +101,28 @@ def test_a_timeline_says_what_it_lacks(results):
     assert absent in told("figure5_ende") and "not run" not in told("figure5")
     rows["small_t0_b1"] = {"measured": times(gamma=[0, 1, 3])}
     assert "not run: gamma = 7 (no times)" in told("figure5")
+
+
+def test_a_pixel_has_the_colour_of_who_wrote_it_and_the_depth_of_its_shade():
+    steps = [
+        {"accepted": [0, 16], "rejected": [7], "added": [8]},
+        {"accepted": [], "rejected": [], "added": [40]},  # no shade: as dark as can be
+    ]
+    image = {"digit": 3, "steps": steps}
+    measured = {"target": "p", "draft": "q", "gamma": 3, "temperature": 1.0}
+    measured |= {"tokens": 4, "target_calls": 2, "side": 2, "shades": 17}
+    text = images.drawing(measured | {"images": [image]})
+    pale, ink = (LOOKS["accepted"].fill, LOOKS["accepted"].ink)
+    drawn = [
+        (float(it.get("x")) - 12, it.get("fill"))
+        for it in ElementTree.fromstring(text).iter(f"{SVG}rect")
+        if it.get("width") == str(images.SIZE)
+    ]
+    middle = images.colour(0.5, "added")
+    assert drawn == [(0, pale), (10, ink), (0, middle), (10, LOOKS["added"].ink)]
+    assert "3: 2 calls" in words(text) and text.count("<path") == 1
+    red, green, blue = bytes.fromhex(middle[1:])
+    assert blue > green > red  # halfway between the blues
 
 
 def test_points_of_a_figure_are_what_was_measured_and_what_is_published():

@@ -166,6 +166,7 @@ def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_p
 
     assert (said["samples"]["draws"], said["samples"]["exact"]) == ("100", "0.0000")
     assert said["steps"]["phase"] == "Begin"
+    assert (said["images"]["count"], said["images"]["per-call"]) == ("0", "none yet")
     assert said["tasks"]["shown"] == str(len(data["tasks"]["rows"]))
     assert said["decoder"]["per-call"] == "3.00"
     many = len(data["methods"]["methods"])

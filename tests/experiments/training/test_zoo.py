@@ -9,10 +9,12 @@ import pytest
 from sentencepiece import sentencepiece_model_pb2 as formats
 
 import specjax
+from experiments.tasks import digits
 from experiments.training import (
     loop,
     pipeline,
     zoo_code,
+    zoo_digits,
     zoo_llama,
     zoo_smollm2,
     zoo_speech,
@@ -100,6 +102,26 @@ def test_the_code_models(monkeypatch, folders):
     monkeypatch.setattr(written, "_score", pytest.fail)
     start(monkeypatch, zoo_code, *flags)
     assert check(export, "recipes.json", written_as) == content
+
+
+def test_the_pair_of_images(monkeypatch, folders):
+    runs, export = folders
+    shades = np.random.default_rng(0).integers(0, digits.SHADES, (40, 8, 8))
+    some = digits.Images(shades, np.arange(40) % 10)
+    monkeypatch.setattr(digits, "load", lambda: {"train": some, "held_out": some})
+    large = {"dim": 16, "mlp_dim": 32, "num_layers": 2, "num_heads": 4}
+    draft = large | {"dim": 8, "num_layers": 1, "num_heads": 2}
+    plan = {"greedy": 4, "sampled": 4, "read": 0, "held_out": 4, "batch": 4}
+    plan |= {"prompt": 1, "new": digits.PIXELS}
+    whole = SHORT | {"length": digits.PIXELS}
+    shorten(
+        monkeypatch, "digits", whole, {"large": large, "draft": draft}, written=plan
+    )
+    monkeypatch.setattr(written, "KEPT", 64)  # more than there are ids
+    start(monkeypatch, zoo_digits, "--runs", runs, "--export", export)
+    models = dict(zip(zoo.IMAGE_MODELS, (large, draft), strict=True))
+    content = check(export, "digits_recipes.json", models)
+    assert content["held_out"].keys() == {"alpha_t0", "alpha_t1"}
 
 
 def test_the_pair_of_dialogues(monkeypatch, folders):
