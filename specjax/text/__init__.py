@@ -1,13 +1,14 @@
 """Text in, text out: a pair of pretrained models decodes prompts by speculation."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 
 from specjax import finite, generate
+from specjax.constraints import read_form
 from specjax.decode_config import DecodeConfig
 from specjax.drafts.source import DraftLike
 from specjax.inputs import check
@@ -74,6 +75,9 @@ def generate_text(
     stop: Sequence[str] | None = (),
     logprobs: bool = False,
     rules: TokenAutomaton | None = None,
+    schema: str | Mapping[str, Any] | None = None,
+    regex: str | None = None,
+    grammar: str | None = None,
     mesh: str = "",
 ) -> Generated:
     """Decodes prompts by speculation, all of them in one compiled program.
@@ -116,6 +120,11 @@ def generate_text(
       rules: what changes the logits that are decoded with, such as penalties
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the
         texts follow the changed target exactly.
+      schema: a JSON schema that texts must have, as a dictionary or as JSON; it, regex
+        and grammar need the extra `constraints`, and `specjax.constraints` says what
+        law the texts have.
+      regex: a regular expression that whole texts match.
+      grammar: a grammar of texts, in Lark's syntax, as llguidance reads it.
       mesh: devices to decode on, "data=4,model=2": the texts over 4, which must divide
         them, and the target's matrices over 2 (`runtime.mesh.parse`); "" is one.
 
@@ -141,8 +150,11 @@ def generate_text(
         gamma, rule=rule, policy=policy, kernels=kernels, logprobs=logprobs, **each
     )
     stop = check_stop(stop)
+    form = read_form(schema, regex, grammar)
     with meshes.using(mesh):
-        job = prepare(target, draft, prompts, config, rules=rules, samples=samples)
+        job = prepare(
+            target, draft, prompts, config, rules=rules, form=form, samples=samples
+        )
         made = join_pieces(job, stop) if stop or logprobs else run(job)
     return made if samples is None else group_by_prompt(made, samples)
 
@@ -158,6 +170,9 @@ def stream_text(
     samples: int | None = None,
     stop: Sequence[str] | None = (),
     rules: TokenAutomaton | None = None,
+    schema: str | Mapping[str, Any] | None = None,
+    regex: str | None = None,
+    grammar: str | None = None,
     mesh: str = "",
     **settings: Any,
 ) -> Iterator[Piece]:
@@ -172,7 +187,7 @@ def stream_text(
       target, draft, prompts, gamma, temperature: as `generate_text`.
       samples: so many texts of each prompt, which `Piece.sample` tells apart.
       stop: strings that each end a text; a piece that may become one is held back.
-      rules, mesh: as `generate_text`.
+      rules, schema, regex, grammar, mesh: as `generate_text`.
       **settings: the other settings of `generate_text`.
 
     Raises:
@@ -180,8 +195,11 @@ def stream_text(
     """
     stop = check_stop(stop)
     config = DecodeConfig(gamma, **settings | {"temperature": temperature})
+    form = read_form(schema, regex, grammar)
     with meshes.using(mesh):
-        job = prepare(target, draft, prompts, config, rules=rules, samples=samples)
+        job = prepare(
+            target, draft, prompts, config, rules=rules, form=form, samples=samples
+        )
         pieces = stream_pieces(job, stop)
     return pieces if samples is None else with_samples(pieces, samples)
 
