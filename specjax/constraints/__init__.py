@@ -21,7 +21,7 @@ from specjax.runtime.console import shorten
 from specjax.tokenizers import Tokenizer
 from specjax.types import TokenAutomaton
 
-SCHEMA, REGEX, GRAMMAR = "schema", "regex", "grammar"
+KINDS = SCHEMA, REGEX, GRAMMAR = "schema", "regex", "grammar"
 LEAST_ROOM = 64  # tokens, to which the room of a grammar's texts is rounded up
 
 

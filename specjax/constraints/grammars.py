@@ -8,9 +8,11 @@ vocabulary, W = V / 32 words of a mask.
 """
 
 import bisect
+import contextlib
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from specjax.constraints.tables import BITS, check_vocab, mask_logits
 from specjax.runtime.console import shorten
 from specjax.types import TokenAutomaton
 
+FAILED = "grammar cannot be followed further"
 KEPT = 2048  # beginnings of texts whose parsers are kept
 NO_TOKEN = -1
 
@@ -92,6 +95,18 @@ def build(
     return TokenAutomaton(begin, advance, apply)
 
 
+@contextlib.contextmanager
+def report_errors() -> Iterator[None]:
+    """Raises ValueError, in one line, for a grammar that failed within a program."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        said = re.search(rf"ValueError: ({FAILED}.*)", str(error))
+        if said is None:
+            raise
+        raise ValueError(said[1]) from None
+
+
 def llguidance() -> ModuleType:
     """Returns the library. Raises ValueError where it is missing."""
     try:
@@ -144,7 +159,7 @@ def make_reader(
             mask[: bits.size] = bits
         if parser.is_error() or not mask.any():
             why = parser.get_error() or "no token goes on with the text"
-            raise ValueError(f"grammar cannot be followed: {shorten(why)}")
+            raise ValueError(f"{FAILED}: {shorten(why)}")
         return mask.view("<u4").astype(np.uint32)
 
     def of_forced(parser: Any, forced: bytes) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from specjax import finite, generate
 from specjax.constraints import read_form
+from specjax.constraints.grammars import report_errors
 from specjax.decode_config import DecodeConfig
 from specjax.drafts.source import DraftLike
 from specjax.inputs import check
@@ -231,7 +232,7 @@ def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
     compiled = generate.compile_programs(
         programs.steps(job.key), job.params, job.prompt, job.request
     )
-    return streaming.pieces(
+    pieces = streaming.pieces(
         compiled,
         job.params,
         job.prompt,
@@ -239,6 +240,13 @@ def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
         tokenizer=job.target.tokenizer,
         stop=stop,
     )
+    return with_errors_reported(pieces)
+
+
+def with_errors_reported(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Yields the same pieces; the host's errors are a line each."""
+    with report_errors():
+        yield from pieces
 
 
 def check_job(job: Job) -> None:
@@ -280,7 +288,8 @@ def run(job: Job) -> Generated:
     lowered = programs.program(job.key).lower(job.params, job.prompt, job.request)
     decode = lowered.compile()  # JAX keeps both
     begin = time.perf_counter()
-    output = jax.block_until_ready(decode(job.params, job.prompt, job.request))
+    with report_errors():
+        output = jax.block_until_ready(decode(job.params, job.prompt, job.request))
     seconds = time.perf_counter() - begin
     output = jax.device_get(output)
     starts, counts = np.asarray(job.prompt.length), output.counts
