@@ -180,12 +180,13 @@ def make_parser() -> console.Parser:
     shared.add_filters(parser)
     shared.add(parser, "tokens", default=64)
     of_form = "of every text; needs the extra constraints"
-    form, of_file_text = parser.add_mutually_exclusive_group(), console.flag_type(read_text)
+    form = parser.add_mutually_exclusive_group()
+    file_text = console.flag_type(read_text)
     of_schema = f"a file with the JSON schema {of_form}"
-    form.add_argument("--schema", type=of_file_text, metavar="FILE", help=of_schema)
+    form.add_argument("--schema", type=file_text, metavar="FILE", help=of_schema)
     form.add_argument("--regex", help=f"the regular expression {of_form}")
     of_grammar = f"a file with the grammar {of_form}"
-    form.add_argument("--grammar", type=of_file_text, metavar="FILE", help=of_grammar)
+    form.add_argument("--grammar", type=file_text, metavar="FILE", help=of_grammar)
     shared.add(parser, "seed", "kernels")
     workers.add(parser, "block")
     console.add_json(parser)

@@ -34,11 +34,11 @@ NO_TOKEN = -1
 class State(NamedTuple):
     """The tokens of a text, those after its prompt.
 
-    tokens: [..., N] int32, `NO_TOKEN` behind the last. count: of them, [...] int32.
+    tokens: [..., N] int32, `NO_TOKEN` behind the last. number: of them, [...] int32.
     """
 
     tokens: Array
-    count: Array
+    number: Array
 
 
 class Words(NamedTuple):
@@ -80,15 +80,15 @@ def build(
         )
 
     def advance(state: State, token: Array) -> State:
-        here = jnp.arange(room) == state.count[..., None]
+        here = jnp.arange(room) == state.number[..., None]
         tokens = jnp.where(here, token[..., None], state.tokens)
-        return State(tokens, state.count + 1)
+        return State(tokens, state.number + 1)
 
     def apply(state: State, logits: Array) -> Array:
         check_vocab(logits, vocab)
-        shape = jax.ShapeDtypeStruct((*state.count.shape, width), jnp.uint32)
+        shape = jax.ShapeDtypeStruct((*state.number.shape, width), jnp.uint32)
         masks = jax.pure_callback(
-            find_masks, shape, state.tokens, state.count, vmap_method="broadcast_all"
+            find_masks, shape, state.tokens, state.number, vmap_method="broadcast_all"
         )
         return mask_logits(masks, logits)
 

@@ -27,7 +27,12 @@ NOTES |= frozenset("$schema $id $defs definitions readOnly writeOnly".split())
 # What says all of a value, and what may stand beside it.
 WHOLE = {"enum": {"enum", "type"}, "const": {"const", "type"}}
 WHOLE |= {"anyOf": {"anyOf"}, "$ref": {"$ref"}}
-CLASSES = {"string": str, "integer": int, "number": int | float, "null": type(None)}
+CLASSES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "null": type(None),
+}
 CLASSES |= {"array": list, "object": dict}
 FORMATS = ("uuid",)
 ESCAPED = {*b'"\\', *range(0x20)}  # bytes that JSON writes otherwise within a string
@@ -101,11 +106,15 @@ def resolve(schema: Any, *, at: str, root: Any, within: tuple[str, ...]) -> dict
     return {"type": kinds}
 
 
-def check_keywords(said: Mapping[str, Any], *, allowed: set | frozenset, at: str) -> None:
+def check_keywords(
+    said: Mapping[str, Any], *, allowed: set | frozenset, at: str
+) -> None:
     """Raises ValueError for the first keyword that is not allowed."""
     for name in said:
         if name not in allowed:
-            raise ValueError(f"schema at {at} has {name!r}, which is not followed: {ELSE}")
+            raise ValueError(
+                f"schema at {at} has {name!r}, which is not followed: {ELSE}"
+            )
 
 
 def read_any(
@@ -188,7 +197,7 @@ def read_string(said: Mapping[str, Any], *, at: str) -> dict[str, Any]:
     if used & ESCAPED:
         raise ValueError(
             f"schema at {at} has a pattern that allows quotes, backslashes or control"
-            " characters: exclude them, as [^\"\\\\\\x00-\\x1f] does"
+            ' characters: exclude them, as [^"\\\\\\x00-\\x1f] does'
         )
     return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
