@@ -83,6 +83,7 @@ ROOMS = {
     "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER),
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.beams": (*ROWS, *ours("beam speech")),
+    "experiments.masks": ROWS,
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),
