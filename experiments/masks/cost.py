@@ -44,7 +44,7 @@ SCHEMA = """{
   "properties": {
     "title": {"type": "string", "maxLength": 40},
     "year": {"type": "integer"},
-    "kinds": {"type": "array", "items": {"enum": ["book", "film", "song"]}, "maxItems": 4},
+    "kinds": {"type": "array", "items": {"enum": ["book", "film"]}, "maxItems": 4},
     "price": {"type": ["number", "null"]},
     "author": {
       "type": "object",

@@ -47,7 +47,7 @@ def test_a_row_of_a_small_pair(tmp_path):
     got = row.run()
     assert got["texts"] == 2 and min(got["ms"], got["table"], got["host"]) > 0
     assert 10 < got["masks"] < got["states"] and got["classes"] < got["vocab"] == 8192
-    with pytest.raises(ValueError, match="^texts and rounds must be at least 1"):
+    with pytest.raises(ValueError, match=r"^texts and rounds must be at least 1"):
         cost.row(
             *pair,
             task=str(file),
