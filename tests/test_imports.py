@@ -140,7 +140,7 @@ ALLOWED = {
     "specjax.cli.workers": ("submitit", "ray"),
     "specjax.cli.report": ("matplotlib",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
-    "experiments.rivals": ("torch", "seqio"),
+    "experiments.rivals": ("torch",),
     "tests": ("gin",),
 }
 
