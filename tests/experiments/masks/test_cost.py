@@ -56,6 +56,11 @@ def test_a_row_of_a_small_pair(tmp_path):
         )
 
 
-def test_the_rows_of_the_folder_are_built():
-    built = configs.build(records.row("masks", "code_t0")).row
-    assert built.measurement.module == cost.__name__ and built.kind == "time"
+def test_the_rows_of_the_folders_are_built():
+    bundled = ["TARGET_NAME = 'code_target'", "DRAFT = 'code_small'"]
+    for row in (
+        records.row("masks", "code_t0"),
+        records.row("masks_data", "smollm2_t0", bundled),
+    ):
+        built = configs.build(row).row
+        assert built.measurement.module == cost.__name__ and built.kind == "time"
