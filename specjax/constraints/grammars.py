@@ -9,10 +9,12 @@ vocabulary, W = V / 32 words of a mask.
 
 import bisect
 import contextlib
+import functools
+import itertools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -69,8 +71,8 @@ def build(
     Raises:
       ValueError: the library is missing, or cannot read the grammar.
     """
-    find_masks, vocab = make_reader(grammar, words, ends), len(words)
-    width = -(-vocab // BITS)
+    host, vocab = open_host(grammar, words, ends), len(words)
+    read = functools.partial(find_masks, host)
 
     def begin(tokens: Array, length: Array) -> State:
         del tokens
@@ -86,9 +88,13 @@ def build(
 
     def apply(state: State, logits: Array) -> Array:
         check_vocab(logits, vocab)
-        shape = jax.ShapeDtypeStruct((*state.number.shape, width), jnp.uint32)
+        shape = (*state.number.shape, len(host.ended))
         masks = jax.pure_callback(
-            find_masks, shape, state.tokens, state.number, vmap_method="broadcast_all"
+            read,
+            jax.ShapeDtypeStruct(shape, jnp.uint32),
+            state.tokens,
+            state.number,
+            vmap_method="broadcast_all",
         )
         return mask_logits(masks, logits)
 
@@ -116,91 +122,141 @@ def llguidance() -> ModuleType:
     return llguidance
 
 
-def make_reader(
-    grammar: str, words: Sequence[bytes | None], ends: Sequence[int]
-) -> Callable[[Any, Any], np.ndarray]:
-    """Returns the function of the host: tokens [..., N] and counts [...] -> the ids
-    that may follow, [..., W] uint32.
+class Host(NamedTuple):
+    """What the host holds of a grammar; only `kept` changes.
 
-    After tokens that the grammar does not allow, only the ends of a text may follow.
+    Attributes:
+      start: the parser before a text, which is copied and never moved.
+      words: the bytes of each id that is written, with the id, in their order.
+      ids: the ids of each such bytes.
+      ends: ids that each end a text.
+      ended: the mask after a text, [W] uint32: its ends alone.
+      kept: by the tokens of a text, as bytes: its parser, None after one that the
+        grammar does not allow, and its mask.
+      lock: held by whoever reads `kept`.
     """
-    library, vocab = llguidance(), len(words)
+
+    start: Any
+    words: list[tuple[bytes, int]]
+    ids: dict[bytes, list[int]]
+    ends: frozenset[int]
+    ended: np.ndarray
+    kept: OrderedDict[bytes, tuple[Any, np.ndarray]]
+    lock: threading.Lock
+
+
+def open_host(grammar: str, words: Sequence[bytes | None], ends: Sequence[int]) -> Host:
+    """Returns what reads texts by a grammar. Its arguments and errors are those of
+    `build`."""
+    library = llguidance()
     special = [i for i, word in enumerate(words) if word is None]
     # The byte 255 begins no text: the library's mark for special tokens.
     pieces = [b"\xff<%d>" % i if word is None else word for i, word in enumerate(words)]
-    own = Words(pieces, special, ends[0])
     tokenizer = library.LLTokenizer(
-        library.TokenizerWrapper(own), n_vocab=vocab, eos_token=list(ends), slices=[]
+        library.TokenizerWrapper(Words(pieces, special, ends[0])),
+        n_vocab=len(words),
+        eos_token=list(ends),
+        slices=[],
     )
     text = library.LLMatcher.grammar_from_lark(grammar)
-    if wrong := library.LLMatcher.validate_grammar(text, tokenizer):
-        line = shorten(" ".join(wrong.splitlines()[0].split()))
+    wrong, said = library.LLMatcher.validate_grammar_with_warnings(text, tokenizer)
+    if wrong:
+        line = shorten(" ".join(said[0].splitlines()[0].split()))
         raise ValueError(f"grammar cannot be read: {line}")
-    root, width = library.LLMatcher(tokenizer, text, log_level=0), -(-vocab // BITS)
     inside = sorted((word, i) for i, word in enumerate(words) if word is not None)
-    longest = max((len(word) for word, _ in inside), default=0)
     ids: dict[bytes, list[int]] = {}
     for word, i in inside:
         ids.setdefault(word, []).append(i)
-    ended = np.zeros(width * BITS, bool)
-    ended[list(ends)] = True
-    ended_words = np.packbits(ended, bitorder="little").view("<u4").astype(np.uint32)
-    kept: OrderedDict[bytes, tuple[Any, np.ndarray]] = OrderedDict()
-    lock = threading.Lock()
+    host = Host(
+        start=library.LLMatcher(tokenizer, text, log_level=0),
+        words=inside,
+        ids=ids,
+        ends=frozenset(ends),
+        ended=pack(list(ends), len(words)),
+        kept=OrderedDict(),
+        lock=threading.Lock(),
+    )
+    read_mask(host, host.start)
+    return host
 
-    def read(parser: Any) -> np.ndarray:
-        if forced := parser.compute_ff_bytes():
-            allowed = np.zeros(width * BITS, bool)
-            allowed[of_forced(parser, forced)] = True
-            mask = np.packbits(allowed, bitorder="little")
+
+def pack(ids: Sequence[int], vocab: int) -> np.ndarray:
+    """Returns the mask [W] uint32 that allows these ids."""
+    allowed = np.zeros(-(-vocab // BITS) * BITS, bool)
+    allowed[ids] = True
+    return np.packbits(allowed, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def find_masks(host: Host, tokens: Any, number: Any) -> np.ndarray:
+    """Returns the ids that may follow texts, [..., W] uint32.
+
+    After tokens that the grammar does not allow, only the ends of a text may follow.
+
+    Args:
+      host: of the grammar.
+      tokens, number: see `State`.
+    """
+    number = np.asarray(number)
+    texts = np.asarray(tokens).reshape(number.size, -1)
+    with host.lock:
+        rows = [
+            read_text(host, text[:count])
+            for text, count in zip(texts, number.ravel(), strict=True)
+        ]
+    return np.array(rows).reshape(*number.shape, -1)
+
+
+def read_text(host: Host, tokens: np.ndarray) -> np.ndarray:
+    """Returns the mask [W] after a text, read on from its longest beginning that was
+    read before."""
+    count = len(tokens)
+    while count and tokens[:count].tobytes() not in host.kept:
+        count -= 1
+    if count:
+        parser, mask = host.kept[tokens[:count].tobytes()]
+    else:
+        parser, mask = host.start, read_mask(host, host.start)
+    for place in range(count, len(tokens)):
+        token = int(tokens[place])
+        allowed = mask[token // BITS] >> np.uint32(token % BITS) & 1
+        if parser is None or token in host.ends or not allowed:
+            parser, mask = None, host.ended
         else:
-            mask = np.zeros(width * BITS // 8, np.uint8)
-            bits = np.frombuffer(parser.compute_bitmask(), np.uint8)[: mask.size]
-            mask[: bits.size] = bits
-        if parser.is_error() or not mask.any():
-            why = parser.get_error() or "no token goes on with the text"
-            raise ValueError(f"{FAILED}: {shorten(why)}")
-        return mask.view("<u4").astype(np.uint32)
+            parser = parser.deep_copy()
+            parser.consume_token(token)
+            mask = read_mask(host, parser)
+        host.kept[tokens[: place + 1].tobytes()] = parser, mask
+    while len(host.kept) > KEPT:
+        host.kept.popitem(last=False)
+    return mask
 
-    def of_forced(parser: Any, forced: bytes) -> list[int]:
-        """Returns the ids that may follow where the next bytes can only be these. The
-        library's mask has one of them alone, the one that a tokenizer would take."""
-        at = bisect.bisect_left(inside, (forced, 0))
-        end = bisect.bisect_left(inside, (forced + b"\xff" * longest, 0))
-        longer = [i for _, i in inside[at:end] if parser.validate_tokens([i])]
-        whole = (forced[:size] for size in range(1, len(forced)))
-        return longer + [i for word in whole for i in ids.get(word, ())]
 
-    def follow(tokens: np.ndarray) -> tuple[Any, np.ndarray]:
-        count = len(tokens)
-        while count and tokens[:count].tobytes() not in kept:
-            count -= 1
-        parser, mask = kept[tokens[:count].tobytes()] if count else first
-        for place in range(count, len(tokens)):
-            parser, mask = step(parser, mask, int(tokens[place]))
-            kept[tokens[: place + 1].tobytes()] = parser, mask
-        while len(kept) > KEPT:
-            kept.popitem(last=False)
-        return parser, mask
+def read_mask(host: Host, parser: Any) -> np.ndarray:
+    """Returns the mask [W] of a parser. Raises ValueError if it gave up, or if no token
+    goes on with its text."""
+    size = len(host.ended)
+    if forced := parser.compute_ff_bytes():
+        mask = pack(forced_ids(host, parser, forced), size * BITS)
+    else:
+        bits = np.frombuffer(parser.compute_bitmask(), np.uint8)[: size * 4]
+        padded = np.zeros(size * 4, np.uint8)
+        padded[: bits.size] = bits
+        mask = padded.view("<u4").astype(np.uint32)
+    if parser.is_error() or not mask.any():
+        why = parser.get_error() or "no token goes on with the text"
+        raise ValueError(f"{FAILED}: {shorten(why)}")
+    return mask
 
-    def step(parser: Any, mask: np.ndarray, token: int) -> tuple[Any, np.ndarray]:
-        word, bit = divmod(token, BITS)
-        if parser is None or token in ends or not mask[word] >> np.uint32(bit) & 1:
-            return None, ended_words
-        after = parser.deep_copy()
-        after.consume_token(token)
-        return after, read(after)
 
-    first = root, read(root)
-
-    def find_masks(tokens: Any, counts: Any) -> np.ndarray:
-        counts = np.asarray(counts)
-        texts = np.asarray(tokens).reshape(counts.size, -1)
-        with lock:
-            rows = [
-                follow(text[:count])[1]
-                for text, count in zip(texts, counts.ravel(), strict=True)
-            ]
-        return np.array(rows).reshape(*counts.shape, -1)
-
-    return find_masks
+def forced_ids(host: Host, parser: Any, forced: bytes) -> list[int]:
+    """Returns the ids that may follow where the next bytes can only be `forced`. The
+    library's own mask has one of them alone, the one that a tokenizer would take."""
+    first = bisect.bisect_left(host.words, (forced, 0))
+    longer = []
+    for word, i in itertools.islice(host.words, first, None):
+        if not word.startswith(forced):
+            break
+        if parser.validate_tokens([i]):
+            longer.append(i)
+    shorter = (forced[:size] for size in range(1, len(forced)))
+    return longer + [i for word in shorter for i in host.ids.get(word, ())]

@@ -120,11 +120,11 @@ def test_masks_of_a_grammar_are_those_of_its_regular_expression():
     words = [*BYTES[97:100], b"ab", b"bc", b"abc", b"cab", b"aa", None]
     for regex in ("abca?b", "(a|ab)(c|bca)?", "(ab)*c", "abcab|abcb"):
         table = tables.lift(regular.compile_bytes(regex), words, [8])
-        find_masks = grammars.make_reader(f"start: /{regex}/", words, [8])
+        host = grammars.open_host(f"start: /{regex}/", words, [8])
         waiting = [((), 0)]
         for ids, state in waiting:
             mask = table.masks[table.mask[state]]
-            found = find_masks(np.array([[*ids, -1]]), np.array([len(ids)]))
+            found = grammars.find_masks(host, [[*ids, -1]], [len(ids)])
             np.testing.assert_array_equal(found[0], mask)
             bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(words)]
             if len(ids) < 4 and 8 not in ids:
@@ -134,16 +134,16 @@ def test_masks_of_a_grammar_are_those_of_its_regular_expression():
                 ]
         assert len(waiting) > 10
     # What no text begins with: only an end may follow.
-    assert find_masks(np.array([[2]]), np.array([1])).tolist() == [[1 << 8]]
+    assert grammars.find_masks(host, [[2]], [1]).tolist() == [[1 << 8]]
 
 
 def test_a_grammar_may_nest_without_end(monkeypatch):
     monkeypatch.setattr(grammars, "KEPT", 3)  # so that most is read again
     words = [*BYTES, b"((", b"))", None]
-    find_masks = grammars.make_reader('start: "(" start ")" | "x"', words, [258])
-    text = np.array([[256] * 40 + [ord("x")] + [257] * 40])
+    host = grammars.open_host('start: "(" start ")" | "x"', words, [258])
+    text = [256] * 40 + [ord("x")] + [257] * 40
     for count in (80, 1, 40, 41, 60, 81):
-        mask = find_masks(text, np.array([count]))[0]
+        mask = grammars.find_masks(host, [text], [count])[0]
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         allowed = {*np.flatnonzero(bits)}
         if count <= 40:
