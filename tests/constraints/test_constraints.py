@@ -187,6 +187,16 @@ def test_texts_have_their_form_drafted_by_chains_and_trees(pair):
         assert text == "<" * half + inner + ">" * half
 
 
+@pytest.mark.slow
+def test_an_encoder_decoder_has_a_form_and_no_grammar():
+    asked = {"prompts": ["translate English to German: The house is old."]}
+    regex = "(Das|Ein) [A-Z][a-z]+ ist [a-z]+\\."
+    made = specjax.generate_text("t5_base", "t5_small", regex=regex, **asked)
+    assert re.fullmatch(regex, made.texts[0]) and made.ended == ["end"]
+    with pytest.raises(ValueError, match="t5_base reads prompts by an encoder, and a"):
+        specjax.generate_text("t5_base", None, grammar='start: "a"', **asked)
+
+
 REFUSED = [
     (dict(regex="(a"), r"^regex '\(a' cannot be read: close each bracket"),
     (dict(regex="a$"), r"^regex 'a\$' matches no whole text: leave \^, \$ and"),
