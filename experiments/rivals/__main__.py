@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from experiments.rivals import bench, comparisons, t5x
+from experiments.rivals import bench, comparisons
 from experiments.rivals.comparisons import EngineSetting
 from specjax import native
 from specjax.measure import provenance
@@ -48,14 +48,12 @@ def run(
         ValueError: a row is unknown, or engines disagree.
     """
     versions = bench.package_versions(EXTRA)
-    versions |= {"t5x": t5x.version() if t5x.importable() else None}
     with tempfile.TemporaryDirectory() as folder:
         known = comparisons.rows(comparisons.write_weights(setting, Path(folder)))
         unknown = set(wanted or ()) - known.keys()
         if unknown:
             raise ValueError(
                 f"no row {', '.join(sorted(unknown))}; known are {', '.join(known)}"
-                f" (those of T5X need {t5x.NEEDS})"
             )
         for name in wanted or known:
             row = f"{setting.size}_{name}"
@@ -70,8 +68,6 @@ def run(
                 origin = known[name], setting, time.monotonic() - begun
                 bench.add_record(out, row, measured, origin=origin, versions=versions)
             print(f"bench/{row}: measured", flush=True)
-    if not t5x.importable():
-        print(f"bench/{setting.size}_t5x: not measured, it needs {t5x.NEEDS}")
     bench.show(out)
 
 

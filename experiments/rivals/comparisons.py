@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from experiments.rivals import agreement, ours, ratios, t5x, weights
+from experiments.rivals import agreement, ours, ratios, weights
 from specjax import native
 from specjax.checkpoints import Pretrained
 from specjax.measure.row import Measurement
@@ -110,8 +109,7 @@ def compare(where: Place, own: Reference, *, engine: str, texts: np.ndarray) -> 
 
 
 def rows(where: Place) -> dict[str, Measurement]:
-    """Returns the rows by name with their measurements; those of T5X only if it is
-    installed.
+    """Returns the rows by name with their measurements.
 
     A row that ends in "_xla" uses XLA's own products.
     """
@@ -123,8 +121,6 @@ def rows(where: Place) -> dict[str, Measurement]:
         runs[f"speculative_b{batch}"] = partial(measure_speculative, where, batch)
     runs["speculative_b1_xla"] = partial(measure_speculative, where, 1)
     runs["target_call_b1"] = partial(target_call, where)
-    for batch in both if t5x.importable() else ():
-        runs[f"t5x_b{batch}"] = partial(beside_t5x, where, batch)
     common = dict(inputs=(native.SOURCE,), dtype="float32", seed=setting.seed)
     return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
 
@@ -219,17 +215,6 @@ def acceptance(outputs: list, tokens: int) -> dict:
         "tokens_per_call": tokens / totals.calls,
         "tokens": tokens,
     }
-
-
-def beside_t5x(where: Place, batch: int) -> dict:
-    """Measures T5X's decoding and ours, on the same parameters."""
-    own, setting = reference(where), where.setting
-    size = {"new_tokens": setting.new_tokens, "batch": batch}
-    programs = {OURS: ours.decoder(own.model, where.inputs, **size)}
-    programs["t5x"] = t5x.decoder(own.model, where.inputs, **size)
-    written = np.concatenate(jax.device_get(programs["t5x"]()))
-    same = {"t5x": compare(where, own, engine="t5x", texts=written)}
-    return {"same_texts": same} | time_ratios(setting, programs, batch)
 
 
 def target_call(where: Place) -> dict:

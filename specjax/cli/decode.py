@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specjax import drafts, native, pretrained, prompts, text
+from specjax import constraints, drafts, native, pretrained, prompts, text
 from specjax.cli import blocks, content, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
@@ -66,6 +66,7 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict:
             workers.check(chosen)
             model, files = check_models(setting)
             count = blocks.check(setting.prompts, model, setting.decode.new_tokens)
+            check_form(setting, model)
             setting = setting._replace(content=content.read(files))
             setting = with_block_size(setting, count, chosen.workers)
             stack.enter_context(locks.lock_folder(setting.folder))
@@ -143,6 +144,21 @@ def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
     return target, (*pretrained.files_of(target), *draft, *own)
 
 
+def read_text(name: str) -> str:
+    """Returns the text in a file. Raises ValueError for a file that is none."""
+    try:
+        return Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name} cannot be read: {error}") from None
+
+
+def check_form(setting: Setting, target: Pretrained) -> None:
+    """Raises ValueError for a form of texts that the target cannot write."""
+    if setting.form is not None:
+        most = setting.decode.new_tokens + setting.decode.gamma + 1
+        constraints.automaton(setting.form, target, target.ends, most)
+
+
 def make_parser() -> console.Parser:
     about = __doc__.split("\n")[0]
     parser = console.Parser(prog="specjax decode", description=about)
@@ -163,6 +179,14 @@ def make_parser() -> console.Parser:
     shared.add(parser, "dtype", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "tokens", default=64)
+    of_form = "of every text; needs the extra constraints"
+    form = parser.add_mutually_exclusive_group()
+    file_text = console.flag_type(read_text)
+    of_schema = f"a file with the JSON schema {of_form}"
+    form.add_argument("--schema", type=file_text, metavar="FILE", help=of_schema)
+    form.add_argument("--regex", help=f"the regular expression {of_form}")
+    of_grammar = f"a file with the grammar {of_form}"
+    form.add_argument("--grammar", type=file_text, metavar="FILE", help=of_grammar)
     shared.add(parser, "seed", "kernels")
     workers.add(parser, "block")
     console.add_json(parser)
@@ -173,7 +197,8 @@ def make_setting(chosen: argparse.Namespace) -> Setting:
     fields = {k: v for k, v in vars(chosen).items() if k in Setting._fields}
     paths = {name: fields[name].resolve() for name in ("prompts", "folder")}
     config = shared.read_config(chosen, new_tokens=chosen.tokens)
-    return Setting(**(fields | paths), decode=config)
+    form = constraints.read_form(chosen.schema, chosen.regex, chosen.grammar)
+    return Setting(**(fields | paths), decode=config, form=form)
 
 
 def with_block_size(setting: Setting, count: int, at_once: int) -> Setting:
@@ -251,7 +276,12 @@ def decode_lines(
             places = tuple(first + i for i, _ in full)
             asked_for = [{"tokens": ids} for _, ids in full]
             job = programs.prepare(
-                target, draft, asked_for, setting.decode, places=places
+                target,
+                draft,
+                asked_for,
+                setting.decode,
+                form=setting.form,
+                places=places,
             )
             done = text.run(job)
             for k, (i, _) in enumerate(some):

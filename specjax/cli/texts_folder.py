@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specjax import constraints
 from specjax.cli import blocks, content
 from specjax.cli.blocks import Block
 from specjax.cli.content import Content
+from specjax.constraints import Form
 from specjax.decode_config import DecodeConfig, record_fields
 from specjax.measure.provenance import GOLDENS
 from specjax.runtime import writing
@@ -27,7 +29,8 @@ class Setting(NamedTuple):
 
     prompts: their file. block: prompts per task; None means as `decode.with_block_size`
     says. target, draft, dtype: as of the command. batch: texts decoded together.
-    decode: the settings of every text. content: of all files that are read.
+    decode: the settings of every text. content: of all files that are read. form: the
+    schema, regular expression or grammar of every text.
     """
 
     prompts: Path
@@ -39,6 +42,7 @@ class Setting(NamedTuple):
     batch: int
     decode: DecodeConfig
     content: Content = Content()
+    form: Form | None = None
 
 
 def describe(setting: Setting) -> dict[str, Any]:
@@ -46,6 +50,9 @@ def describe(setting: Setting) -> dict[str, Any]:
     fields = record_fields(setting)
     for name in ("prompts", "folder"):
         del fields[name]
+    form = fields.pop("form")
+    if form is not None:
+        fields[form.kind] = form.text
     fields["tokens"] = fields.pop("new_tokens")
     return fields | {CONTENT: setting.content.digests, "goldens": GOLDENS}
 
@@ -105,7 +112,8 @@ def prepare(setting: Setting) -> None:
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Returns in words how the settings of a folder's texts differ from the new
     ones."""
-    changed = [k for k in new if old.get(k) != new[k] and k != CONTENT]
+    names = dict.fromkeys([*new, *constraints.KINDS])
+    changed = [k for k in names if old.get(k) != new.get(k) and k != CONTENT]
     found = [f"{name} {old.get(name)!r}" for name in changed]
     files = content.differences(old.get(CONTENT, {}), new[CONTENT])
     if CONTENT not in old:

@@ -16,6 +16,7 @@ from specjax.checkpoints import reduced_vocab as files
 from specjax.drafters import autoregressive
 from specjax.drafters import early_exit as early_exits
 from specjax.drafts.source import (
+    CERTAIN,
     REDUCED_VOCAB,
     SAMPLED,
     DraftSource,
@@ -90,12 +91,17 @@ def law_of(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
 
 def with_rules(source: DraftSource, rules: TokenAutomaton) -> DraftSource:
     """Returns the source whose model's logits are changed by rules, as the target's
-    are. A source that is no chain of a whole vocabulary drafts as it is."""
-    if source.model is None or source.regime != SAMPLED:
+    are. A source that is neither a chain nor a tree by a model of a whole vocabulary
+    drafts as it is."""
+    if source.model is not None and source.regime == SAMPLED:
+        model = recipe(_with_rules, model=source.model, rules=rules)
+        factory = recipe(chain, model=model)
+        return source._replace(factory=factory, model=model, law=None)
+    of_tree = dict(source.factory.options).get("model")
+    if not isinstance(of_tree, Recipe) or source.regime not in (SAMPLED, CERTAIN):
         return source
-    model = recipe(_with_rules, model=source.model, rules=rules)
-    factory = recipe(chain, model=model)
-    return source._replace(factory=factory, model=model, law=None)
+    model = recipe(_with_rules, model=of_tree, rules=rules)
+    return source._replace(factory=source.factory.change(model=model), law=None)
 
 
 def _with_rules(model: Recipe, rules: TokenAutomaton) -> Model:

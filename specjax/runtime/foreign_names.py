@@ -28,8 +28,10 @@ FOREIGN = {
     "target": "model model_name target_model",
     "prompts": "prompt inputs input text texts messages input_ids prompt_token_ids",
     "logprobs": "output_scores return_logprobs top_logprobs",
-    "rules": "repetition_penalty presence_penalty frequency_penalty logits_processor"
-    " grammar guided_decoding",
+    "rules": "repetition_penalty presence_penalty frequency_penalty logits_processor",
+    "schema": "json_schema response_format guided_json output_schema",
+    "regex": "guided_regex pattern",
+    "grammar": "guided_grammar guided_decoding structured_outputs gbnf ebnf lark",
     "policy": "num_assistant_tokens_schedule dynamic_draft",
 }
 OURS = {name: ours for ours, names in FOREIGN.items() for name in names.split()}

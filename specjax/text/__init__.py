@@ -1,13 +1,15 @@
 """Text in, text out: a pair of pretrained models decodes prompts by speculation."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 
 from specjax import finite, generate
+from specjax.constraints import read_form
+from specjax.constraints.grammars import report_errors
 from specjax.decode_config import DecodeConfig
 from specjax.drafts.source import DraftLike
 from specjax.inputs import check
@@ -74,6 +76,9 @@ def generate_text(
     stop: Sequence[str] | None = (),
     logprobs: bool = False,
     rules: TokenAutomaton | None = None,
+    schema: str | Mapping[str, Any] | None = None,
+    regex: str | None = None,
+    grammar: str | None = None,
     mesh: str = "",
 ) -> Generated:
     """Decodes prompts by speculation, all of them in one compiled program.
@@ -116,6 +121,11 @@ def generate_text(
       rules: what changes the logits that are decoded with, such as penalties
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the
         texts follow the changed target exactly.
+      schema: a JSON schema that texts must have, as a dictionary or as JSON; it, regex
+        and grammar need the extra `constraints`, and `specjax.constraints` says what
+        law the texts have.
+      regex: a regular expression that whole texts match.
+      grammar: a grammar of texts, in Lark's syntax, as llguidance reads it.
       mesh: devices to decode on, "data=4,model=2": the texts over 4, which must divide
         them, and the target's matrices over 2 (`runtime.mesh.parse`); "" is one.
 
@@ -141,8 +151,11 @@ def generate_text(
         gamma, rule=rule, policy=policy, kernels=kernels, logprobs=logprobs, **each
     )
     stop = check_stop(stop)
+    form = read_form(schema, regex, grammar)
     with meshes.using(mesh):
-        job = prepare(target, draft, prompts, config, rules=rules, samples=samples)
+        job = prepare(
+            target, draft, prompts, config, rules=rules, form=form, samples=samples
+        )
         made = join_pieces(job, stop) if stop or logprobs else run(job)
     return made if samples is None else group_by_prompt(made, samples)
 
@@ -158,6 +171,9 @@ def stream_text(
     samples: int | None = None,
     stop: Sequence[str] | None = (),
     rules: TokenAutomaton | None = None,
+    schema: str | Mapping[str, Any] | None = None,
+    regex: str | None = None,
+    grammar: str | None = None,
     mesh: str = "",
     **settings: Any,
 ) -> Iterator[Piece]:
@@ -172,7 +188,7 @@ def stream_text(
       target, draft, prompts, gamma, temperature: as `generate_text`.
       samples: so many texts of each prompt, which `Piece.sample` tells apart.
       stop: strings that each end a text; a piece that may become one is held back.
-      rules, mesh: as `generate_text`.
+      rules, schema, regex, grammar, mesh: as `generate_text`.
       **settings: the other settings of `generate_text`.
 
     Raises:
@@ -180,8 +196,11 @@ def stream_text(
     """
     stop = check_stop(stop)
     config = DecodeConfig(gamma, **settings | {"temperature": temperature})
+    form = read_form(schema, regex, grammar)
     with meshes.using(mesh):
-        job = prepare(target, draft, prompts, config, rules=rules, samples=samples)
+        job = prepare(
+            target, draft, prompts, config, rules=rules, form=form, samples=samples
+        )
         pieces = stream_pieces(job, stop)
     return pieces if samples is None else with_samples(pieces, samples)
 
@@ -213,7 +232,7 @@ def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
     compiled = generate.compile_programs(
         programs.steps(job.key), job.params, job.prompt, job.request
     )
-    return streaming.pieces(
+    pieces = streaming.pieces(
         compiled,
         job.params,
         job.prompt,
@@ -221,6 +240,13 @@ def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
         tokenizer=job.target.tokenizer,
         stop=stop,
     )
+    return with_errors_reported(pieces)
+
+
+def with_errors_reported(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Yields the same pieces; the host's errors are a line each."""
+    with report_errors():
+        yield from pieces
 
 
 def check_job(job: Job) -> None:
@@ -262,7 +288,8 @@ def run(job: Job) -> Generated:
     lowered = programs.program(job.key).lower(job.params, job.prompt, job.request)
     decode = lowered.compile()  # JAX keeps both
     begin = time.perf_counter()
-    output = jax.block_until_ready(decode(job.params, job.prompt, job.request))
+    with report_errors():
+        output = jax.block_until_ready(decode(job.params, job.prompt, job.request))
     seconds = time.perf_counter() - begin
     output = jax.device_get(output)
     starts, counts = np.asarray(job.prompt.length), output.counts

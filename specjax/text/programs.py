@@ -14,6 +14,7 @@ from jax.stages import Wrapped
 from jax.typing import ArrayLike
 
 from specjax import (
+    constraints,
     decode_config,
     drafts,
     finite,
@@ -23,6 +24,7 @@ from specjax import (
     verifiers,
 )
 from specjax.checkpoints import Config
+from specjax.constraints import Form
 from specjax.decode_config import (
     NAMES,
     PER_PROMPT,
@@ -97,6 +99,7 @@ def prepare(
     config: DecodeConfig,
     *,
     rules: TokenAutomaton | None = None,
+    form: Form | None = None,
     samples: int | None = None,
     places: Sequence[int] | None = None,
 ) -> Job:
@@ -106,6 +109,7 @@ def prepare(
       target, draft, prompts, rules, samples: as `text.generate_text`.
       config: its other settings. Those of `PER_PROMPT` are one value, or a list with
         one for each prompt.
+      form: the schema, regular expression or grammar that texts must have.
       places: of the prompts among all that there are, by which texts are drawn; None
         counts these prompts from 0 on.
 
@@ -116,14 +120,18 @@ def prepare(
     pair = open_pair(target, draft)
     if pair[1] is not None:
         check_pair(pair[0], pair[1], with_alpha=False)
-        if rules is not None:
-            pair = pair[0], with_rules(pair[1], rules)
     read = read_prompts(prompts, pair[0])
     each = expand_per_prompt(config, len(read.tokens))
     check_lengths(pair[0], read, each["new_tokens"])
+    longest = max(each["new_tokens"])
+    if form is not None:
+        most = longest + config.gamma + 1
+        of_form = constraints.automaton(form, pair[0], read.ends, most)
+        rules = constraints.both(rules, of_form)
+    if pair[1] is not None and rules is not None:
+        pair = pair[0], with_rules(pair[1], rules)
     meshes.check_rows(len(read.tokens) * (samples or 1))
     pair = placement.place_pair(pair[0], pair[1])
-    longest = max(each["new_tokens"])
     most = room(pair, longest)
     prompt, request = make_batch(
         read, each, most=most, samples=samples or 1, places=places

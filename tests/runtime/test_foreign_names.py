@@ -18,6 +18,7 @@ from specjax.runtime import foreign_names
         ("num_return_sequences", "write samples"),
         ("stop_sequences", "write stop$"),
         ("repetition_penalty", "write rules, such as"),
+        ("response_format", "write schema$"),
         ("num_speculative_tokens", "write gamma"),
         ("temprature", "write temperature$"),
         ("num_beams", "write specjax.generate_beams, which searches with beams$"),

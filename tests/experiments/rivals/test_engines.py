@@ -1,7 +1,6 @@
 """The bench: one pair of models for every engine, checks that stop it, kept records."""
 
 import importlib
-import re
 import shutil
 
 import numpy as np
@@ -16,7 +15,6 @@ from experiments.rivals import (
     comparisons,
     ours,
     ratios,
-    t5x,
     weights,
 )
 from specjax.measure import jsonl
@@ -168,22 +166,6 @@ def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     assert ratios.milliseconds(by_hand, 4)["ms_a"] == 500
 
 
-def test_t5x_is_named_by_its_sources_and_without_it_its_rows_are_not_there(
-    where, tmp_path, monkeypatch
-):
-    """The digest of what is imported, or the commit of the checkout that it lies in."""
-    for here in (True, False):
-        monkeypatch.setattr(t5x, "importable", lambda here=here: here)
-        assert ("t5x_b1" in comparisons.rows(where)) == here
-    source = tmp_path / "t5x/__init__.py"
-    source.parent.mkdir()
-    source.write_text("x = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert re.fullmatch(r"sources of sha256 [0-9a-f]{64}", first := t5x.version())
-    source.write_text("x = 2\n")
-    assert t5x.version() != first
-
-
 FLAGS = "--size tiny --inputs 6 --new_tokens 12 --texts 3 --rounds 2 --pause 0"
 FLAGS += " --threads 1"
 
@@ -221,10 +203,9 @@ def test_every_row_has_what_the_goals_name(command):
     by_row = {record["row"]: record["measured"] for record in command()}
     for goal in GOALS:
         name = goal.row.replace("b8", "b3").replace("small", "tiny")
-        if "t5x" not in name or t5x.importable():
-            low, high = by_row[name][f"{goal.quantity}_ci"]
-            assert 0 < low <= by_row[name][goal.quantity] * (1 + 1e-9)
-            assert by_row[name][goal.quantity] <= high * (1 + 1e-9)
+        low, high = by_row[name][f"{goal.quantity}_ci"]
+        assert 0 < low <= by_row[name][goal.quantity] * (1 + 1e-9)
+        assert by_row[name][goal.quantity] <= high * (1 + 1e-9)
     refusals = by_row["tiny_speculative_b3"]["refusals"]
     assert "batch_size = 1" in refusals["huggingface"]
     calls = by_row["tiny_speculative_b1"]["calls"]

@@ -1,0 +1,1 @@
+"""The time that masks cost a step of speculative decoding."""
