@@ -192,7 +192,7 @@ def modules() -> dict[str, Path]:
 
 def test_everyone_keeps_to_their_room():
     files = modules()
-    assert {"specjax.step", "specjax.drafters", "experiments.training.loop"} <= {*files}
+    assert {"specjax.step", "specjax.drafters", "specjax.training.loop"} <= {*files}
     broken = [offences(path.read_text(), module) for module, path in files.items()]
     assert not any(broken), "\n".join(itertools.chain(*broken))
 
@@ -228,7 +228,7 @@ specjax.measure.row: import pandas as pd
 specjax.cli.demo: from pallas_kernels import fuse
 pallas_kernels.fuse: from specjax import generate
 experiments.run: import gin
-experiments.training.loop: from tests import tiny
+specjax.training.loop: from tests import tiny
 experiments.tasks.files: import seqio
 """
 FREE = """

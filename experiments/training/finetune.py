@@ -5,7 +5,7 @@
 What Leviathan et al. (2023), 4.1, decode with: T5 v1.1 fine-tuned on WMT EnDe and on
 CNN/DailyMail. T is such a data set, through seqio, or a file that
 `experiments.tasks.prepare` wrote, without. R holds the run, which is resumable (see
-`experiments.training.loop`), and at its end `model`, a folder that transformers and
+`specjax.training.loop`), and at its end `model`, a folder that transformers and
 `specjax.checkpoints` load. Weights, gradients and loss are float32, on one device or on
 a mesh (--mesh).
 
@@ -29,7 +29,7 @@ from jax import Array
 
 from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
-from experiments.training import loop, pairs, pipeline
+from experiments.training import pairs, pipeline
 from experiments.training.pairs import Pair, PairRows
 from experiments.training.pipeline import Data, Stage
 from specjax import checkpoints
@@ -37,6 +37,7 @@ from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
 from specjax.models import t5
 from specjax.runtime import console
+from specjax.training import loop
 
 # Beside the weights of a folder, what its tokenizer is made from and how to decode.
 WEIGHTS = (huggingface.CONFIG, huggingface.WHOLE, huggingface.INDEX)

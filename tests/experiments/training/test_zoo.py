@@ -10,7 +10,6 @@ from sentencepiece import sentencepiece_model_pb2 as formats
 
 import specjax
 from experiments.training import (
-    loop,
     pipeline,
     zoo_code,
     zoo_llama,
@@ -19,7 +18,6 @@ from experiments.training import (
     zoo_t5,
     zoo_whisper,
 )
-from experiments.training.drafts import written
 from experiments.training.texts import code as code_texts
 from experiments.training.texts import documentation, packages, tasks
 from experiments.training.voices import sentences, synthesis
@@ -27,6 +25,7 @@ from specjax import checkpoints, drafts, generate, zoo
 from specjax.models import llama, whisper
 from specjax.speech import logmel, pair, tokens
 from specjax.speech.transcripts import transcribe
+from specjax.training import loop, written
 from tests.support import gguf_files, speech_folders, tiny_llama
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import jax
 from flax import serialization
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from experiments.training.storage import replace, unwritten
+from specjax.training.storage import replace, unwritten
 
 
 class TrainState(NamedTuple):
@@ -112,7 +112,7 @@ def place(state: Any) -> Any:
     return jax.tree.map(place_leaf, state)
 
 
-def manager(path: Path):
+def manager(path: Path) -> Any:
     """Returns Orbax's manager: a folder for each step, renamed once it is complete;
     only the last is left.
     """
@@ -121,7 +121,7 @@ def manager(path: Path):
     return orbax().CheckpointManager(path.absolute(), options=options)
 
 
-def orbax():
+def orbax() -> Any:
     """Returns Orbax, whose import takes seconds."""
     import orbax.checkpoint
 

@@ -1,7 +1,7 @@
 """The training loop, resumable, for the bundled models and for fine-tuning.
 
 A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atomically;
-a folder `checkpoint` where they are on a mesh, see `experiments.training.states`),
+a folder `checkpoint` where they are on a mesh, see `specjax.training.states`),
 `curve.jsonl` (a line for each evaluation). After a kill at any moment, the same call
 continues from the last checkpoint and ends with the same weights as a run that was
 never killed, because the batch of a step depends on the seed and the step alone. On a
@@ -32,12 +32,12 @@ import optax
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
-from experiments.training import states
-from experiments.training.states import TrainState
-from experiments.training.storage import replace
 from specjax.checkpoints import Config, sharding
 from specjax.keys import root_key
 from specjax.runtime import console, locks, mesh, progress, writing
+from specjax.training import states
+from specjax.training.states import TrainState
+from specjax.training.storage import replace
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -242,7 +242,8 @@ def place(
     whole = PartitionSpec()
     if mesh.layout.value.model == 1:
         both = mesh.put((state.params, state.optimizer), whole)
-        return TrainState(*both, state.step)
+        return TrainState(both[0], both[1], state.step)
+    assert task.config is not None  # as `check_mesh` requires
     where = sharding.shardings(task.config)
 
     def beside(leaf: Array, param: Array, at: NamedSharding) -> Array:
@@ -273,7 +274,7 @@ def build_step(
 ) -> Callable:
     """Returns a step, which leaves a state on the devices where it was."""
 
-    def step(params, moments, rows):
+    def step(params: Any, moments: Any, rows: Any) -> tuple[Any, Any, Array]:
         value, gradient = jax.value_and_grad(loss)(params, rows)
         updates, moments = rule.update(gradient, moments, params)
         return optax.apply_updates(params, updates), moments, value
