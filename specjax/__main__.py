@@ -20,6 +20,7 @@ COMMANDS = {
     "audit": ("cli", "test one run of a pair against the target's distributions"),
     "microscope": ("cli", "find where greedy texts differ, and whether it is rounding"),
     "transcribe": ("cli", "transcribe recordings with a pair of Whispers"),
+    "train-draft": ("cli", "train a draft or a head for your target, on its own texts"),
     "fetch": ("cli", "download a published model: smollm2, whisper-base"),
     "certify": ("exactness", "check that rules keep the target's distribution"),
     "soak": ("exactness", "test rules on extreme logits, over millions of rows"),
@@ -49,7 +50,7 @@ def run() -> int | None:
         sys.path.insert(0, os.getcwd())
     compilation_cache.turn_on()
     # Imported only now, so that the other commands need not load.
-    module = f"specjax.{COMMANDS[command][0]}.{command}"
+    module = f"specjax.{COMMANDS[command][0]}.{command.replace('-', '_')}"
     # Warnings take one line each, like every other message.
     warnings.formatwarning = lambda message, *_, **__: f"specjax: {message}\n"
     return importlib.import_module(module).main()

@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 from specjax.drafters import eagle3, heads, medusa
+from specjax.models.cache import KeyValues, write_row
 from specjax.training import losses, written
 from specjax.training.target_states import Lesson
 from specjax.types import Branches, Prompt
@@ -57,7 +58,7 @@ Say = Callable[[Any, Lesson], list[Turn]]
 def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
     """Returns the function (parameters of the head, batch) -> what it says in each of
     its turns; the first reads the target's states alone."""
-    network, layer = eagle3.Network(config), config.layer
+    network, layer = eagle3.Network(config, write=_write), config.layer
     dtype = jnp.dtype(layer.dtype)
 
     def say(params: Any, lesson: Lesson) -> list[Turn]:
@@ -113,6 +114,15 @@ def unrolled(batch: int, length: int, turn: int) -> Branches | None:
         jnp.asarray(np.broadcast_to(depth, (batch, depth.size)), jnp.int32),
         jnp.asarray(np.broadcast_to(whole, (batch, *whole.shape))),
     )
+
+
+def _write(
+    cache: KeyValues, new: KeyValues, start: Array
+) -> tuple[KeyValues, KeyValues]:
+    """Writes as `lowering.write` to rows that all begin at one slot, so that gradients
+    pass."""
+    cache = write_row(cache, new, start[0])
+    return cache, cache
 
 
 def medusa_turns(config: medusa.Config) -> Say:

@@ -76,6 +76,9 @@ class Task(NamedTuple):
         config: of the model, whose parameters a mesh splits.
         batch: of a seed, the pair (recipe.seed, step).
         held_out: batches for evaluation, by the names of the curve.
+        measure: (params, batch) -> scalars by name, of held-out batches; None is the
+            loss alone. Those in `shown` stand beside the bar.
+        shown: names of the curve, such as "held_out alpha_1".
     """
 
     sizes: dict
@@ -84,6 +87,8 @@ class Task(NamedTuple):
     config: Config | None
     batch: Callable[[tuple[int, ...]], Any]
     held_out: Mapping[str, Sequence[Any]]
+    measure: Callable[[Any, Any], Mapping[str, Array]] | None = None
+    shown: tuple[str, ...] = ()
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
@@ -129,7 +134,7 @@ def train(folder: Path, task: Task, recipe: Recipe, *, devices: str = "") -> Any
 def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
     """Trains as `train`, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
-    rule, measure = optimizer(recipe), jax.jit(task.loss)
+    rule, measure = optimizer(recipe), jax.jit(measured(task))
     held_out = {k: [*map(rows_of, fixed)] for k, fixed in task.held_out.items()}
     checkpoint, curve = folder / "checkpoint", folder / "curve.jsonl"
     state = resume(folder, task, rule, recipe)
@@ -140,6 +145,7 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
 
     step_fn = build_step(task.loss, rule, state)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
+    point: dict[str, float] = {}
     bar = progress.Bar(folder.name, recipe.steps, "steps", done=state.step, kept=True)
     ending = []
     with bar, console.handle_sigterm(lambda *_: ending.append(True)):
@@ -149,16 +155,21 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))
             check_finite(folder, step, "the loss", losses[-1])
-            bar.label = f"{folder.name} loss {np.mean(losses[-50:]):.3f}"
+            seen = [f"{name} {point[name]:.3f}" for name in task.shown if point]
+            loss = f"loss {np.mean(losses[-50:]):.3f}"
+            bar.label = " ".join([folder.name, loss, *seen])
             bar.update(state.step)
             last = state.step == recipe.steps
             if state.step % recipe.evaluate_every == 0 or last:
                 recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)
                 point = {"step": state.step, "loss": recent}
                 for name, fixed in held_out.items():
-                    each = [float(measure(state.params, rows)) for rows in fixed]
-                    point[name] = round(float(np.mean(each)), 4)
-                    check_finite(folder, step, name, point[name])
+                    each = [measure(state.params, rows) for rows in fixed]
+                    for what in each[0] if each else ():
+                        called = f"{name} {what}".strip()
+                        mean = float(np.mean([float(one[what]) for one in each]))
+                        point[called] = round(mean, 4)
+                        check_finite(folder, step, called, mean)
                 point["seconds"] = round(time.monotonic() - begun, 1)
                 with writing.name_path(curve), curve.open("a") as file:
                     file.write(json.dumps(point, allow_nan=False) + "\n")
@@ -176,6 +187,16 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
                     print(f"stopped at step {state.step}; {again}")
                 sys.exit(console.termination_code())
     return state.params
+
+
+def measured(task: Task) -> Callable[[Any, Any], Mapping[str, Array]]:
+    """Returns what is measured of held-out batches; the loss has no name of its own."""
+
+    def rates(params: Any, rows: Any) -> Mapping[str, Array]:
+        more = {} if task.measure is None else task.measure(params, rows)
+        return {"": task.loss(params, rows), **more}
+
+    return rates
 
 
 @jax.jit

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 from flax import serialization
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax.training.storage import replace, unwritten
 
@@ -81,7 +81,10 @@ def _read_file(tree: Any, like: TrainState) -> TrainState:
     state = serialization.from_state_dict(like, tree)._replace(step=int(tree["step"]))
     if mesh_of(like) is None:
         return state
-    put = lambda new, old: jax.device_put(new, old.sharding)  # noqa: E731
+
+    def put(new: Any, old: Any) -> jax.Array:
+        return jax.device_put(new, old.sharding)
+
     return jax.tree.map(put, state, place(like))._replace(step=state.step)
 
 
@@ -91,7 +94,7 @@ def _read_shards(path: Path, step: int, like: TrainState) -> TrainState:
         return kept.restore(step, args=read)._replace(step=step)
 
 
-def mesh_of(state: Any) -> Mesh | None:
+def mesh_of(state: Any) -> Any:
     """Returns the mesh that some of the state is on, None for one device."""
     found = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(state))
     spread = (x for x in found if isinstance(x, NamedSharding) and x.num_devices > 1)

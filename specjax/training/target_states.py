@@ -9,7 +9,6 @@ Axes: N texts, B of them, L tokens, K kept ids, D features, V vocabulary.
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,29 +69,28 @@ class Shards(NamedTuple):
     def __len__(self) -> int:
         return int(self.first[-1])
 
-    def rows(self, index: np.ndarray) -> Lesson:
-        """Returns the texts of these numbers."""
-        found = [self._row(int(i)) for i in index]
+    def rows(self, index: np.ndarray, *, hidden: bool = True) -> Lesson:
+        """Returns the texts of these numbers. hidden: whether with hidden states."""
+        found = [self._row(int(i), hidden) for i in index]
         flat = {name: np.concatenate([row[name] for row in found]) for name in found[0]}
-        texts = written.without_inputs(
-            flat["tokens"], flat["length"], flat["begun"]
-        )
+        texts = written.without_inputs(flat["tokens"], flat["length"], flat["begun"])
         law = Written(texts, flat["ids"], flat["log_p"])
         every = np.arange(len(index))
-        hidden = None
-        if self.reads != Reads():
-            taps = tuple(flat[f"{TAP}{i}"] for i in range(len(self.reads.taps)))
+        states = None
+        if hidden and self.reads != Reads():
+            taps: Any = tuple(flat[f"{TAP}{i}"] for i in range(len(self.reads.taps)))
             last: Any = flat.get(LAST, np.zeros((len(index), 0, 0), np.float16))
-            hidden = written.rows_of(Hidden(last, taps), every)
-        return Lesson(written.rows_of(law, every), hidden)
+            states = written.rows_of(Hidden(last, taps), every)
+        return Lesson(written.rows_of(law, every), states)
 
-    def _row(self, number: int) -> dict[str, np.ndarray]:
+    def _row(self, number: int, hidden: bool) -> dict[str, np.ndarray]:
         which = int(np.searchsorted(self.first, number, side="right")) - 1
         at, file = number - int(self.first[which]), self.files[which]
         row = slice(at, at + 1)
         return {
             name: file.read(name, (row, *(slice(None),) * (len(of.shape) - 1)))
             for name, of in file.arrays.items()
+            if hidden or (name != LAST and not name.startswith(TAP))
         }
 
 
@@ -139,7 +137,8 @@ def check_same(folder: Path, about: dict[str, Any]) -> None:
     if path.exists():
         there = json.loads(path.read_text())
         unlike = sorted(
-            name for name in there.keys() | about.keys()
+            name
+            for name in there.keys() | about.keys()
             if there.get(name) != about.get(name)
         )
         if unlike:
@@ -150,7 +149,9 @@ def check_same(folder: Path, about: dict[str, Any]) -> None:
     storage.write_json(path, about)
 
 
-def scorer(target: Pretrained, reads: Reads) -> Callable[[Texts], dict[str, np.ndarray]]:
+def scorer(
+    target: Pretrained, reads: Reads
+) -> Callable[[Texts], dict[str, np.ndarray]]:
     """Returns the function that adds the target's law and states to texts, as the
     arrays of a shard."""
     model = target.model

@@ -22,6 +22,7 @@ from specjax.training import forward, losses, storage
 from specjax.types import Params, Prompt
 
 KEPT = 64
+Numbers = Any  # an array of NumPy where texts are stored, of JAX in a program
 
 
 class Texts(NamedTuple):
@@ -36,11 +37,11 @@ class Texts(NamedTuple):
         read: [N], the length of each input.
     """
 
-    tokens: np.ndarray
-    length: np.ndarray
-    begun: np.ndarray
-    inputs: np.ndarray
-    read: np.ndarray
+    tokens: Numbers
+    length: Numbers
+    begun: Numbers
+    inputs: Numbers
+    read: Numbers
 
 
 class Written(NamedTuple):
@@ -53,8 +54,8 @@ class Written(NamedTuple):
     """
 
     texts: Texts
-    ids: np.ndarray
-    log_p: np.ndarray
+    ids: Numbers
+    log_p: Numbers
 
     def rows(self, index: np.ndarray) -> "Written":
         return rows_of(self, index)
@@ -101,22 +102,36 @@ def write(
             encoder's inputs as `Texts` holds them, if there is an encoder.
         size: the number of texts, of those in a batch, and the most new tokens.
     """
-    parts, run, (count, batch, new) = [], None, size
+    parts, (count, batch, new) = [], size
+    write_batch = writer(target, new)
     for at in progress.track(range(0, count, batch), label, kept=True):
         key, prompt, sources = begin(np.minimum(np.arange(at, at + batch), count - 1))
-        width = prompt.tokens.shape[1] + new
-        run = run or generate.autoregressive(target.model, width + 1)
-        heat = jnp.broadcast_to(jnp.float32(temperature), batch)
-        sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
-        request = make_request(key, prompt, new, sampling, target.ends)
-        out = run(Params(target.params), prompt, request)
-        tokens = np.asarray(out.tokens[:, :width], id_dtype(target.vocab))
-        length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
-        texts = without_inputs(tokens, length, begun)
+        texts = write_batch(key, prompt, temperature)
         if sources is not None:
             texts = texts._replace(inputs=sources[0], read=sources[1])
         parts.append(texts)
     return jax.tree.map(lambda leaf: leaf[:count], join(parts))
+
+
+def writer(target: Pretrained, new: int) -> Callable[..., Texts]:
+    """Returns the function (key, Prompt, temperatures) -> texts of `new` tokens at
+    most; prompts of one shape are compiled for once.
+    """
+    programs: dict[int, Callable] = {}
+
+    def write(key: Array, prompt: Prompt, temperature: float | np.ndarray) -> Texts:
+        batch, width = prompt.tokens.shape[0], prompt.tokens.shape[1] + new
+        if width not in programs:
+            programs[width] = generate.autoregressive(target.model, width + 1)
+        heat = jnp.broadcast_to(jnp.float32(temperature), batch)
+        sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
+        request = make_request(key, prompt, new, sampling, target.ends)
+        out = programs[width](Params(target.params), prompt, request)
+        tokens = np.asarray(out.tokens[:, :width], id_dtype(target.vocab))
+        length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
+        return without_inputs(tokens, length, begun)
+
+    return write
 
 
 def keep(
@@ -153,7 +168,7 @@ def keep(
 def _score(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
     @jax.jit
     def law(params: Any, rows: Texts) -> tuple[Array, Array]:
-        return most_likely_ids(logits(target.config, params, rows))
+        return most_likely_ids(logits(target.required_config, params, rows))
 
     count, parts = len(texts.tokens), []
     for at in progress.track(range(0, count, batch), label, kept=True):
@@ -167,7 +182,8 @@ def most_likely_ids(logits: Array) -> tuple[Array, Array]:
     """Returns `Written.ids` and `log_p` of a target's logits [..., V]."""
     log_p = jax.nn.log_softmax(logits)
     ids = jax.lax.top_k(log_p, KEPT)[1]
-    return ids.astype(id_dtype(logits.shape[-1])), losses.classes(log_p, ids).astype(jnp.float16)
+    kept = losses.classes(log_p, ids).astype(jnp.float16)
+    return ids.astype(id_dtype(logits.shape[-1])), kept
 
 
 def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
