@@ -6,6 +6,7 @@ again under any other mesh, or on one device; and vice versa.
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,9 +72,7 @@ def last(path: Path) -> StoredState | None:
     if path.is_dir():
         with manager(path) as kept:
             steps = kept.all_steps()
-        found += [
-            StoredState(x, lambda like, x=x: _read_shards(path, x, like)) for x in steps
-        ]
+        found += [StoredState(x, partial(_read_shards, path, x)) for x in steps]
     return max(found, key=lambda kept: kept.step, default=None)
 
 

@@ -223,9 +223,8 @@ def split(
 def digest_ids(texts: Sequence[Sequence[int]]) -> str:
     """Returns the sha256 of lists of ids."""
     lengths = np.array([len(ids) for ids in texts], np.int32)
-    return loop.digest(
-        (lengths, np.concatenate([np.asarray(ids, np.int32) for ids in texts]))
-    )
+    flat = np.concatenate([np.asarray(ids, np.int32) for ids in texts])
+    return loop.digest((lengths, flat))
 
 
 def frequent_ids(shards: Shards, vocab: int, setting: Setting) -> np.ndarray | None:

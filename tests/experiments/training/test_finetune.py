@@ -16,7 +16,7 @@ from experiments.tasks import recipes
 from experiments.training import finetune, pairs
 from specjax import checkpoints, zoo
 from specjax.models import gpt, t5
-from specjax.training import loop
+from specjax.training import accumulation, loop
 from tests.support import tiny_t5
 from tests.support.prepared_texts import END, copies, write
 
