@@ -33,6 +33,11 @@ def main() -> int | None:
         return run()
 
 
+def module_of(command: str) -> str:
+    """Returns the name of the module that a command is in."""
+    return f"specjax.{COMMANDS[command][0]}.{command.replace('-', '_')}"
+
+
 def run() -> int | None:
     parser = argparse.ArgumentParser(
         prog="specjax",
@@ -50,10 +55,9 @@ def run() -> int | None:
         sys.path.insert(0, os.getcwd())
     compilation_cache.turn_on()
     # Imported only now, so that the other commands need not load.
-    module = f"specjax.{COMMANDS[command][0]}.{command.replace('-', '_')}"
     # Warnings take one line each, like every other message.
     warnings.formatwarning = lambda message, *_, **__: f"specjax: {message}\n"
-    return importlib.import_module(module).main()
+    return importlib.import_module(module_of(command)).main()
 
 
 if __name__ == "__main__":
