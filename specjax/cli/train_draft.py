@@ -100,6 +100,7 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
         new=chosen.tokens,
         longest=chosen.longest,
         held_out=chosen.held_out,
+        part=chosen.together,
         parts=chosen.parts,
         devices=chosen.mesh,
     )
@@ -133,6 +134,7 @@ def make_parser() -> console.Parser:
     whole("--texts", 512, "that the target writes; every other one is greedy")
     whole("--tokens", 96, "new tokens of such a text")
     whole("--longest", 64, "leave out beginnings of more tokens")
+    whole("--together", 64, "texts that are written or read together")
     whole("--length", 128, "tokens that a text of --data is cut to")
     whole("--held-out", 32, "texts that are measured on, never trained on")
 

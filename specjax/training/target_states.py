@@ -23,7 +23,7 @@ from specjax.checkpoints.archive import Archive
 from specjax.runtime import progress, writing
 from specjax.training import storage, written
 from specjax.training.written import Texts, Written
-from specjax.types import Hidden
+from specjax.types import Hidden, Model, Prompt
 
 ABOUT = "states.json"
 LAST, TAP = "last", "tap_"
@@ -94,10 +94,12 @@ class Shards(NamedTuple):
         }
 
 
+Arrays = dict[str, np.ndarray]
+
+
 def keep(
     folder: Path,
-    target: Pretrained,
-    parts: Sequence[Callable[[], Texts]],
+    parts: Sequence[Callable[[], Arrays]],
     *,
     reads: Reads,
     about: dict[str, Any],
@@ -107,10 +109,10 @@ def keep(
 
     Args:
       folder: of the shards.
-      target: it taps the layers of `reads`.
-      parts: of each shard, a function that returns its texts, always the same ones.
+      parts: of each shard, a function that returns its arrays, always the same ones, as
+        one by `scorer` or `writer` does.
       reads: the hidden states that are stored.
-      about: JSON, all that the texts depend on.
+      about: JSON, all that the states depend on.
       label: of the bar.
 
     Raises:
@@ -118,12 +120,11 @@ def keep(
     """
     stated = {**about, "reads": list(reads), "kept": written.KEPT, "of": len(parts)}
     check_same(folder, json.loads(json.dumps(stated)))
-    score, paths = scorer(target, reads), []
-    for number, texts in enumerate(progress.track(parts, label, kept=True)):
-        path = folder / f"{label}-{number:05}.safetensors"
+    paths = []
+    for number, make in enumerate(progress.track(parts, label, kept=True)):
+        path = folder / f"{number:05}.safetensors"
         if not path.exists():
-            arrays = score(texts())
-            writing.write_whole(path, save(arrays))
+            writing.write_whole(path, save(make()))
         paths.append(path)
     files = tuple(archive.open_safetensors([path], str(path)) for path in paths)
     sizes = [file.arrays["tokens"].shape[0] for file in files]
@@ -149,42 +150,125 @@ def check_same(folder: Path, about: dict[str, Any]) -> None:
     storage.write_json(path, about)
 
 
-def scorer(
-    target: Pretrained, reads: Reads
-) -> Callable[[Texts], dict[str, np.ndarray]]:
+def scorer(target: Pretrained, reads: Reads) -> Callable[[Texts], Arrays]:
     """Returns the function that adds the target's law and states to texts, as the
-    arrays of a shard."""
+    arrays of a shard. target: it taps the layers of `reads`."""
     model = target.model
-    kind = written.id_dtype(target.vocab)
 
     @jax.jit
-    def run(params: Any, tokens: Array) -> tuple[Array, Array, list[Array]]:
+    def run(params: Any, tokens: Array) -> tuple[Any, list[Array]]:
         start = jnp.zeros(len(tokens), jnp.int32)
         features, _ = model.apply(params, tokens, start, None)
-        logits = model.readout(params, jax.tree.map(lambda x: x[:, :-1], features))
-        ids, log_p = written.most_likely_ids(logits)
-        states: list[Array] = []
-        if reads != Reads():
-            assert model.hidden is not None  # of every family that is tapped
-            hidden = model.hidden(features)
-            states = [hidden.last] * reads.last + [*hidden.taps]
-        narrow = [jnp.clip(x, -LARGEST, LARGEST).astype(jnp.float16) for x in states]
-        return ids, log_p, narrow
+        before = jax.tree.map(lambda x: x[:, :-1], features)
+        law = written.most_likely_ids(model.readout(params, before))
+        return law, _states(model, features, reads)
 
-    def score(texts: Texts) -> dict[str, np.ndarray]:
+    def score(texts: Texts) -> Arrays:
         tokens = np.asarray(texts.tokens, np.int32)
-        ids, log_p, states = jax.device_get(run(target.params, tokens))
-        names = [LAST] * reads.last + [f"{TAP}{i}" for i in range(len(reads.taps))]
-        return {
-            "tokens": texts.tokens.astype(kind),
-            "length": texts.length,
-            "begun": texts.begun,
-            "ids": ids.astype(kind),
-            "log_p": log_p,
-            **dict(zip(names, states, strict=True)),
-        }
+        law, states = jax.device_get(run(target.params, tokens))
+        return _arrays(target, texts, law, states, reads)
 
     return score
+
+
+def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
+    """Returns the function (key, Prompt, temperatures [B]) -> the arrays of a shard of
+    texts to which the target adds `new` tokens at most.
+
+    Law and states come from the calls that write, so nothing is read twice. Prompts of
+    one shape are compiled for once. target: as for `scorer`.
+    """
+    model, ends = target.model, jnp.asarray(target.ends, jnp.int32)
+
+    @jax.jit
+    def run(params: Any, key: Array, prompt: Prompt, heat: Array) -> tuple:
+        (batch, width), length = prompt.tokens.shape, prompt.length
+        cache = model.init(params, prompt, width + new)
+        start = jnp.zeros(batch, jnp.int32)
+        features, cache = model.apply(params, prompt.tokens, start, cache)
+
+        def row_law(row: Any) -> tuple[Array, Array]:
+            return written.most_likely_ids(model.readout(params, row))
+
+        law = jax.lax.map(row_law, features)  # of one row at a time, for memory
+        states = _states(model, features, reads)
+
+        def last(leaf: Array) -> Array:
+            at = (length - 1).reshape(-1, *[1] * (leaf.ndim - 1))
+            return jnp.take_along_axis(leaf, at, axis=1)
+
+        def step(carried: tuple, at: Array) -> tuple:
+            features, cache, ended = carried
+            logits = model.readout(params, features)[:, 0]
+            hot = logits / jnp.where(heat > 0, heat, 1.0)[:, None]
+            drawn = jax.random.categorical(jax.random.fold_in(key, at), hot)
+            token = jnp.where(heat > 0, drawn, jnp.argmax(logits, -1)).astype(jnp.int32)
+            live = ~ended
+            ended |= (token[:, None] == ends).any(-1)
+            features, cache = model.apply(params, token[:, None], length + at, cache)
+            own = [x[:, 0] for x in _states(model, features, reads)]
+            out = token, live, written.most_likely_ids(logits), own
+            return (features, cache, ended), out
+
+        begun = jax.tree.map(last, features), cache, jnp.zeros(batch, bool)
+        _, out = jax.lax.scan(step, begun, jnp.arange(new))
+        out = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), out)
+        token, live, law_after, states_after = out
+
+        def join(prompt: Array, after: Array, first: Array, count: int) -> Array:
+            """Returns what is of the prompt before place `first` [B], then the rest."""
+            at = jnp.arange(count)
+            place = jnp.where(at < first[:, None], at, width + at - first[:, None])
+            whole = jnp.concatenate([prompt, after], axis=1)
+            place = place.reshape(*place.shape, *[1] * (whole.ndim - 2))
+            return jnp.take_along_axis(whole, place, axis=1)
+
+        total = width + new
+        tokens = join(prompt.tokens, token * live, length, total)
+        both = zip(law, law_after, strict=True)
+        law = tuple(join(x, y, length - 1, total - 1) for x, y in both)
+        both = zip(states, states_after, strict=True)
+        states = [join(x, y, length, total) for x, y in both]
+        return tokens, length + live.sum(1), law, states
+
+    def write(key: Array, prompt: Prompt, temperature: np.ndarray) -> Arrays:
+        heat = jnp.asarray(temperature, jnp.float32)
+        out = jax.device_get(run(target.params, key, prompt, heat))
+        tokens, length, law, states = out
+        begun = np.asarray(prompt.length, np.int32)
+        texts = written.without_inputs(tokens, length.astype(np.int32), begun)
+        return _arrays(target, texts, law, states, reads)
+
+    return write
+
+
+def _states(model: Model, features: Any, reads: Reads) -> list[Array]:
+    """Returns the hidden states that are stored, in the order of `_names`."""
+    if reads == Reads():
+        return []
+    assert model.hidden is not None  # of every family that is tapped
+    hidden = model.hidden(features)
+    states = [hidden.last] * reads.last + [*hidden.taps]
+    return [jnp.clip(x, -LARGEST, LARGEST).astype(jnp.float16) for x in states]
+
+
+def _names(reads: Reads) -> list[str]:
+    return [LAST] * reads.last + [f"{TAP}{i}" for i in range(len(reads.taps))]
+
+
+def _arrays(
+    target: Pretrained, texts: Texts, law: Any, states: Any, reads: Reads
+) -> Arrays:
+    """Returns the arrays of a shard."""
+    kind = written.id_dtype(target.vocab)
+    return {
+        "tokens": texts.tokens.astype(kind),
+        "length": texts.length,
+        "begun": texts.begun,
+        "ids": law[0].astype(kind),
+        "log_p": law[1],
+        **dict(zip(_names(reads), states, strict=True)),
+    }
 
 
 def chunks(documents: Sequence[Sequence[int]], length: int) -> list[list[int]]:

@@ -29,10 +29,8 @@ from specjax.training.draft_kinds import Learner, Sizes
 from specjax.training.heads import Objective
 from specjax.training.loop import Recipe
 from specjax.training.target_states import Lesson, Shards
-from specjax.training.written import Texts
 from specjax.types import Prompt
 
-PART = 32  # texts that are written together and make a shard
 WIDTH = 16  # prompts are padded to a multiple of it
 FILE = "draft.safetensors"  # of a model that transformers has no class for
 FREQUENT = 64  # texts at a time, whose ids are counted
@@ -55,6 +53,7 @@ class Setting:
       new: how many tokens it adds to each at most.
       longest: beginnings of more tokens are left out.
       held_out: texts that are measured on, of other beginnings than the rest.
+      part: texts that are written or read together, and make a shard.
       parts: of a batch, one after another, to save memory.
       devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device.
     """
@@ -71,6 +70,7 @@ class Setting:
     new: int = 96
     longest: int = 64
     held_out: int = 32
+    part: int = 64
     parts: int = 1
     devices: str = ""
 
@@ -79,13 +79,13 @@ class Material(NamedTuple):
     """The texts of a run.
 
     Attributes:
-      parts: of each shard for training, a function that returns its texts.
+      parts: of each shard for training, a function that returns its arrays.
       held_out: the same of those that are measured on.
       about: JSON, all that they depend on besides the target.
     """
 
-    parts: Sequence[Callable[[], Texts]]
-    held_out: Sequence[Callable[[], Texts]]
+    parts: Sequence[Callable[[], Arrays]]
+    held_out: Sequence[Callable[[], Arrays]]
     about: dict[str, Any]
 
 
@@ -108,13 +108,12 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
             " decoders alone: name a GPT or a model of Llama's kind"
         )
     model = pretrained.with_taps(target, reads.taps)
-    material = read_texts(target, setting)
+    material = read_texts(model, setting, reads)
     digests = {"target": loop.digest(target.params)}
     folder = setting.runs / "states"
     shards, held_out = (
         target_states.keep(
             folder / name,
-            model,
             parts,
             reads=reads,
             about={**digests, **material.about},
@@ -138,19 +137,19 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
     return json.loads(curve[-1])
 
 
-def read_texts(target: Pretrained, setting: Setting) -> Material:
+def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     """Returns the texts of a run. Raises ValueError for a file that has too few."""
     if setting.data is not None:
-        return read_data(target, setting)
+        return read_data(target, setting, reads)
     assert setting.generate is not None  # as the command requires
     chosen = Chosen(longest=setting.longest)
     read = prompts.read(setting.generate, target, chosen=chosen)
     begins = shuffled([[*ids] for ids in read.tokens], setting.recipe.seed)
     apart, rest = split(begins, setting)
     width = -(-max(map(len, begins)) // WIDTH) * WIDTH
-    write = written.writer(target, setting.new)
+    write = target_states.writer(target, reads, setting.new)
 
-    def part(some: list[list[int]], number: int, seed: int) -> Texts:
+    def part(some: list[list[int]], number: int, seed: int) -> Arrays:
         key = jax.random.fold_in(root_key(seed), number)
         tokens = np.zeros((len(some), width), np.int32)
         for row, ids in enumerate(some):
@@ -165,8 +164,12 @@ def read_texts(target: Pretrained, setting: Setting) -> Material:
     for number, (some, count) in enumerate(
         ((rest, setting.texts), (apart, setting.held_out))
     ):
-        whole = [some[i % len(some)] for i in range(-(-count // PART) * PART)]
-        cut = [whole[at : at + PART] for at in range(0, len(whole), PART)]
+        whole = [
+            some[i % len(some)] for i in range(-(-count // setting.part) * setting.part)
+        ]
+        cut = [
+            whole[at : at + setting.part] for at in range(0, len(whole), setting.part)
+        ]
         both.append(
             [partial(part, each, i, seed + number) for i, each in enumerate(cut)]
         )
@@ -180,18 +183,24 @@ def read_texts(target: Pretrained, setting: Setting) -> Material:
     return Material(both[0], both[1], about)
 
 
-def read_data(target: Pretrained, setting: Setting) -> Material:
+def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     """Returns the texts of a file, as they are, cut to the length of the recipe."""
     assert setting.data is not None
     read = prompts.read(setting.data, target)
     length, end = setting.recipe.length, [*target.ends[:1]]
     begins = shuffled([[*ids, *end] for ids in read.tokens], setting.recipe.seed)
     apart, rest = split(begins, setting)
-    both = []
+    score, both = target_states.scorer(target, reads), []
+
+    def part(texts: list[list[int]]) -> Arrays:
+        return score(target_states.pad(texts, length, target.vocab))
+
     for some in (rest, apart):
         texts = target_states.chunks(some, length)
-        cut = [texts[at : at + PART] for at in range(0, len(texts), PART)]
-        both.append([partial(target_states.pad, x, length, target.vocab) for x in cut])
+        cut = [
+            texts[at : at + setting.part] for at in range(0, len(texts), setting.part)
+        ]
+        both.append([partial(part, x) for x in cut])
     about = {
         "texts": digest_ids(begins),
         "length": length,

@@ -102,36 +102,22 @@ def write(
             encoder's inputs as `Texts` holds them, if there is an encoder.
         size: the number of texts, of those in a batch, and the most new tokens.
     """
-    parts, (count, batch, new) = [], size
-    write_batch = writer(target, new)
+    parts, run, (count, batch, new) = [], None, size
     for at in progress.track(range(0, count, batch), label, kept=True):
         key, prompt, sources = begin(np.minimum(np.arange(at, at + batch), count - 1))
-        texts = write_batch(key, prompt, temperature)
+        width = prompt.tokens.shape[1] + new
+        run = run or generate.autoregressive(target.model, width + 1)
+        heat = jnp.broadcast_to(jnp.float32(temperature), batch)
+        sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
+        request = make_request(key, prompt, new, sampling, target.ends)
+        out = run(Params(target.params), prompt, request)
+        tokens = np.asarray(out.tokens[:, :width], id_dtype(target.vocab))
+        length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
+        texts = without_inputs(tokens, length, begun)
         if sources is not None:
             texts = texts._replace(inputs=sources[0], read=sources[1])
         parts.append(texts)
     return jax.tree.map(lambda leaf: leaf[:count], join(parts))
-
-
-def writer(target: Pretrained, new: int) -> Callable[..., Texts]:
-    """Returns the function (key, Prompt, temperatures) -> texts of `new` tokens at
-    most; prompts of one shape are compiled for once.
-    """
-    programs: dict[int, Callable] = {}
-
-    def write(key: Array, prompt: Prompt, temperature: float | np.ndarray) -> Texts:
-        batch, width = prompt.tokens.shape[0], prompt.tokens.shape[1] + new
-        if width not in programs:
-            programs[width] = generate.autoregressive(target.model, width + 1)
-        heat = jnp.broadcast_to(jnp.float32(temperature), batch)
-        sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
-        request = make_request(key, prompt, new, sampling, target.ends)
-        out = programs[width](Params(target.params), prompt, request)
-        tokens = np.asarray(out.tokens[:, :width], id_dtype(target.vocab))
-        length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
-        return without_inputs(tokens, length, begun)
-
-    return write
 
 
 def keep(

@@ -1,5 +1,5 @@
-"""`specjax train-draft`: what heads learn on is what they draft by, runs go on after any
-stop, and what was written is read back exactly."""
+"""`specjax train-draft`: heads learn on what they draft by, runs go on after any stop,
+and what was written is read back exactly."""
 
 import json
 from functools import partial
@@ -14,7 +14,7 @@ from specjax.cli import train_draft as command
 from specjax.drafters import eagle3, medusa
 from specjax.drafts import eagle3_files, head_files, medusa_files
 from specjax.models import gpt
-from specjax.training import heads, loop, states, written
+from specjax.training import heads, loop, states, target_states, written
 from specjax.training.target_states import Lesson
 from specjax.types import Hidden, Prompt, TargetCall
 from tests.support import head_folders, text_folders
@@ -98,7 +98,7 @@ def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
 # The command.
 
 PROMPTS = [f"def f{i}(a):\n" for i in range(16)]
-SHORT = "--texts 32 --tokens 8 --steps 4 --fall 2 --warmup 1 --batch 4 --held-out 2"
+SHORT = "--texts 32 --together 16 --tokens 8 --steps 4 --fall 2 --warmup 1 --batch 4 --held-out 2"
 SHORT += " --evaluate-every 2 --save-every 2"
 
 
@@ -154,10 +154,10 @@ def test_a_stopped_run_goes_on_to_the_same_head(desk, head, monkeypatch):
     """Stopped between two shards, and after a step."""
     first, out = desk / "head.run/states", desk / "again"
     where = f"--generate {desk}/prompts.jsonl"
-    batch = written.writer
+    batch = target_states.writer
 
-    def writer(target, new):
-        write, count = batch(target, new), []
+    def writer(*of):
+        write, count = batch(*of), []
 
         def stopping(*arguments):
             count.append(1)
@@ -167,7 +167,7 @@ def test_a_stopped_run_goes_on_to_the_same_head(desk, head, monkeypatch):
 
         return stopping
 
-    monkeypatch.setattr(written, "writer", writer)
+    monkeypatch.setattr(target_states, "writer", writer)
     with pytest.raises(Killed):
         run(desk, out, f"{HEAD} {where}")
     monkeypatch.undo()
