@@ -211,29 +211,32 @@ def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
             return (features, cache, ended), out
 
         begun = jax.tree.map(last, features), cache, jnp.zeros(batch, bool)
-        _, out = jax.lax.scan(step, begun, jnp.arange(new))
-        out = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), out)
-        token, live, law_after, states_after = out
+        made: Any = jax.lax.scan(step, begun, jnp.arange(new))[1]
+        made = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), made)
+        token, live, law_after, states_after = made
 
         def join(prompt: Array, after: Array, first: Array, count: int) -> Array:
             """Returns what is of the prompt before place `first` [B], then the rest."""
             at = jnp.arange(count)
             place = jnp.where(at < first[:, None], at, width + at - first[:, None])
             whole = jnp.concatenate([prompt, after], axis=1)
+            place = jnp.minimum(place, whole.shape[1] - 1)  # beyond the text
             place = place.reshape(*place.shape, *[1] * (whole.ndim - 2))
             return jnp.take_along_axis(whole, place, axis=1)
 
         total = width + new
-        tokens = join(prompt.tokens, token * live, length, total)
+        ends_at = length + live.sum(1)
+        tokens = join(prompt.tokens, token, length, total)
+        tokens = jnp.where(jnp.arange(total) < ends_at[:, None], tokens, 0)
         both = zip(law, law_after, strict=True)
         law = tuple(join(x, y, length - 1, total - 1) for x, y in both)
         both = zip(states, states_after, strict=True)
         states = [join(x, y, length, total) for x, y in both]
-        return tokens, length + live.sum(1), law, states
+        return tokens, ends_at, law, states
 
     def write(key: Array, prompt: Prompt, temperature: np.ndarray) -> Arrays:
         heat = jnp.asarray(temperature, jnp.float32)
-        out = jax.device_get(run(target.params, key, prompt, heat))
+        out: Any = jax.device_get(run(target.params, key, prompt, heat))
         tokens, length, law, states = out
         begun = np.asarray(prompt.length, np.int32)
         texts = written.without_inputs(tokens, length.astype(np.int32), begun)

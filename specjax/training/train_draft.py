@@ -28,7 +28,7 @@ from specjax.training import accumulation, draft_kinds, loop, target_states, wri
 from specjax.training.draft_kinds import Learner, Sizes
 from specjax.training.heads import Objective
 from specjax.training.loop import Recipe
-from specjax.training.target_states import Lesson, Shards
+from specjax.training.target_states import Arrays, Lesson, Reads, Shards
 from specjax.types import Prompt
 
 WIDTH = 16  # prompts are padded to a multiple of it
@@ -159,17 +159,14 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         # Every other text is greedy.
         return write(key, prompt, np.arange(len(some)) % 2)
 
-    seed = 2 * setting.recipe.seed
+    seed, size = 2 * setting.recipe.seed, setting.part
     both = []
     for number, (some, count) in enumerate(
         ((rest, setting.texts), (apart, setting.held_out))
     ):
-        whole = [
-            some[i % len(some)] for i in range(-(-count // setting.part) * setting.part)
-        ]
-        cut = [
-            whole[at : at + setting.part] for at in range(0, len(whole), setting.part)
-        ]
+        full = -(-count // size) * size
+        whole = [some[i % len(some)] for i in range(full)]
+        cut = [whole[at : at + size] for at in range(0, full, size)]
         both.append(
             [partial(part, each, i, seed + number) for i, each in enumerate(cut)]
         )
@@ -191,15 +188,14 @@ def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     begins = shuffled([[*ids, *end] for ids in read.tokens], setting.recipe.seed)
     apart, rest = split(begins, setting)
     score, both = target_states.scorer(target, reads), []
+    size = setting.part
 
     def part(texts: list[list[int]]) -> Arrays:
         return score(target_states.pad(texts, length, target.vocab))
 
     for some in (rest, apart):
         texts = target_states.chunks(some, length)
-        cut = [
-            texts[at : at + setting.part] for at in range(0, len(texts), setting.part)
-        ]
+        cut = [texts[at : at + size] for at in range(0, len(texts), size)]
         both.append([partial(part, x) for x in cut])
     about = {
         "texts": digest_ids(begins),

@@ -98,7 +98,8 @@ def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
 # The command.
 
 PROMPTS = [f"def f{i}(a):\n" for i in range(16)]
-SHORT = "--texts 32 --together 16 --tokens 8 --steps 4 --fall 2 --warmup 1 --batch 4 --held-out 2"
+SHORT = "--texts 32 --together 16 --tokens 8 --steps 4 --fall 2 --warmup 1"
+SHORT += " --batch 4 --held-out 2"
 SHORT += " --evaluate-every 2 --save-every 2"
 
 
