@@ -216,12 +216,12 @@ def split(
     texts: list[list[int]], setting: Setting
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Returns the texts that are held out, an eighth at most, and the rest."""
-    count = min(setting.held_out, len(texts) // 8)
-    if not count:
+    if len(texts) < 2:
         raise ValueError(
-            f"{setting.data or setting.generate} has {len(texts)} texts that can be"
-            " used: write at least 8, some hundred are better"
+            f"{setting.data or setting.generate} has one text: write two at least, some"
+            " hundred are better"
         )
+    count = min(setting.held_out, max(1, len(texts) // 8))
     return texts[:count], texts[count:]
 
 
