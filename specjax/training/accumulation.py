@@ -25,7 +25,10 @@ def in_parts(
         def add(total: Array, part: Any) -> tuple[Array, None]:
             return total + loss(params, part) * weight(part), None
 
-        split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)
+        def divide(x: Array) -> Array:
+            return x.reshape(parts, len(x) // parts, *x.shape[1:])
+
+        split = jax.tree.map(divide, rows)
         total, _ = jax.lax.scan(jax.checkpoint(add), 0.0, split)
         return total / weight(rows)
 

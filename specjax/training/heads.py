@@ -155,17 +155,19 @@ def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
 
 
 def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
-    """Returns the loss of a head: (parameters, batch) -> the mean over tokens and
-    turns, weighted by turn. Ids that the head does not say add nothing."""
+    """Returns the loss of a head: (parameters, batch) -> the mean over the tokens of
+    the texts, and the mean over turns by their weights. Ids that the head does not say
+    add nothing."""
     divergence = losses.LOSSES[goal.loss]
 
     def loss(params: Any, lesson: Lesson) -> Array:
         total, weights = jnp.zeros(()), 0.0
+        tokens = jnp.maximum(written.scored_positions(lesson.whole.texts).sum(), 1)
         for number, turn in enumerate(say(params, lesson)):
             log_p, log_q, _, counts = compare(turn, lesson)
             each = divergence(log_p, jnp.where(log_q > -jnp.inf, log_q, log_p))
             weight = goal.decay**number
-            mean = jnp.sum(each * counts) / jnp.maximum(counts.sum(), 1)
+            mean = jnp.sum(each * counts) / tokens
             total, weights = total + weight * mean, weights + weight
         return total / weights
 
