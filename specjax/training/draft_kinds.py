@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -22,6 +23,7 @@ from specjax.training.target_states import Lesson, Reads
 KINDS = "small", "early_exit", "medusa", "eagle3"
 SHOWN = "held_out alpha_1", "held_out best_1"  # of the curve, beside the bar
 TURNS = 3  # of an EAGLE-3 head
+MATCHED = 2.0  # root mean square of the products that find a token again
 SMALL_START = 0.1  # what a fresh layer adds, relative to a fresh product
 
 
@@ -121,6 +123,7 @@ def eagle3_learner(
         target_dim=dim,
         taps=reads("eagle3", target, sizes).taps,
         draft_vocab=None if ids is None else ids.size,
+        norm_before_residual=True,
     )
     eagle3.check(config)
     said = readout_of(target)[:, slice(None) if ids is None else ids]
@@ -130,6 +133,15 @@ def eagle3_learner(
         join = params["join"]["kernel"]
         last = jnp.zeros_like(join).at[-dim:].set(jnp.eye(dim))
         params["join"]["kernel"] = last + SMALL_START * join
+        # Attention begins where a token's embedding meets a state that contains it: at
+        # what followed the same token before.
+        query, keys = (params["layer"]["attention"][x] for x in ("query", "key"))
+        shape = dim, query["kernel"].shape[1]
+        alike = (
+            MATCHED * dim**-0.5 * jax.random.normal(jax.random.fold_in(key, 1), shape)
+        )
+        query["kernel"] = query["kernel"].at[:dim].set(alike)
+        keys["kernel"] = keys["kernel"].at[dim:].set(alike)
         for part in (
             params["layer"]["attention"]["out"],
             params["layer"]["mlp"]["out"],
