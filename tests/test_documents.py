@@ -48,6 +48,8 @@ BRIEF = {
     "run": "--gin.DRAFT=\"'random'\" --gin.TOKENS=8 --gin.NEW_TOKENS=4 --gin.BATCH=2",
 }
 BRIEF["sweep"] = BRIEF["run"] + " --on local"
+BRIEF["train-draft"] = "--texts 8 --together 8 --tokens 8 --batch 2 --steps 2"
+BRIEF["train-draft"] += " --warmup 0 --fall 0"
 BRIEF["decode"] = "--tokens 4 --batch 2 --on local"
 PACKAGES = "specjax", "experiments", "tests"
 README = (ROOT / "README.md").read_text()

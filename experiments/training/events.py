@@ -1,6 +1,6 @@
 """Loss curves as events of TensorBoard: `python -m experiments.training.events`.
 
-Every training run writes its curve (`experiments.training.loop`); this module reads all
+Every training run writes its curve (`specjax.training.loop`); this module reads all
 curves below a folder, also those of runs in progress. It needs the extra `events`,
 tensorboardX.
 """

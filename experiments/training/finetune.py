@@ -5,7 +5,7 @@
 What Leviathan et al. (2023), 4.1, decode with: T5 v1.1 fine-tuned on WMT EnDe and on
 CNN/DailyMail. T is such a data set, through seqio, or a file that
 `experiments.tasks.prepare` wrote, without. R holds the run, which is resumable (see
-`experiments.training.loop`), and at its end `model`, a folder that transformers and
+`specjax.training.loop`), and at its end `model`, a folder that transformers and
 `specjax.checkpoints` load. Weights, gradients and loss are float32, on one device or on
 a mesh (--mesh).
 
@@ -21,22 +21,22 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax import Array
 
 from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
-from experiments.training import loop, pairs, pipeline
-from experiments.training.pairs import Pair, PairRows
+from experiments.training import pairs, pipeline
+from experiments.training.pairs import Pair
 from experiments.training.pipeline import Data, Stage
 from specjax import checkpoints
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
 from specjax.models import t5
 from specjax.runtime import console
+from specjax.training import accumulation, loop
 
 # Beside the weights of a folder, what its tokenizer is made from and how to decode.
 WEIGHTS = (huggingface.CONFIG, huggingface.WHOLE, huggingface.INDEX)
@@ -163,7 +163,9 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     about |= {name: getattr(chosen, name) for name in flags}
 
     def loss(config: t5.Config) -> Callable:
-        return in_parts(pairs.cross_entropy(config), chosen.parts)
+        return accumulation.in_parts(
+            pairs.cross_entropy(config), chosen.parts, lambda rows: rows.weight.sum()
+        )
 
     return Data(batch, held_out, loss, about)
 
@@ -262,28 +264,6 @@ def check_tokenizer(model: Path, source: Source) -> None:
             f"the ids of {source.task} are not what {model} makes of its texts:"
             f" {ADVICE}"
         )
-
-
-def in_parts(loss: Callable, parts: int) -> Callable:
-    """Returns the same loss and gradient, with the activations of only one part of the
-    rows in memory at a time, for one more forward pass.
-
-    Args:
-        loss: (params, rows) -> mean over the weights of rows.
-        parts: divides the number of rows.
-    """
-    if parts == 1:
-        return loss
-
-    def whole(params: Any, rows: PairRows) -> Array:
-        def add(total: Array, part: PairRows) -> tuple[Array, None]:
-            return total + loss(params, part) * part.weight.sum(), None
-
-        split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)
-        total, _ = jax.lax.scan(jax.checkpoint(add), 0.0, split)
-        return total / rows.weight.sum()
-
-    return whole
 
 
 def save(folder: Path, checkpoint: Pretrained) -> None:

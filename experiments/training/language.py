@@ -14,13 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.training import forward, loop, pipeline
-from experiments.training.drafts import written
-from experiments.training.drafts.written import Lessons, Written
+from experiments.training import pipeline
+from experiments.training.drafts import lessons as learning
+from experiments.training.drafts.lessons import Lessons
 from experiments.training.pipeline import Data, Stage
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained
 from specjax.keys import root_key
+from specjax.training import forward, loop, written
+from specjax.training.written import Written
 from specjax.types import Prompt
 
 
@@ -129,7 +131,7 @@ def pair(
     path = export("target", pipeline.config(recipe, "large"), params)
     folder = runs / Path(drafts[0].folder).parent
     learnt = lessons(folder, checkpoints.load(path), sides=sides, recipe=recipe)
-    params = pipeline.run(runs, drafts, {**data, "lessons": written.data(learnt)})
+    params = pipeline.run(runs, drafts, {**data, "lessons": learning.data(learnt)})
     config = pipeline.config(recipe, "draft")
     export("draft", config, params)
     return written.acceptance(config, params, learnt.held_out)
@@ -183,7 +185,7 @@ def lessons(
         more.append(
             written.keep(runs / "read.npz", target, texts=read_texts, about=about)
         )
-    return written.lessons(digest, wrote, more)
+    return learning.lessons(digest, wrote, more)
 
 
 def cut(

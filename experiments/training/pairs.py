@@ -16,10 +16,10 @@ import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
-from experiments.training import forward
 from experiments.training.pipeline import Data, Stage
 from specjax.keys import root_key
 from specjax.models import t5
+from specjax.training import forward
 
 Pair = tuple[Sequence[int], Sequence[int]]  # both end with the end id
 

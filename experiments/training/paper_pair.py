@@ -13,11 +13,12 @@ import argparse
 import lzma
 from pathlib import Path
 
-from experiments.training import language, loop, pipeline, tokenizer
+from experiments.training import language, pipeline, tokenizer
 from experiments.training.pipeline import Stage
 from specjax import zoo
 from specjax.drafters import ngram
 from specjax.models import gpt
+from specjax.training import loop
 
 MODELS = {"97m": (gpt.PAPER_97M, 6e-4), "6m": (gpt.PAPER_6M, 2e-3)}  # and their rates
 HELD_OUT = 12  # batches

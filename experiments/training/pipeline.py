@@ -1,6 +1,6 @@
 """The pipeline of every training: stages in order, each with the weights of the last.
 
-A stage is a run of `experiments.training.loop`: resumable, with a bar and a curve, and
+A stage is a run of `specjax.training.loop`: resumable, with a bar and a curve, and
 skipped when done. `recipes/NAME.json` is a recipe: models with their sizes; stages by
 their folders, each with its model, its data, and its `loop.Recipe`; and the numbers of
 texts to read and write. Each module `zoo_NAME` follows one.
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.training import forward, grow, loop, storage
+from experiments.training import grow
 from specjax import zoo
 from specjax.models import families
 from specjax.runtime import mesh
+from specjax.training import forward, loop, storage
 
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from experiments.training import storage
+from specjax.training import storage
 
 
 def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePieceProcessor:

@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from experiments.training import forward, language, pipeline, tokenizer
+from experiments.training import language, pipeline, tokenizer
 from experiments.training.texts import code, corpus
 from specjax import zoo
 from specjax.drafters import ngram
+from specjax.training import forward
 
 FILES = {"target": "code_target.safetensors", "draft": "code_small.safetensors"}
 

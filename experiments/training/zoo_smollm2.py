@@ -20,11 +20,11 @@ from pathlib import Path
 
 from experiments.training import pipeline
 from experiments.training.drafts import answers, reduced_vocab
-from experiments.training.drafts.written import Written
 from experiments.training.texts import documentation
 from experiments.training.texts.tasks import read_lines
 from specjax import checkpoints
 from specjax.checkpoints import Pretrained
+from specjax.training.written import Written
 
 TARGET, DRAFT = "smollm2", "smollm2_draft"
 GSM8K = "prompts/gsm8k.train.jsonl.xz"

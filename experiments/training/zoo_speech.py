@@ -30,9 +30,9 @@ from jax import Array
 from safetensors.numpy import load_file, save_file
 
 from experiments.tasks import word_errors
-from experiments.training import forward, loop, pipeline, storage
-from experiments.training.drafts import written
-from experiments.training.drafts.written import Lessons, Written
+from experiments.training import pipeline
+from experiments.training.drafts import lessons as learning
+from experiments.training.drafts.lessons import Lessons
 from experiments.training.pipeline import Data, Stage
 from experiments.training.voices import examples, recorded, sentences, synthesis
 from experiments.training.voices.examples import Rows
@@ -41,6 +41,8 @@ from specjax.checkpoints import Pretrained, archive
 from specjax.keys import root_key
 from specjax.models import families, whisper
 from specjax.models.whisper import Config
+from specjax.training import forward, loop, storage, written
+from specjax.training.written import Written
 from specjax.types import Encoded, Prompt
 
 TOLD = 0.3  # weight of the letters, beside the text
@@ -135,7 +137,7 @@ def train_draft(
     """
     lessons = write_lessons(runs / "texts", target, *rows, recipe["written"])
     begun = {"decoder": first["decoder"], "encoder": target.params["encoder"]}
-    data = {"lessons": written.data(lessons)}
+    data = {"lessons": learning.data(lessons)}
     return lessons, pipeline.run(
         runs, pipeline.stages(recipe, "draft"), data, first=begun
     )
@@ -287,7 +289,7 @@ def write_lessons(
             runs / f"{name}.npz", target, texts=make, about=about, batch=batch
         )
 
-    return written.lessons(digest, write_texts)
+    return learning.lessons(digest, write_texts)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.training import counts, loop, pairs, pipeline, tokenizer
-from experiments.training.drafts import written
-from experiments.training.drafts.written import Lessons, Written
+from experiments.training import counts, pairs, pipeline, tokenizer
+from experiments.training.drafts import lessons as learning
+from experiments.training.drafts.lessons import Lessons
 from experiments.training.pipeline import Data, Stage
 from experiments.training.texts import documentation, tasks
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained
 from specjax.keys import root_key
+from specjax.training import loop, written
+from specjax.training.written import Written
 from specjax.types import Prompt
 
 SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
@@ -56,7 +58,7 @@ def train(folder: Path, runs: Path, export: Path, recipe: dict) -> None:
     path = export / "t5_target.safetensors"
     zoo.save(path, large, params, bits=8)
     lessons = read(runs / "drafts", checkpoints.load(path), *sides, recipe)
-    data, alphas = {"copying": pairs.copying, "lessons": written.data(lessons)}, {}
+    data, alphas = {"copying": pairs.copying, "lessons": learning.data(lessons)}, {}
     for name in (name for name in recipe["models"] if name.startswith("t5_")):
         own = pipeline.stages(recipe, f"drafts/{name}")
         first = pairs.copying_params(own[0]) if own[0].data == "copying" else None

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.training import loop, pipeline
-from experiments.training.drafts import reduced_vocab, written
-from experiments.training.drafts.written import Texts, Written
+from experiments.training import pipeline
+from experiments.training.drafts import reduced_vocab
 from experiments.training.voices import recorded
 from experiments.training.voices.recorded import Sound
 from specjax.decode_config import DecodeConfig
@@ -31,6 +30,8 @@ from specjax.runtime import progress
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.pair import Listeners, load_pair
+from specjax.training import loop, written
+from specjax.training.written import Texts, Written
 
 TARGET, DRAFT = "whisper-base", "whisper_base_draft"
 

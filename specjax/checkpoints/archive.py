@@ -35,6 +35,8 @@ STORED = {
     "I16": "int16",
     "I8": "int8",
     "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
     "BOOL": "bool",
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",

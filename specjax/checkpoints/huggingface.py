@@ -1,5 +1,6 @@
 """Folders of Hugging Face: config.json beside safetensors, whole or in shards."""
 
+import contextlib
 import json
 import os
 import re
@@ -198,7 +199,7 @@ def save(
         format has no place for it.
       OSError: in one line, where a disk is full.
     """
-    if folder.exists():
+    if folder.exists():  # before any work
         raise ValueError(f"{folder} exists: name a new folder")
     table = name_tables.of(config)
     fields = table.write_config(config, start, ends)
@@ -209,18 +210,62 @@ def save(
     if len(dtypes) > 1:
         raise ValueError(f"the parameters are {' and '.join(dtypes)}: cast them to one")
     fields["dtype"] = dtypes[0]
+    with new_folder(folder) as temporary:
+        _write_json(temporary / CONFIG, fields)
+        _write_weights(temporary, flat, sources, most)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Gives a folder to write to, which becomes `folder` once all of it is written.
+
+    Raises:
+      ValueError: the folder exists.
+      OSError: in one line, where a disk is full.
+    """
+    if folder.exists():
+        raise ValueError(f"{folder} exists: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     temporary.mkdir()
     try:
-        _write_json(temporary / CONFIG, fields)
-        _write_weights(temporary, flat, sources, most)
+        yield temporary
         temporary.rename(folder)
     except BaseException as error:
         shutil.rmtree(temporary)
         if not isinstance(error, SafetensorError | OSError):
             raise
         raise writing.write_error(folder, error) from None
+
+
+def save_head(
+    folder: Path,
+    fields: Fields,
+    params: Any,
+    sources: dict[str, Source],
+    *,
+    file: str = WHOLE,
+    more: dict[str, np.ndarray] | None = None,
+) -> None:
+    """Writes config.json and the weights of a head, in one file; all of it appears at
+    once or not at all.
+
+    Args:
+      folder: must not exist.
+      fields: of config.json.
+      params: the head's own.
+      sources: where each parameter lies in the file.
+      file: the name of the file.
+      more: further arrays by their names.
+
+    Raises:
+      ValueError, OSError: as `new_folder`.
+    """
+    flat = flatten_dict(params, sep="/")
+    arrays = {source.name: _join([(source, flat[x])]) for x, source in sources.items()}
+    with new_folder(folder) as temporary:
+        _write_json(temporary / CONFIG, fields)
+        save_file(arrays | (more or {}), temporary / file, {"format": "pt"})
 
 
 def _check(config: Any, flat: dict[str, jax.Array]) -> None:

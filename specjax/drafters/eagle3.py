@@ -20,7 +20,7 @@ from jax import Array
 
 from specjax.drafters import autoregressive, heads
 from specjax.drafters.rollout import draw_independent
-from specjax.models import dense, llama
+from specjax.models import dense, llama, lowering
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe
@@ -77,13 +77,14 @@ class Network(nn.Module):
     """The functions of a head; `join` and `__call__` have all parameters."""
 
     config: Config
+    write: Callable[..., Any] = lowering.write  # see `heads.Layer`
 
     def setup(self) -> None:
         config, layer = self.config, self.config.layer
         dtype, count = jnp.dtype(layer.dtype), len(config.taps)
         shape, axes = (count * config.target_dim, layer.dim), ("taps", "embed")
         self.product = Dense(shape, dtype, False, axes, name="join")
-        self.layer = heads.Layer(layer, 2 * layer.dim, name="layer")
+        self.layer = heads.Layer(layer, 2 * layer.dim, self.write, name="layer")
         self.embedding_norm = RMSNorm(layer.eps, name="embedding_norm")
         self.state_norm = RMSNorm(layer.eps, name="state_norm")
         self.norm = RMSNorm(layer.eps, name="norm")

@@ -9,11 +9,18 @@ counts so too; SpecForge, SGLang and ModelOpt count the outputs of layers, in
 Axes: D features of the target, V its ids, K ids of the head.
 """
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax.checkpoints import Pretrained, archive, int8_weights
+from specjax.checkpoints import (
+    Pretrained,
+    archive,
+    huggingface,
+    int8_weights,
+    names_llama,
+)
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import SCALE, UNBIASED, Archive, Source
 from specjax.checkpoints.fields import Fields
@@ -201,6 +208,68 @@ def read_offsets(arrays: Archive, config: eagle3.Config) -> np.ndarray | None:
                 f" i + {D2T}[i] of its target"
             )
     return offsets
+
+
+def write(
+    folder: Path,
+    config: eagle3.Config,
+    params: Any,
+    *,
+    ids: np.ndarray | None,
+    target: Pretrained,
+    chain: int,
+) -> None:
+    """Writes a head in the layout of speculators, which `read` reads back exactly.
+
+    Args:
+      folder: must not exist.
+      config: the head's sizes.
+      params: its own parameters.
+      ids: [K], those of the target that it says, ascending; None for all.
+      target: what it was trained for.
+      chain: how many tokens a draft of it is recommended to have.
+
+    Raises:
+      ValueError: the folder exists, or the layout has no place for the head.
+      OSError: in one line, where a disk is full.
+    """
+    layer, vocab = config.layer, config.layer.vocab
+    said = np.arange(vocab) if ids is None else np.asarray(ids, np.int64)
+    within = names_llama.write_config(layer._replace(tied=False), None, ())
+    proposal = {
+        "proposal_type": "greedy",
+        "speculative_tokens": chain,
+        "verifier_accept_k": 1,
+        "accept_tolerance": 0.0,
+    }
+    fields = {
+        "speculators_model_type": "eagle3",
+        "architectures": ["Eagle3Speculator"],
+        "transformer_layer_config": within,
+        "draft_vocab_size": said.size,
+        "target_hidden_size": config.target_dim,
+        PLACES: list(config.taps),
+        RESIDUAL: config.norm_before_residual,
+        "norm_before_fc": config.norm_before_join,
+        "fc_norm": config.norm_taps,
+        "norm_output": config.norm_output,
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
+            "verifier": {"name_or_path": target.name, "architectures": []},
+        },
+    }
+    offsets = said - np.arange(said.size)
+    heard = np.zeros(vocab, bool)
+    heard[said] = True
+    huggingface.save_head(
+        folder,
+        fields,
+        params,
+        names(config, "layers.0"),
+        more={D2T: offsets.astype(np.int64), T2D: heard},
+    )
 
 
 def names(config: eagle3.Config, first: str) -> dict[str, Source]:

@@ -6,16 +6,17 @@ Axes: K heads, N layers of a head, D features, V vocabulary.
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from specjax.checkpoints import Pretrained, archive, int8_weights
+from specjax.checkpoints import Pretrained, archive, huggingface, int8_weights
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Source
 from specjax.drafters import medusa
-from specjax.drafts.head_files import Folder
+from specjax.drafts.head_files import MEDUSA, WEIGHTS, Folder
 
 HEAD = r"(\d+)\."
 LAYERS, HEADS = "medusa_num_layers", "medusa_num_heads"
@@ -70,6 +71,28 @@ def _stack(config: medusa.Config, each: list[dict[str, jax.Array]]) -> dict[str,
         "bias": layers("bias", (dim,)),
         "readout": jnp.stack([head["readout"] for head in each]),
     }
+
+
+def write(
+    folder: Path, config: medusa.Config, params: Any, *, target: Pretrained
+) -> None:
+    """Writes heads in the layout of Medusa's own code, which `read` reads back exactly.
+
+    Raises ValueError where the folder exists, OSError in one line where a disk is full.
+    """
+    flat = {}
+    for i in range(config.heads):
+        flat[f"{i}/readout"] = params["readout"][i]
+        for j in range(config.layers):
+            flat[f"{i}/kernel_{j}"] = params["kernel"][i, j]
+            flat[f"{i}/bias_{j}"] = params["bias"][i, j]
+    fields = {
+        HEADS: config.heads,
+        LAYERS: config.layers,
+        "base_model_name_or_path": target.name,
+    }
+    file = WEIGHTS[MEDUSA][0]
+    huggingface.save_head(folder, fields, flat, names(config), file=file)
 
 
 def names(config: medusa.Config) -> dict[str, Source]:

@@ -41,6 +41,8 @@ FLAGS = {
     "soak": "--draws 1 --rule token",
     "run --list": "rows.gin",
     "sweep --list": "rows",
+    "train-draft": "--target m0.safetensors --kind small --dim 16 --out d"
+    " --data many.jsonl --length 8 --steps 1 --fall 0 --warmup 0 --batch 2",
     "fetch": "",
 }
 
@@ -51,6 +53,7 @@ def desk(tmp_path_factory):
     text_folders.code_pair(folder, gpt.Config(8192, 16, 32, 1, 2))
     lines = '{"prompt": "def f("}\n{"prompt": "x ="}\n'
     (folder / "prompts.jsonl").write_text(lines)
+    (folder / "many.jsonl").write_text(lines * 4)
     lines = '{"prompt": "return a", "category": "rag"}\n'
     (folder / "asked.jsonl").write_text(lines)
     (folder / "other.jsonl").write_text('{"prompt": "x =", "text": " 1"}\n')
@@ -95,7 +98,7 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))
     monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
     name, *flags = command.split()
-    main = import_module(f"specjax.{__main__.COMMANDS[name][0]}.{name}").main
+    main = import_module(__main__.module_of(name)).main
     try:
         code = main([*flags, *FLAGS[command].split(), "--json"])
     except SystemExit as ended:

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 import specjax
-from experiments.training import language, loop, pipeline
+from experiments.training import language, pipeline
 from experiments.training.pipeline import Stage
 from pallas_kernels import fuse, parts
 from pallas_kernels.plan import Tiles
@@ -38,6 +38,7 @@ from specjax.runtime import mesh
 from specjax.speech import decoding, tokens
 from specjax.speech import pair as pairs
 from specjax.step import build_step
+from specjax.training import loop
 from specjax.types import Draft, Law, Prompt, Request, Verdict
 from specjax.verifiers import recursive, token
 from tests import conftest

@@ -17,13 +17,13 @@ import optax
 from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding
 
-from experiments.training import states
-from experiments.training.states import TrainState
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained, archive, sharding
 from specjax.drafts.placement import place_pair
 from specjax.measure import costs
 from specjax.runtime import mesh
+from specjax.training import states
+from specjax.training.states import TrainState
 from tests import conftest
 from tests.support import meshed, t5x_files, tiny
 

@@ -18,12 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.training import loop, storage
-from experiments.training.drafts import written
-from experiments.training.drafts.written import Texts, Written
 from specjax.checkpoints import Pretrained
 from specjax.keys import root_key
 from specjax.runtime import progress
+from specjax.training import loop, storage, written
+from specjax.training.written import Texts, Written
 from specjax.types import Prompt
 
 ITSELF = "itself"  # the kind that the target asks

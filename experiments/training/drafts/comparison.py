@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from experiments.training import language, pipeline, tokenizer
-from experiments.training.drafts import losses, written
+from experiments.training.drafts import lessons as learning
 from experiments.training.texts import code
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained
 from specjax.measure.row import Measurement
 from specjax.models import gpt
 from specjax.pretrained import files_of
+from specjax.training import losses, written
 
 ALPHAS = ("alpha_t0", "alpha_t1")
 BEFORE = "none"  # the draft that every loss goes on from
@@ -50,7 +51,7 @@ def measure(target: Pretrained, loss: str, seeds: int, runs: Path) -> dict:
     text = code.load(runs / "text.npz", tokenizer.keep(TOKENIZER, bytes))
     stored, sides = checkpoints.load(files_of(target)[0]), (text.train, text.held_out)
     lessons = language.lessons(runs / "drafts", stored, sides=sides, recipe=recipe)
-    data = {"lessons": written.data(lessons)}
+    data = {"lessons": learning.data(lessons)}
     before, after, *_ = pipeline.stages(recipe, "drafts")
     first = pipeline.run(runs, [before], data)
     rates = []

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.training import forward, loop, pipeline
-from experiments.training.drafts import losses, written
-from experiments.training.drafts.written import Comparison, Written
+from experiments.training import pipeline
 from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
 from specjax.models.families import Config
 from specjax.models.reduced_vocab import Reduction, table_of, with_embedding
+from specjax.training import forward, loop, losses, written
+from specjax.training.written import Comparison, Written
 
 
 class Lesson(NamedTuple):
@@ -109,9 +109,7 @@ def compare(config: Config, params: Any, lesson: Lesson) -> Comparison:
     )
     z = families.build(config).readout(params, features)
     log_q, ids = jax.nn.log_softmax(z), lesson.whole.ids
-    kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
-    others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), losses.LEAST)
-    log_q = jnp.concatenate([kept, jnp.log(others)], axis=-1)
+    log_q = losses.reduced_classes(log_q, ids)
     return Comparison(log_q, jnp.argmax(z, -1) == ids[..., 0], lesson.whole)
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 
-from experiments.training import language, storage, tokenizer
+from experiments.training import language, tokenizer
 from experiments.training.language import Stream
 from experiments.training.texts import corpus, packages
+from specjax.training import storage
 
 LIBRARY_TIMES = 2  # a window of the standard library is as likely as two of packages
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.training import pairs, storage, tokenizer
+from experiments.training import pairs, tokenizer
 from experiments.training.pairs import Pair
 from experiments.training.texts import correction, documentation, packages
 from specjax.models import t5
+from specjax.training import storage
 
 TRANSLATE, SUMMARIZE = "translate English to German: ", "summarize: "
 LICENSED = ("tatoeba",)  # the sources of the folder that may be passed on

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.training import storage
 from experiments.training.voices import sentences, synthesis
 from experiments.training.voices.synthesis import RATE, Speech
 from specjax.runtime import progress
 from specjax.speech import logmel
+from specjax.training import storage
 
 BANDS = 80
 Spoken = tuple[list[str], Speech]

@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.training import forward, loop, pairs, pipeline
-from experiments.training.drafts import answers, losses, reduced_vocab, written
+from experiments.training import pairs, pipeline
+from experiments.training.drafts import answers, reduced_vocab
+from experiments.training.drafts import lessons as learning
 from experiments.training.drafts.answers import Plan
 from experiments.training.drafts.reduced_vocab import Lesson
-from experiments.training.drafts.written import Written
 from experiments.training.pipeline import Stage
 from specjax.checkpoints import Pretrained
 from specjax.models import gpt, llama, t5
+from specjax.training import forward, loop, losses, written
+from specjax.training.written import Written
 
 V, K = 12, 4
 
@@ -117,10 +119,10 @@ def test_texts_of_other_settings_are_refused(path, data, tmp_path):
 def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, data):
     recipe = loop.Recipe(1, 0, batch=2, warmup=1)
     stage = Stage("draft", CONFIG, recipe, "lessons", "kl")
-    lessons = written.Lessons({"": (data, 1.0, None)}, {"t0": data}, "a target")
+    lessons = learning.Lessons({"": (data, 1.0, None)}, {"t0": data}, "a target")
 
     def trained():
-        return pipeline.run(tmp_path, [stage], {"lessons": written.data(lessons)})
+        return pipeline.run(tmp_path, [stage], {"lessons": learning.data(lessons)})
 
     jax.tree.map(np.testing.assert_array_equal, trained(), trained())
     lessons = lessons._replace(target="another")

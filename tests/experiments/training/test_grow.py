@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.training import forward, grow
+from experiments.training import grow
 from specjax.models import families, gpt, llama, t5, whisper
+from specjax.training import forward
 from tests.support import tiny, tiny_llama, tiny_t5
 
 GPT = gpt.Config(29, 16, 32, num_layers=2, num_heads=2)

@@ -15,11 +15,12 @@ import pytest
 import sentencepiece
 from flax import serialization
 
-from experiments.training import events, language, loop, pipeline, tokenizer
+from experiments.training import events, language, pipeline, tokenizer
 from experiments.training.pipeline import Stage
 from experiments.training.texts import corpus
 from specjax.models import gpt
 from specjax.runtime import locks
+from specjax.training import loop
 
 CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
 RECIPE = loop.Recipe(7, 2, batch=2, length=6, warmup=2, seed=5)

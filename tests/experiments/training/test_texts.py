@@ -8,7 +8,6 @@ import pytest
 
 from experiments import tasks
 from experiments.training import counts, language, pipeline, zoo_llama
-from experiments.training.drafts import losses
 from experiments.training.texts import (
     code,
     corpus,
@@ -20,6 +19,7 @@ from specjax import probs, zoo
 from specjax.drafts import counts as draft_counts
 from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
+from specjax.training import losses
 from tests.support.prepared_texts import write
 
 

@@ -11,7 +11,6 @@ from sentencepiece import sentencepiece_model_pb2 as formats
 import specjax
 from experiments.tasks import digits
 from experiments.training import (
-    loop,
     pipeline,
     zoo_code,
     zoo_digits,
@@ -21,7 +20,6 @@ from experiments.training import (
     zoo_t5,
     zoo_whisper,
 )
-from experiments.training.drafts import written
 from experiments.training.texts import code as code_texts
 from experiments.training.texts import documentation, packages, tasks
 from experiments.training.voices import sentences, synthesis
@@ -29,6 +27,7 @@ from specjax import checkpoints, drafts, generate, zoo
 from specjax.models import llama, whisper
 from specjax.speech import logmel, pair, tokens
 from specjax.speech.transcripts import transcribe
+from specjax.training import loop, written
 from tests.support import gguf_files, speech_folders, tiny_llama
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,6 @@ L tokens, I ids or [S, E] states of an encoder, K kept ids.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.training import forward, storage
-from experiments.training.drafts import losses
-from experiments.training.pipeline import Data, Stage
 from specjax import generate
 from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import t5, whisper
 from specjax.runtime import progress
+from specjax.training import forward, losses, storage
 from specjax.types import Params, Prompt
 
 KEPT = 64  # or all of a smaller vocabulary
+Numbers = Any  # an array of NumPy where texts are stored, of JAX in a program
 
 
 class Texts(NamedTuple):
@@ -39,11 +37,11 @@ class Texts(NamedTuple):
         read: [N], the length of each input.
     """
 
-    tokens: np.ndarray
-    length: np.ndarray
-    begun: np.ndarray
-    inputs: np.ndarray
-    read: np.ndarray
+    tokens: Numbers
+    length: Numbers
+    begun: Numbers
+    inputs: Numbers
+    read: Numbers
 
 
 class Written(NamedTuple):
@@ -56,8 +54,8 @@ class Written(NamedTuple):
     """
 
     texts: Texts
-    ids: np.ndarray
-    log_p: np.ndarray
+    ids: Numbers
+    log_p: Numbers
 
     def rows(self, index: np.ndarray) -> "Written":
         return rows_of(self, index)
@@ -74,19 +72,9 @@ def rows_of(whole: Any, index: np.ndarray) -> Any:
     return jax.tree.map(wide, whole)
 
 
-class Lessons(NamedTuple):
-    """The data that a draft learns from.
-
-    Attributes:
-        train: by task, its share of the batches, and the number of its texts in a
-            batch, None for the recipe's.
-        held_out: by the names of the curve.
-        target: the `loop.digest` of the model that wrote them.
-    """
-
-    train: Mapping[str, tuple[Written, float, int | None]]
-    held_out: Mapping[str, Written]
-    target: str
+def id_dtype(vocab: int) -> np.dtype:
+    """Returns the dtype that stores ids of a vocabulary."""
+    return np.dtype(np.uint16 if vocab <= 2**16 else np.uint32)
 
 
 def without_inputs(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
@@ -97,24 +85,6 @@ def without_inputs(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) ->
 def join(parts: Sequence[Any]) -> Any:
     """Returns several objects as one; their shapes differ in N only."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-
-
-def lessons(
-    target: str,
-    wrote: Callable[[str, bool, float], Written],
-    more: Sequence[Written] = (),
-) -> Lessons:
-    """Returns greedy and sampled texts, for training and held out.
-
-    Args:
-        target: its digest.
-        wrote: a function (name, whether held out, temperature) -> texts.
-        more: additional texts for training.
-    """
-    train = [wrote("greedy", False, 0.0), wrote("sampled", False, 1.0), *more]
-    held_out = {"t0": wrote("held_out_greedy", True, 0.0)}
-    held_out["t1"] = wrote("held_out_sampled", True, 1.0)
-    return Lessons({"": (join(train), 1.0, None)}, held_out, target)
 
 
 def write(
@@ -141,7 +111,7 @@ def write(
         sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
         request = make_request(key, prompt, new, sampling, target.ends)
         out = run(Params(target.params), prompt, request)
-        tokens = np.asarray(out.tokens[:, :width], np.uint16)
+        tokens = np.asarray(out.tokens[:, :width], id_dtype(target.vocab))
         length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
         texts = without_inputs(tokens, length, begun)
         if sources is not None:
@@ -183,8 +153,8 @@ def keep(
 
 def _score(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
     @jax.jit
-    def law(params, rows: Texts) -> tuple[Array, Array]:
-        return most_likely_ids(logits(target.config, params, rows))
+    def law(params: Any, rows: Texts) -> tuple[Array, Array]:
+        return most_likely_ids(logits(target.required_config, params, rows))
 
     count, parts = len(texts.tokens), []
     for at in progress.track(range(0, count, batch), label, kept=True):
@@ -198,7 +168,8 @@ def most_likely_ids(logits: Array) -> tuple[Array, Array]:
     """Returns `Written.ids` and `log_p` of a target's logits [..., V]."""
     log_p = jax.nn.log_softmax(logits)
     ids = jax.lax.top_k(log_p, min(KEPT, log_p.shape[-1]))[1]
-    return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
+    kept = losses.classes(log_p, ids).astype(jnp.float16)
+    return ids.astype(id_dtype(logits.shape[-1])), kept
 
 
 def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
@@ -257,29 +228,6 @@ def scored_positions(texts: Texts) -> Array:
     bool.
     """
     return jnp.arange(1, texts.tokens.shape[1]) < texts.length[:, None]
-
-
-def data(lessons: Lessons) -> Callable[[Stage], Data]:
-    """Returns the training data of a stage of a draft: a task by its share, then texts
-    of it.
-    """
-    tasks = list(lessons.train.values())
-    share = np.array([part[1] for part in tasks])
-    held_out = {name: batches(part) for name, part in lessons.held_out.items()}
-
-    def of(stage: Stage) -> Data:
-        def batch(seed: tuple[int, ...]) -> Written:
-            rng, at = np.random.default_rng(seed), 0
-            if len(tasks) > 1:
-                at = rng.choice(len(tasks), p=share / share.sum())
-            texts, _, rows = tasks[at]
-            size = rows or stage.recipe.batch
-            return texts.rows(rng.integers(len(texts.ids), size=size))
-
-        loss, about = partial(distillation, stage.loss), {"target": lessons.target}
-        return Data(batch, held_out, loss, about)
-
-    return of
 
 
 def batches(part: Written, size: int = 32) -> list[Written]:

@@ -30,7 +30,7 @@ def logits(config: Config, params: Any, tokens: Array, *, read: Any = None) -> A
     """
     if isinstance(config, t5.Config):
         config = config._replace(pieces=None)
-        features = t5.T5(config).apply({"params": params}, read, tokens)
+        features: Any = t5.T5(config).apply({"params": params}, read, tokens)
         return t5.readout(config, params, features)
     features = decoder_features(config, params, tokens, read)
     return families.build(config).readout(params, features)
@@ -38,7 +38,7 @@ def logits(config: Config, params: Any, tokens: Array, *, read: Any = None) -> A
 
 def decoder_features(
     config: Config, params: Any, tokens: Array, read: Any = None
-) -> Array:
+) -> Any:
     """Returns the features [B, T, E] that the readout multiplies, for all families but
     T5.
     """

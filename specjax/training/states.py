@@ -6,14 +6,15 @@ again under any other mesh, or on one device; and vice versa.
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 from flax import serialization
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
-from experiments.training.storage import replace, unwritten
+from specjax.training.storage import replace, unwritten
 
 
 class TrainState(NamedTuple):
@@ -71,9 +72,7 @@ def last(path: Path) -> StoredState | None:
     if path.is_dir():
         with manager(path) as kept:
             steps = kept.all_steps()
-        found += [
-            StoredState(x, lambda like, x=x: _read_shards(path, x, like)) for x in steps
-        ]
+        found += [StoredState(x, partial(_read_shards, path, x)) for x in steps]
     return max(found, key=lambda kept: kept.step, default=None)
 
 
@@ -81,7 +80,10 @@ def _read_file(tree: Any, like: TrainState) -> TrainState:
     state = serialization.from_state_dict(like, tree)._replace(step=int(tree["step"]))
     if mesh_of(like) is None:
         return state
-    put = lambda new, old: jax.device_put(new, old.sharding)  # noqa: E731
+
+    def put(new: Any, old: Any) -> jax.Array:
+        return jax.device_put(new, old.sharding)
+
     return jax.tree.map(put, state, place(like))._replace(step=state.step)
 
 
@@ -91,7 +93,7 @@ def _read_shards(path: Path, step: int, like: TrainState) -> TrainState:
         return kept.restore(step, args=read)._replace(step=step)
 
 
-def mesh_of(state: Any) -> Mesh | None:
+def mesh_of(state: Any) -> Any:
     """Returns the mesh that some of the state is on, None for one device."""
     found = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(state))
     spread = (x for x in found if isinstance(x, NamedSharding) and x.num_devices > 1)
@@ -112,7 +114,7 @@ def place(state: Any) -> Any:
     return jax.tree.map(place_leaf, state)
 
 
-def manager(path: Path):
+def manager(path: Path) -> Any:
     """Returns Orbax's manager: a folder for each step, renamed once it is complete;
     only the last is left.
     """
@@ -121,7 +123,7 @@ def manager(path: Path):
     return orbax().CheckpointManager(path.absolute(), options=options)
 
 
-def orbax():
+def orbax() -> Any:
     """Returns Orbax, whose import takes seconds."""
     import orbax.checkpoint
 

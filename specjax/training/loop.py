@@ -1,7 +1,7 @@
 """The training loop, resumable, for the bundled models and for fine-tuning.
 
 A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atomically;
-a folder `checkpoint` where they are on a mesh, see `experiments.training.states`),
+a folder `checkpoint` where they are on a mesh, see `specjax.training.states`),
 `curve.jsonl` (a line for each evaluation). After a kill at any moment, the same call
 continues from the last checkpoint and ends with the same weights as a run that was
 never killed, because the batch of a step depends on the seed and the step alone. On a
@@ -32,12 +32,12 @@ import optax
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
-from experiments.training import states
-from experiments.training.states import TrainState
-from experiments.training.storage import replace
 from specjax.checkpoints import Config, sharding
 from specjax.keys import root_key
 from specjax.runtime import console, locks, mesh, progress, writing
+from specjax.training import states
+from specjax.training.states import TrainState
+from specjax.training.storage import replace
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -76,6 +76,9 @@ class Task(NamedTuple):
         config: of the model, whose parameters a mesh splits.
         batch: of a seed, the pair (recipe.seed, step).
         held_out: batches for evaluation, by the names of the curve.
+        measure: (params, batch) -> scalars by name, of held-out batches; None is the
+            loss alone. Those in `shown` stand beside the bar.
+        shown: names of the curve, such as "held_out alpha_1".
     """
 
     sizes: dict
@@ -84,6 +87,8 @@ class Task(NamedTuple):
     config: Config | None
     batch: Callable[[tuple[int, ...]], Any]
     held_out: Mapping[str, Sequence[Any]]
+    measure: Callable[[Any, Any], Mapping[str, Array]] | None = None
+    shown: tuple[str, ...] = ()
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
@@ -129,7 +134,7 @@ def train(folder: Path, task: Task, recipe: Recipe, *, devices: str = "") -> Any
 def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
     """Trains as `train`, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
-    rule, measure = optimizer(recipe), jax.jit(task.loss)
+    rule, measure = optimizer(recipe), jax.jit(measured(task))
     held_out = {k: [*map(rows_of, fixed)] for k, fixed in task.held_out.items()}
     checkpoint, curve = folder / "checkpoint", folder / "curve.jsonl"
     state = resume(folder, task, rule, recipe)
@@ -140,6 +145,7 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
 
     step_fn = build_step(task.loss, rule, state)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
+    point: dict[str, float] = {}
     bar = progress.Bar(folder.name, recipe.steps, "steps", done=state.step, kept=True)
     ending = []
     with bar, console.handle_sigterm(lambda *_: ending.append(True)):
@@ -149,16 +155,21 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))
             check_finite(folder, step, "the loss", losses[-1])
-            bar.label = f"{folder.name} loss {np.mean(losses[-50:]):.3f}"
+            seen = [f"{name} {point[name]:.3f}" for name in task.shown if point]
+            loss = f"loss {np.mean(losses[-50:]):.3f}"
+            bar.label = " ".join([folder.name, loss, *seen])
             bar.update(state.step)
             last = state.step == recipe.steps
             if state.step % recipe.evaluate_every == 0 or last:
                 recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)
                 point = {"step": state.step, "loss": recent}
                 for name, fixed in held_out.items():
-                    each = [float(measure(state.params, rows)) for rows in fixed]
-                    point[name] = round(float(np.mean(each)), 4)
-                    check_finite(folder, step, name, point[name])
+                    each = [measure(state.params, rows) for rows in fixed]
+                    for what in each[0] if each else ():
+                        called = f"{name} {what}".strip()
+                        mean = float(np.mean([float(one[what]) for one in each]))
+                        point[called] = round(mean, 4)
+                        check_finite(folder, step, called, mean)
                 point["seconds"] = round(time.monotonic() - begun, 1)
                 with writing.name_path(curve), curve.open("a") as file:
                     file.write(json.dumps(point, allow_nan=False) + "\n")
@@ -176,6 +187,16 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
                     print(f"stopped at step {state.step}; {again}")
                 sys.exit(console.termination_code())
     return state.params
+
+
+def measured(task: Task) -> Callable[[Any, Any], Mapping[str, Array]]:
+    """Returns what is measured of held-out batches; the loss has no name of its own."""
+
+    def rates(params: Any, rows: Any) -> Mapping[str, Array]:
+        more = {} if task.measure is None else task.measure(params, rows)
+        return {"": task.loss(params, rows), **more}
+
+    return rates
 
 
 @jax.jit
@@ -242,7 +263,8 @@ def place(
     whole = PartitionSpec()
     if mesh.layout.value.model == 1:
         both = mesh.put((state.params, state.optimizer), whole)
-        return TrainState(*both, state.step)
+        return TrainState(both[0], both[1], state.step)
+    assert task.config is not None  # as `check_mesh` requires
     where = sharding.shardings(task.config)
 
     def beside(leaf: Array, param: Array, at: NamedSharding) -> Array:
@@ -273,7 +295,7 @@ def build_step(
 ) -> Callable:
     """Returns a step, which leaves a state on the devices where it was."""
 
-    def step(params, moments, rows):
+    def step(params: Any, moments: Any, rows: Any) -> tuple[Any, Any, Array]:
         value, gradient = jax.value_and_grad(loss)(params, rows)
         updates, moments = rule.update(gradient, moments, params)
         return optax.apply_updates(params, updates), moments, value

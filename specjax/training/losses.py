@@ -24,6 +24,15 @@ def classes(log_p: Array, ids: Array) -> Array:
     return jnp.concatenate([kept, jnp.log(jnp.maximum(others, LEAST))], axis=-1)
 
 
+def reduced_classes(log_q: Array, ids: Array) -> Array:
+    """Returns the same of a draft that says some ids: log_q [..., V] are of its own
+    ids, and so are `ids`; one that it lacks is V or more, and has log q = -inf.
+    """
+    kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
+    others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), LEAST)
+    return jnp.concatenate([kept, jnp.log(others)], axis=-1)
+
+
 def alpha(log_p: Array, log_q: Array) -> Array:
     """Returns the acceptance probability, sum min(p, q) (Leviathan et al. 2023, Thm
     3.5).

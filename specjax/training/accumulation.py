@@ -1,0 +1,35 @@
+"""Gradients of a batch from its parts, one after another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import Array
+
+
+def in_parts(
+    loss: Callable[[Any, Any], Array], parts: int, weight: Callable[[Any], Array]
+) -> Callable[[Any, Any], Array]:
+    """Returns the same loss and gradient, with the activations of only one part of the
+    rows in memory at a time, for one more forward pass.
+
+    Args:
+      loss: (params, rows) -> mean over the weights of rows.
+      parts: divides the number of rows.
+      weight: rows -> their total weight.
+    """
+    if parts == 1:
+        return loss
+
+    def whole(params: Any, rows: Any) -> Array:
+        def add(total: Array, part: Any) -> tuple[Array, None]:
+            return total + loss(params, part) * weight(part), None
+
+        def divide(x: Array) -> Array:
+            return x.reshape(parts, len(x) // parts, *x.shape[1:])
+
+        split = jax.tree.map(divide, rows)
+        total, _ = jax.lax.scan(jax.checkpoint(add), 0.0, split)
+        return total / weight(rows)
+
+    return whole

@@ -1,0 +1,194 @@
+"""The losses of heads that read their target: what EAGLE-3 and Medusa learn by.
+
+A head of EAGLE-3 reads its own estimates while it drafts, so it learns on them too: it
+is unrolled over the text ("training-time test", Li et al. 2025,
+https://arxiv.org/abs/2503.01840, Section 3.1). Turn j reads at every place what it
+would after j drafted tokens: a text with all its turns is a tree whose chains leave the
+text at every token, so that the layer is the one that drafts. Medusa's head i says the
+token i + 2 places after a state (Cai et al. 2024, https://arxiv.org/abs/2401.10774,
+Section 2.2.1).
+Axes: B rows, L tokens, D features of the target, H of the head, K kept ids, C = K + 1
+classes, V ids that the head says, J turns or heads.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.drafters import eagle3, heads, medusa
+from specjax.models.cache import KeyValues, write_row
+from specjax.training import losses, written
+from specjax.training.target_states import Lesson
+from specjax.types import Branches, Prompt
+
+
+class Turn(NamedTuple):
+    """What a head says in one turn, after each token but the last of a text.
+
+    Attributes:
+      logits: [B, L - 1, V].
+      shift: the law after token t + shift is what logits[:, t] estimate.
+      first: the first t that counts.
+    """
+
+    logits: Array
+    shift: int
+    first: int
+
+
+class Objective(NamedTuple):
+    """What a head minimises.
+
+    Attributes:
+      loss: of `losses.LOSSES`.
+      decay: the weight of a turn relative to the one before.
+    """
+
+    loss: str
+    decay: float
+
+
+Say = Callable[[Any, Lesson], list[Turn]]
+
+
+def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
+    """Returns the function (parameters of the head, batch) -> what it says in each of
+    its turns; the first reads the target's states alone."""
+    network, layer = eagle3.Network(config, write=_write), config.layer
+    dtype = jnp.dtype(layer.dtype)
+
+    def say(params: Any, lesson: Lesson) -> list[Turn]:
+        tokens = lesson.whole.texts.tokens
+        batch, length = tokens.shape
+
+        def call(method: Any, *arguments: Any) -> Any:
+            return network.apply({"params": params}, *arguments, method=method)
+
+        if config.own_embedding:
+            embedded = call(eagle3.Network.embed, tokens)
+        else:
+            embedded = lesson.embedded
+        assert lesson.hidden is not None
+        taps = tuple(jnp.asarray(tap).astype(dtype) for tap in lesson.hidden.taps)
+        state = call(eagle3.Network.join, taps)
+        prompt = Prompt(jnp.asarray(tokens), jnp.zeros(batch, jnp.int32))
+        cache, said = heads.empty(layer, prompt, turns * length).layer, []
+        for turn in range(turns):
+            before = jnp.pad(state, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+            start = jnp.full(batch, turn * length, jnp.int32)
+            state, cache = call(
+                eagle3.Network.__call__,
+                jnp.asarray(embedded).astype(dtype),
+                before,
+                start,
+                cache,
+                unrolled(batch, length, turn),
+            )
+            logits = call(eagle3.Network.logits, state)
+            if config.norm_output:
+                state = call(lambda network, state=state: network.norm(state))
+            said.append(Turn(logits[:, :-1], shift=0, first=turn + 1))
+        return said
+
+    return say
+
+
+def unrolled(batch: int, length: int, turn: int) -> Branches | None:
+    """Returns what the tokens of a turn see: the text up to where their chain leaves
+    it, one token of each turn between, and themselves. None for the first turn, a
+    chain."""
+    if turn == 0:
+        return None
+    at = np.arange(length)
+    sees = np.zeros((length, turn + 1, length), bool)
+    sees[:, 0] = at[None] <= at[:, None] - turn
+    for j in range(1, turn + 1):
+        sees[:, j] = at[None] == at[:, None] - turn + j
+    depth = np.tile(at, turn + 1)
+    whole = sees.reshape(length, -1)
+    return Branches(
+        jnp.asarray(np.broadcast_to(depth, (batch, depth.size)), jnp.int32),
+        jnp.asarray(np.broadcast_to(whole, (batch, *whole.shape))),
+    )
+
+
+def _write(
+    cache: KeyValues, new: KeyValues, start: Array
+) -> tuple[KeyValues, KeyValues]:
+    """Writes as `lowering.write` to rows that all begin at one slot, so that gradients
+    pass."""
+    cache = write_row(cache, new, start[0])
+    return cache, cache
+
+
+def medusa_turns(config: medusa.Config) -> Say:
+    """Returns the function (parameters of the heads, batch) -> what each head says."""
+
+    def say(params: Any, lesson: Lesson) -> list[Turn]:
+        assert lesson.hidden is not None
+        states = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
+        flat = states.reshape(-1, config.dim)
+        logits = medusa.medusa_logits(params, flat)
+        logits = logits.reshape(*states.shape[:2], config.heads, config.vocab)
+        return [
+            Turn(logits[:, : -(i + 1), i], shift=i + 1, first=0)
+            for i in range(config.heads)
+        ]
+
+    return say
+
+
+def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
+    """Returns the laws of target and head, in classes [B, T, C], whether both prefer
+    one id, and which places count, [B, T]."""
+    whole, length = lesson.whole, turn.logits.shape[1]
+    law = slice(turn.shift, turn.shift + length)
+    ids, log_p = whole.ids[:, law], jnp.asarray(whole.log_p)[:, law]
+    log_q = losses.reduced_classes(jax.nn.log_softmax(turn.logits), jnp.asarray(ids))
+    counts = written.scored_positions(whole.texts)[:, law]
+    counts &= jnp.arange(length) >= turn.first
+    return log_p, log_q, jnp.argmax(turn.logits, -1) == ids[..., 0], counts
+
+
+def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
+    """Returns the loss of a head: (parameters, batch) -> the mean over the tokens of
+    the texts, and the mean over turns by their weights. Ids that the head does not say
+    add nothing."""
+    divergence = losses.LOSSES[goal.loss]
+
+    def loss(params: Any, lesson: Lesson) -> Array:
+        total, weights = jnp.zeros(()), 0.0
+        tokens = jnp.maximum(written.scored_positions(lesson.whole.texts).sum(), 1)
+        for number, turn in enumerate(say(params, lesson)):
+            log_p, log_q, _, counts = compare(turn, lesson)
+            each = divergence(log_p, jnp.where(log_q > -jnp.inf, log_q, log_p))
+            weight = goal.decay**number
+            mean = jnp.sum(each * counts) / tokens
+            total, weights = total + weight * mean, weights + weight
+        return total / weights
+
+    return loss
+
+
+def measure(say: Say) -> Callable[[Any, Lesson], dict[str, Array]]:
+    """Returns what is measured on held-out texts: for each turn, numbered from 1, alpha
+    at temperature 1, and the share of places where head and target prefer one id,
+    `best`, which is alpha at temperature 0."""
+
+    def rates(params: Any, lesson: Lesson) -> dict[str, Array]:
+        found = {}
+        for number, turn in enumerate(say(params, lesson), 1):
+            log_p, log_q, best, counts = compare(turn, lesson)
+            at = jnp.arange(counts.shape[1]) + turn.shift + 1
+            counts &= at >= jnp.asarray(lesson.whole.texts.begun)[:, None]
+            many = jnp.maximum(counts.sum(), 1)
+            alpha = losses.alpha(log_p, log_q)
+            found[f"alpha_{number}"] = (alpha * counts).sum() / many
+            found[f"best_{number}"] = (best * counts).sum() / many
+        return found
+
+    return rates

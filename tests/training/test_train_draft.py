@@ -1,0 +1,241 @@
+"""`specjax train-draft`: heads learn on what they draft by, runs go on after any stop,
+and what was written is read back exactly."""
+
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax.cli import train_draft as command
+from specjax.drafters import eagle3, medusa
+from specjax.drafts import eagle3_files, head_files, medusa_files
+from specjax.models import gpt
+from specjax.training import heads, loop, states, target_states, written
+from specjax.training.target_states import Lesson
+from specjax.types import Hidden, Prompt, TargetCall
+from tests.support import head_folders, text_folders
+from tests.support.head_folders import V
+
+TEXT = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
+LENGTH, TURNS = TEXT.shape[1], 3
+
+
+def lesson_of(whole, hidden) -> Lesson:
+    """Returns two texts that nobody scored."""
+    texts = written.without_inputs(TEXT, np.full(2, LENGTH), np.ones(2))
+    table = np.asarray(whole.params["embedding"])
+    return Lesson(written.Written(texts, None, None), hidden, table[TEXT])
+
+
+def states_of(whole) -> Hidden:
+    features, _ = whole.model.apply(
+        whole.params, jnp.asarray(TEXT), jnp.zeros(2, jnp.int32), None
+    )
+    return whole.model.hidden(features)
+
+
+@pytest.mark.parametrize("flags", [{}, {"norm_output": True, "fc_norm": True}])
+def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
+    """After each beginning of a text, with the text's own tokens in place of drafted
+    ones."""
+    target = head_folders.target()
+    folder = head_folders.write_eagle3(
+        tmp_path / "head", norm_before_residual=False, **flags
+    )
+    read = eagle3_files.read(head_files.find_folder(folder), target)
+    whole = specjax.drafts.pretrained.with_taps(target, read.config.taps)
+    hidden = states_of(whole)
+    say = heads.eagle3_turns(read.config, TURNS)
+    turns = jax.jit(say)(read.params, lesson_of(whole, hidden))
+    model = eagle3.head(read.config)
+    params = eagle3.parameters(read.config, read.params, target.params, read.offsets)
+
+    @partial(jax.jit, static_argnums=0)
+    def drafted(known):
+        two = jnp.ones(2, jnp.int32)
+        memory = model.init(params, Prompt(TEXT, two * known), LENGTH + 1)
+        call = TargetCall(
+            jnp.asarray(TEXT[:, : known - 1]),
+            None,
+            two * (known - 2),
+            two * (known - 2),
+            0 * two,
+            jax.tree.map(lambda x: x[:, : known - 1], hidden),
+        )
+        memory, logits = model.observe(params, memory, call), []
+        for at in range(known - 1, known - 1 + TURNS):
+            token = jnp.asarray(TEXT[:, at : at + 1])
+            state, memory = model.apply(params, token, two * at, memory)
+            logits.append(model.readout(params, state[:, 0]).logits)
+        return logits
+
+    for known in (2, 4):
+        for turn, logits in enumerate(drafted(known)):
+            assert turns[turn].first <= known - 1 + turn
+            said = turns[turn].logits[:, known - 1 + turn]
+            np.testing.assert_allclose(said, logits, atol=2e-5)
+
+
+def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
+    """Head i after token t, with what follows token t + i + 1."""
+    target = head_folders.target()
+    folder = head_folders.write_medusa(tmp_path / "head")
+    config, params = medusa_files.read(head_files.find_folder(folder), target)
+    whole = specjax.drafts.pretrained.with_taps(target, (0,))
+    hidden = states_of(whole)
+    turns = heads.medusa_turns(config)(params, lesson_of(whole, hidden))
+    flat = medusa.medusa_logits(params, hidden.last[:, 2])
+    for i, turn in enumerate(turns):
+        assert turn.shift == i + 1
+        assert turn.logits.shape == (2, LENGTH - 2 - i, V)
+        np.testing.assert_allclose(turn.logits[:, 2], flat[:, i], atol=1e-5)
+
+
+# The command.
+
+PROMPTS = [f"def f{i}(a):\n" for i in range(16)]
+SHORT = "--texts 32 --together 16 --tokens 8 --steps 4 --fall 2 --warmup 1"
+SHORT += " --batch 4 --held-out 2"
+SHORT += " --evaluate-every 2 --save-every 2"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("desk")
+    text_folders.code_pair(folder, gpt.Config(8192, 16, 32, 2, 2))
+    lines = (json.dumps({"prompt": text}) + "\n" for text in PROMPTS)
+    (folder / "prompts.jsonl").write_text("".join(lines))
+    return folder
+
+
+def run(desk, out, flags):
+    command.main(f"--target {desk}/m0.safetensors --out {out} {SHORT} {flags}".split())
+
+
+class Killed(BaseException):
+    """As Ctrl-C or a lost machine would end a run."""
+
+
+HEAD = "--kind eagle3 --vocab 100 --turns 2 --mlp-dim 16"
+
+
+@pytest.fixture(scope="module")
+def head(desk):
+    run(desk, desk / "head", f"{HEAD} --generate {desk}/prompts.jsonl")
+    return desk / "head"
+
+
+def trained(out):
+    """Returns the weights with which a run ended."""
+    tree = states.last(out.with_name(f"{out.name}.run") / "training" / "checkpoint")
+    like = loop.TrainState(None, None, 0)
+    return tree.read(like).params
+
+
+def test_a_trained_head_is_read_back_exactly(desk, head):
+    target = specjax.load(desk / "m0.safetensors")
+    draft = specjax.load_draft(str(head), target)
+    jax.tree.map(np.testing.assert_array_equal, draft.params["head"], trained(head))
+    assert draft.params["ids"].size == 100
+    done = specjax.generate_text(target, draft, PROMPTS[:2], gamma=2, new_tokens=6)
+    alone = specjax.generate_text(target, None, PROMPTS[:2], new_tokens=6)
+    assert done.ids == alone.ids
+    curve = (desk / "head.run/training/curve.jsonl").read_text().splitlines()
+    point = json.loads(curve[-1])
+    assert point["step"] == 4
+    for name in ("alpha_1", "best_1", "alpha_2", "best_2"):
+        assert 0 <= point[f"held_out {name}"] <= 1
+
+
+def test_a_stopped_run_goes_on_to_the_same_head(desk, head, monkeypatch):
+    """Stopped between two shards, and after a step."""
+    first, out = desk / "head.run/states", desk / "again"
+    where = f"--generate {desk}/prompts.jsonl"
+    batch = target_states.writer
+
+    def writer(*of):
+        write, count = batch(*of), []
+
+        def stopping(*arguments):
+            count.append(1)
+            if len(count) == 2:
+                raise Killed
+            return write(*arguments)
+
+        return stopping
+
+    monkeypatch.setattr(target_states, "writer", writer)
+    with pytest.raises(Killed):
+        run(desk, out, f"{HEAD} {where}")
+    monkeypatch.undo()
+    there = sorted((desk / "again.run/states").rglob("*.safetensors"))
+    assert len(there) == 1
+    step = loop.build_step
+
+    def build_step(*arguments):
+        one, count = step(*arguments), []
+
+        def stopping(*state):
+            count.append(1)
+            if len(count) == 4:
+                raise Killed
+            return one(*state)
+
+        return stopping
+
+    monkeypatch.setattr(loop, "build_step", build_step)
+    with pytest.raises(Killed):
+        run(desk, out, f"{HEAD} {where}")
+    monkeypatch.undo()
+    run(desk, out, f"{HEAD} {where}")
+    for file in first.rglob("*.safetensors"):
+        other = desk / "again.run/states" / file.relative_to(first)
+        assert file.read_bytes() == other.read_bytes()
+    for name in ("model.safetensors", "config.json"):
+        assert (out / name).read_bytes() == (head / name).read_bytes()
+
+
+REFUSED = [
+    ("--kind eagle3", "either --generate FILE or --data FILE"),
+    ("{data} --warmup 9", "--warmup 9 and --fall 2 must fit into --steps 4"),
+    ("{data} --batch 4 --parts 3", "--parts must divide --batch 4; got 3"),
+    ("{data} --taps 1 9", "9"),
+    ("{data} --kind early_exit --layers 2", "has 2 layers, of which 1 to 1 can draft"),
+    ("{data} --vocab 100 --turns 2 --mlp-dim 16 --runs {run} --texts 64", "of differ"),
+    ("{data} {head} --runs {run} --rate 0.1", "holds a run of another recipe"),
+    ("{data} {head} --runs {run} --loss tvd", "holds a run of another recipe"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), REFUSED)
+def test_what_cannot_be_trained_is_one_line(flags, message, desk, head, capsys):
+    flags = flags.format(
+        data=f"--generate {desk}/prompts.jsonl", run=f"{head}.run", head=HEAD
+    )
+    with pytest.raises(SystemExit):
+        run(desk, desk / "other", flags)
+    error = capsys.readouterr().err
+    assert message in error.splitlines()[-1]
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--kind medusa --heads 2 --loss hybrid --parts 2",
+        "--kind early_exit --layers 1 --dtype bfloat16",
+        "--kind small --dim 16 --loss jsd",
+    ],
+)
+def test_every_kind_is_trained_on_texts_that_are_read(flags, desk):
+    out = desk / flags.split()[1]
+    run(desk, out, f"{flags} --data {desk}/prompts.jsonl --length 8")
+    target = specjax.load(desk / "m0.safetensors")
+    draft = specjax.load_draft(str(out), target)
+    done = specjax.generate_text(target, draft, PROMPTS[:2], gamma=2, new_tokens=6)
+    alone = specjax.generate_text(target, None, PROMPTS[:2], new_tokens=6)
+    assert done.ids == alone.ids
