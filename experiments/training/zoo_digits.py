@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tasks import digits
-from experiments.training import forward, language, loop, pipeline
+from experiments.training import language, pipeline
 from specjax import zoo
+from specjax.training import forward, loop
 
 FILES = {"target": "digits_target.safetensors", "draft": "digits_small.safetensors"}
 
