@@ -65,8 +65,9 @@ def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
         tokens = lesson.whole.texts.tokens
         batch, length = tokens.shape
 
-        def call(method: Any, *arguments: Any) -> Any:
-            return network.apply({"params": params}, *arguments, method=method)
+        def call(method: Any, *arguments: Any, **named: Any) -> Any:
+            weights = {"params": params}
+            return network.apply(weights, *arguments, **named, method=method)
 
         if config.own_embedding:
             embedded = call(eagle3.Network.embed, tokens)
@@ -86,7 +87,7 @@ def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
                 before,
                 start,
                 cache,
-                unrolled(batch, length, turn),
+                branches=unrolled(batch, length, turn),
             )
             logits = call(eagle3.Network.logits, state)
             if config.norm_output:
