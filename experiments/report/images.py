@@ -1,4 +1,4 @@
-"""Images as SVG, their pixels coloured as the tokens of Figure 1 are.
+"""Images as SVG, their pixels colored as the tokens of Figure 1 are.
 
 A pixel that was drafted and accepted is green, one that the target added blue, each as
 dark as its shade; a red corner is where a drafted shade was rejected. Lengths are
@@ -33,7 +33,7 @@ def drawing(measured: dict) -> str:
             row, column = divmod(n, measured["side"])
             x, y_pixel = left + SIZE * column, top + LINE + SIZE * row
             dark = min(1, shade / (measured["shades"] - 1))
-            squares.append(Square(x, y_pixel, SIZE, colour(dark, kind), corrected))
+            squares.append(Square(x, y_pixel, SIZE, color(dark, kind), corrected))
     rows = -(-len(measured["images"]) // COLUMNS)
     return trace.page(cells, y + rows * (side + LINE + GAP), squares)
 
@@ -47,8 +47,8 @@ def pixels(steps: list[dict]) -> Iterator[tuple[int, str, bool]]:
         yield from ((shade, "added", bool(step["rejected"])) for shade in step["added"])
 
 
-def colour(dark: float, kind: str) -> str:
-    """Returns the colour of a pixel of a kind: from its box in Figure 1, where `dark`
+def color(dark: float, kind: str) -> str:
+    """Returns the color of a pixel of a kind: from its box in Figure 1, where `dark`
     is 0, to its ink, where it is 1.
     """
     ends = (bytes.fromhex(x[1:]) for x in (LOOKS[kind].fill, LOOKS[kind].ink))

@@ -58,7 +58,7 @@ class Cell(NamedTuple):
 
 
 class Square(NamedTuple):
-    """A square of one colour.
+    """A square of one color.
 
     Attributes:
         x, y: its upper left corner.

@@ -54,7 +54,7 @@ def load() -> dict[str, Images]:
     return {"train": first, "held_out": last}
 
 
-def shifted(images: Images) -> Images:
+def shift(images: Images) -> Images:
     """Returns the images moved by each of SHIFTS; paper comes in from the side."""
     wide = np.pad(images.shades, ((0, 0), (0, 0), (1, 1)))
     moved = [wide[:, :, 1 - by : 1 - by + SIDE] for by in SHIFTS]

@@ -28,7 +28,7 @@ def main() -> None:
 def train(runs: Path, export: Path, recipe: dict) -> None:
     """Trains both models into `export`; intermediate results go into `runs`."""
     images = digits.load()
-    read = digits.shifted(images["train"])
+    read = digits.shift(images["train"])
     train, held_out = (
         language.stream(digits.documents(some)) for some in (read, images["held_out"])
     )

@@ -38,7 +38,7 @@ ENGLISH = (
 SOUND = zoo.FOLDER / "speech" / "speech.flac"
 
 
-def loaded(name: str) -> Pretrained:
+def load(name: str) -> Pretrained:
     if name in published.MODELS:
         pytest.importorskip("gguf")
         try:
@@ -63,7 +63,7 @@ def check(texts: list[list[int]], scores: list[float], wanted) -> None:
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory):
-    target = loaded("smollm2")
+    target = load("smollm2")
     return target, theirs(target, "LlamaForCausalLM", tmp_path_factory.mktemp("llama"))
 
 
@@ -90,7 +90,7 @@ def test_of_answers(chat, config):
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
-    target, folder = loaded("t5_target"), tmp_path_factory.mktemp("t5")
+    target, folder = load("t5_target"), tmp_path_factory.mktemp("t5")
     return target, theirs(target, "T5ForConditionalGeneration", folder)
 
 
@@ -116,7 +116,7 @@ def test_of_translations_and_summaries(translator, config):
 
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory):
-    target, folder = loaded("whisper-base"), tmp_path_factory.mktemp("whisper")
+    target, folder = load("whisper-base"), tmp_path_factory.mktemp("whisper")
     return target, theirs(target, "WhisperForConditionalGeneration", folder)
 
 

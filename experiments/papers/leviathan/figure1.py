@@ -110,7 +110,7 @@ def measure(case: trace.Case, prompt: str) -> dict:
     steps = []
     for ids, info in trace.iterate(case):
         step = trace.make_step(ids[length:], info)
-        behind = [*map(case.tokenizer.piece, untested(step, info))]
+        behind = [*map(case.tokenizer.piece, untested_tokens(step, info))]
         steps.append(pieces(step, case.tokenizer) | {"untested": behind})
         length = len(ids)
     target, draft = case.names
@@ -126,7 +126,7 @@ def measure(case: trace.Case, prompt: str) -> dict:
     }
 
 
-def untested(step: trace.Step, info: Info) -> list[int]:
+def untested_tokens(step: trace.Step, info: Info) -> list[int]:
     """Returns the drafted tokens of a step that were not decided on. info: of its row
     only.
     """

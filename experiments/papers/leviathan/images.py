@@ -10,7 +10,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.papers.leviathan.figure1 import untested
+from experiments.papers.leviathan.figure1 import untested_tokens
 from experiments.tasks import digits
 from specjax import drafts, generate
 from specjax.checkpoints import Pretrained
@@ -71,7 +71,7 @@ def measure(pair: Pair, *, gamma: int, temperature: float, seed: int) -> dict:
                 own = jax.tree.map(lambda leaf, row=row: np.asarray(leaf)[row], info)
                 step = trace.make_step(tokens[row, begins[row] : ends[row]], own)
                 kept = {kind: getattr(step, kind) for kind in KINDS}
-                steps.append(kept | {"untested": untested(step, own)})
+                steps.append(kept | {"untested": untested_tokens(step, own)})
         begins = ends
     written = digits.CLASSES * digits.PIXELS
     calls = sum(map(len, images))

@@ -103,7 +103,7 @@ def test_a_timeline_says_what_it_lacks(results):
     assert "not run: gamma = 7 (no times)" in told("figure5")
 
 
-def test_a_pixel_has_the_colour_of_who_wrote_it_and_the_depth_of_its_shade():
+def test_a_pixel_has_the_color_of_who_wrote_it_and_the_depth_of_its_shade():
     steps = [
         {"accepted": [0, 16], "rejected": [7], "added": [8]},
         {"accepted": [], "rejected": [], "added": [40]},  # no shade: as dark as can be
@@ -118,7 +118,7 @@ def test_a_pixel_has_the_colour_of_who_wrote_it_and_the_depth_of_its_shade():
         for it in ElementTree.fromstring(text).iter(f"{SVG}rect")
         if it.get("width") == str(images.SIZE)
     ]
-    middle = images.colour(0.5, "added")
+    middle = images.color(0.5, "added")
     assert drawn == [(0, pale), (10, ink), (0, middle), (10, LOOKS["added"].ink)]
     assert "3: 2 calls" in words(text) and text.count("<path") == 1
     red, green, blue = bytes.fromhex(middle[1:])

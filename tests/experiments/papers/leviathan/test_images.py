@@ -76,12 +76,12 @@ def test_an_image_is_its_class_and_then_its_shades():
     several = digits.Images(shades, np.array([3, 0]))
     first, second = digits.documents(several)
     assert first == [20, *(i % 17 for i in range(64))] and second[0] == 17
-    left, same, right = np.split(digits.shifted(several).shades, 3)
+    left, same, right = np.split(digits.shift(several).shades, 3)
     np.testing.assert_array_equal(same, shades)
     np.testing.assert_array_equal(left[..., :-1], shades[..., 1:])
     np.testing.assert_array_equal(right[..., 1:], shades[..., :-1])
     assert not left[..., -1].any() and not right[..., 0].any()
-    assert digits.shifted(several).digits.tolist() == [3, 0] * 3
+    assert digits.shift(several).digits.tolist() == [3, 0] * 3
 
 
 def test_the_images_are_those_of_scikit_learn():
