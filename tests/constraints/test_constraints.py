@@ -179,14 +179,14 @@ def test_texts_have_their_form_drafted_by_chains_and_trees(pair):
     pieces = specjax.stream_text(
         target, draft, prompts, grammar=grammar, rules=rules, **ASKED
     )
-    texts = ["", ""]
+    texts, ended = ["", ""], ["", ""]
     for piece in pieces:
         texts[piece.index] += piece.text
-    for text in texts:
-        inner = text.strip("<>")
-        half = (len(text) - len(inner)) // 2
-        assert re.fullmatch("[ab]{1,2}", inner)
-        assert text == "<" * half + inner + ">" * half
+        ended[piece.index] = piece.ended
+    for text, end in zip(texts, ended, strict=True):
+        before, inner, after = re.fullmatch("(<*)([ab]{0,2})(>*)", text).groups()
+        assert len(after) <= len(before) and (inner or not after)
+        assert end == "length" or (inner and len(after) == len(before))
 
 
 @pytest.mark.slow
