@@ -201,8 +201,12 @@ def test_the_guides_server_answers(capsys):
     assert sorted(map(int, told)) == [*range(9)]
 
 
-@pytest.mark.parametrize("guide", ["own", "texts"])
+@pytest.mark.parametrize(
+    "guide", ["own", "texts", pytest.param("constraints", marks=pytest.mark.slow)]
+)
 def test_the_guides_other_examples_run(guide):
+    if guide == "constraints":
+        pytest.importorskip("outlines_core", reason="needs the extra constraints")
     assert ran(guide)
 
 

@@ -17,7 +17,8 @@ NO_STATE = -1
 # rank below one that has matched, as a search for the first match does. As no text has
 # this byte, all alternatives live until the whole text is there.
 AFTER = 0
-MOST_STATES = 100_000
+MOST_STATES = 50_000
+ROUNDS = 256
 MISSING = (
     "a {} needs the libraries outlines-core and llguidance: pip install"
     " 'specjax[constraints]'"
@@ -40,7 +41,8 @@ class ByteAutomaton(NamedTuple):
 def compile_bytes(
     regex: str, *, what: str = "regex", space_before: bool = False
 ) -> ByteAutomaton:
-    """Returns the smallest automaton of the texts that a regular expression matches.
+    """Returns an automaton of the texts that a regular expression matches, the smallest
+    one unless that takes long.
 
     No text has the byte 0.
 
@@ -63,13 +65,12 @@ def compile_bytes(
     except ValueError as error:
         raise ValueError(explain(regex, str(error), what)) from None
     step, accepts = read_index(index)
-    automaton = minimize(trim(ByteAutomaton(step, accepts)))
-    if len(automaton.step) > MOST_STATES:
+    if len(step) > MOST_STATES:
         raise ValueError(
-            f"{what} is too large, {len(automaton.step):,} states of at most"
-            f" {MOST_STATES:,}: bound its repetitions by less, or take + or * for them"
+            f"{what} is too large, {len(step):,} states of at most {MOST_STATES:,}:"
+            " bound its repetitions by less, or take + or * for them"
         )
-    return automaton
+    return minimize(trim(ByteAutomaton(step, accepts)))
 
 
 def outlines_core(what: str) -> ModuleType:
@@ -104,7 +105,9 @@ def read_index(index: Any) -> tuple[np.ndarray, np.ndarray]:
         for byte, following in after.items():
             if byte < 256 and following in number:
                 step[number[state], byte] = number[following]
-    accepts = step[:, AFTER] != NO_STATE
+    whole = np.zeros(len(number) + 1, bool)  # the last is of NO_STATE
+    whole[[number[state] for state in index.get_final_states()]] = True
+    accepts = whole[step[:, AFTER]]  # AFTER may be a byte of a class too, and no end
     step[:, AFTER] = NO_STATE
     return step, accepts
 
@@ -144,12 +147,16 @@ def select_states(automaton: ByteAutomaton, kept: np.ndarray) -> ByteAutomaton:
 
 
 def minimize(automaton: ByteAutomaton) -> ByteAutomaton:
-    """Returns the automaton of the same texts with the fewest states (Moore, 1956):
-    states are told apart until those that are left alike have the same next states."""
+    """Returns the automaton of the same texts with the fewest states (Moore, 1956).
+
+    States are told apart until those that are left alike have the same next states. It
+    takes as many rounds as the longest bounded repetition has bytes: after ROUNDS the
+    automaton is returned as it is.
+    """
     alike = np.unique(automaton.step, axis=1)  # bytes with the same column are one
     group = automaton.accepts.astype(np.int32)
     count = 0
-    while True:
+    for _ in range(ROUNDS):
         after = np.where(alike == NO_STATE, NO_STATE, group[alike])
         rows = np.ascontiguousarray(np.column_stack([group, after]))
         each = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))
@@ -158,6 +165,8 @@ def minimize(automaton: ByteAutomaton) -> ByteAutomaton:
         if len(first) == count:
             break
         count = len(first)
+    else:
+        return automaton
     order = np.argsort(first, kind="stable")  # of the groups, that of state 0 first
     number = np.empty(count, np.int32)
     number[order] = np.arange(count)

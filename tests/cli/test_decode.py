@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from specjax import pretrained, text, zoo
-from specjax.cli import blocks, content, decode, environment, workers
+from specjax.cli import blocks, content, decode, environment, texts_folder, workers
 from specjax.decode_config import change
 from specjax.models import gpt
 from specjax.runtime import console, locks
@@ -485,3 +485,25 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
     texts = [row["text"] for row in alone]
     assert read(tmp_path / "out" / "texts.jsonl") == texts
     assert not (tmp_path / "out" / "blocks").exists()
+
+
+def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
+    """In the settings of their folder, and in the names of their blocks."""
+    (tmp_path / "a.lark").write_text('start: "a"')
+    free = setting(tmp_path)
+    regex = setting(tmp_path, "--regex", "a|b")
+    grammar = setting(tmp_path, "--grammar", str(tmp_path / "a.lark"))
+    assert grammar.form == ("grammar", 'start: "a"') and free.form is None
+    described = [*map(texts_folder.describe, (free, regex, grammar))]
+    assert "form" not in described[0] and described[1]["regex"] == "a|b"
+    assert texts_folder.differences(described[1], described[0]) == ["regex 'a|b'"]
+    assert texts_folder.differences(described[0], described[1]) == ["regex None"]
+    wrote(tmp_path, TEXTS[:1])
+    each = (one._replace(block=1) for one in (free, regex))
+    assert len({next(texts_folder.list_blocks(one)).how for one in each}) == 2
+    argv = [tmp_path / "prompts.jsonl", "--out", tmp_path / "out"]
+    said = refused(decode.main, [*argv, "--schema", "absent.json"])
+    assert "absent.json cannot be read" in said
+    if find_spec("outlines_core"):
+        said = refused(decode.main, [*argv, "--regex", "(a"])
+        assert "regex '(a' cannot be read" in said

@@ -76,6 +76,8 @@ def test_an_automaton_is_of_what_python_matches(regex):
 def test_an_automaton_has_the_fewest_states_and_whole_characters():
     assert len(regular.compile_bytes("(a|b)*abb").step) == 4
     assert len(regular.compile_bytes("[ab]c|[bc]c").step) == 3
+    long = regular.compile_bytes("(ab){300}")  # which takes too many rounds
+    assert matches(long, b"ab" * 300) and not matches(long, b"ab" * 299)
     automaton = regular.compile_bytes("[éü]{2}")
     assert matches(automaton, "éü".encode()) and not matches(automaton, b"\xc3\xc3")
     spaced = regular.compile_bytes("a", space_before=True)
@@ -177,14 +179,14 @@ def test_texts_have_their_form_drafted_by_chains_and_trees(pair):
     pieces = specjax.stream_text(
         target, draft, prompts, grammar=grammar, rules=rules, **ASKED
     )
-    texts = ["", ""]
+    texts, ended = ["", ""], ["", ""]
     for piece in pieces:
         texts[piece.index] += piece.text
-    for text in texts:
-        inner = text.strip("<>")
-        half = (len(text) - len(inner)) // 2
-        assert re.fullmatch("[ab]{1,2}", inner)
-        assert text == "<" * half + inner + ">" * half
+        ended[piece.index] = piece.ended
+    for text, end in zip(texts, ended, strict=True):
+        before, inner, after = re.fullmatch("(<*)([ab]{0,2})(>*)", text).groups()
+        assert len(after) <= len(before) and (inner or not after)
+        assert end == "length" or (inner and len(after) == len(before))
 
 
 @pytest.mark.slow
@@ -220,9 +222,10 @@ REFUSED = [
     ),
     (dict(grammar="start: ("), r"^grammar cannot be read: 1\(9\): Expected token"),
     (dict(grammar="begin: /a/"), "^grammar cannot be read: no start rule found"),
+    (dict(regex="[ab]{9}(c|dd)"), r"^regex is too large, 13 states of at most 12: bou"),
     (
-        dict(regex="[^\x00]{0,4000}" * 2),
-        "^regex is too large: .* write it as a grammar",
+        dict(regex="[cd]{9}"),
+        r"^regex is too large: 10 states for \d+ classes of tokens",
     ),
 ]
 
@@ -230,7 +233,9 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("form", "message"), REFUSED, ids=[message for _, message in REFUSED]
 )
-def test_what_cannot_be_a_form_is_refused_in_one_line(form, message, pair):
+def test_what_cannot_be_a_form_is_refused_in_one_line(form, message, pair, monkeypatch):
+    monkeypatch.setattr(regular, "MOST_STATES", 12)
+    monkeypatch.setattr(tables, "MOST_ENTRIES", 40)
     with pytest.raises(ValueError, match=message) as caught:
         specjax.generate_text(*pair, ["x"], **form)
     assert "\n" not in str(caught.value)
