@@ -164,9 +164,10 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     for number, (some, count) in enumerate(
         ((rest, setting.texts), (apart, setting.held_out))
     ):
-        full = -(-count // size) * size
+        rows = min(size, count)
+        full = -(-count // rows) * rows
         whole = [some[i % len(some)] for i in range(full)]
-        cut = [whole[at : at + size] for at in range(0, full, size)]
+        cut = [whole[at : at + rows] for at in range(0, full, rows)]
         both.append(
             [partial(part, each, i, seed + number) for i, each in enumerate(cut)]
         )
@@ -174,6 +175,7 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         "texts": digest_ids(begins),
         "new": setting.new,
         "width": width,
+        "together": size,
         "seed": setting.recipe.seed,
         "held_out": len(apart),
     }
