@@ -106,11 +106,11 @@ def eagle3_learner(
     ids: [K], those that it says, ascending; None for all.
     """
     whole: Any = target.required_config
-    dim, count = whole.dim, sizes.num_heads or whole.num_heads
+    dim, count = whole.dim, sizes.num_heads or max(1, whole.num_heads // 2)
     layer = llama.Config(
         vocab=target.vocab,
         dim=dim,
-        mlp_dim=sizes.mlp_dim or 2 * dim,
+        mlp_dim=sizes.mlp_dim or dim,
         num_layers=1,
         num_heads=count,
         key_heads=count,

@@ -33,6 +33,7 @@ from specjax.types import Prompt
 
 WIDTH = 16  # prompts are padded to a multiple of it
 FILE = "draft.safetensors"  # of a model that transformers has no class for
+SHARE = 4  # of the target's ids an EAGLE-3 head says one in so many
 FREQUENT = 64  # texts at a time, whose ids are counted
 
 
@@ -237,8 +238,8 @@ def digest_ids(texts: Sequence[Sequence[int]]) -> str:
 def frequent_ids(shards: Shards, vocab: int, setting: Setting) -> np.ndarray | None:
     """Returns the ids [K] that the target would emit most often in its texts,
     ascending; None for a draft that says all."""
-    count = setting.sizes.vocab
-    if setting.kind != "eagle3" or count is None or count >= vocab:
+    count = setting.sizes.vocab or -(-vocab // SHARE)
+    if setting.kind != "eagle3" or count >= vocab:
         return None
     mass = np.zeros(vocab)
     for at in range(0, len(shards), FREQUENT):
