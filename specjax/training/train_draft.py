@@ -42,7 +42,7 @@ class Setting:
     """What is trained, on what, and how.
 
     Attributes:
-      kind: of `draft_kinds.KINDS`.
+      kind: of `draft_kinds.RATES`.
       out: the folder of the draft; it must not exist.
       runs: the folder of the run.
       sizes: of the draft.
