@@ -127,7 +127,6 @@ def eagle3_learner(
         norm_before_residual=True,
     )
     eagle3.check(config)
-    said = readout_of(target)[:, slice(None) if ids is None else ids]
 
     def init(key: Array) -> Any:
         params = nn.meta.unbox(eagle3.init_params(key, config))
@@ -148,6 +147,7 @@ def eagle3_learner(
             params["layer"]["mlp"]["out"],
         ):
             part["kernel"] = SMALL_START * part["kernel"]
+        said = readout_of(target)[:, slice(None) if ids is None else ids]
         return params | {"readout": jnp.array(said, jnp.float32)}
 
     say = heads.eagle3_turns(config, sizes.turns or TURNS)

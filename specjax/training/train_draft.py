@@ -108,6 +108,7 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
             f"{target.name} reads inputs by an encoder, and drafts are trained for"
             " decoders alone: name a GPT or a model of Llama's kind"
         )
+    make_learner(target, setting, None)  # raises an error for its sizes
     model = pretrained.with_taps(target, reads.taps)
     material = read_texts(model, setting, reads)
     digests = {"target": loop.digest(target.params)}
@@ -178,7 +179,7 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         "width": width,
         "together": size,
         "seed": setting.recipe.seed,
-        "held_out": len(apart),
+        "held_out": [len(apart), setting.held_out],
     }
     return Material(both[0], both[1], about)
 
