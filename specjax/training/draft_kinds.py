@@ -148,6 +148,10 @@ def eagle3_learner(
         ):
             part["kernel"] = SMALL_START * part["kernel"]
         said = readout_of(target)[:, slice(None) if ids is None else ids]
+        own: Any = target.params
+        if isinstance(whole, llama.Config):
+            offset = llama.STYLES[whole.style].offset
+            params["norm"] = {"scale": offset + jnp.array(own["norm"]["scale"])}
         return params | {"readout": jnp.array(said, jnp.float32)}
 
     say = heads.eagle3_turns(config, sizes.turns or TURNS)
