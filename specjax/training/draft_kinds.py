@@ -151,7 +151,9 @@ def eagle3_learner(
         own: Any = target.params
         if isinstance(whole, llama.Config):
             offset = llama.STYLES[whole.style].offset
-            params["norm"] = {"scale": offset + jnp.array(own["norm"]["scale"])}
+            params["norm"] = {
+                "scale": offset + jnp.array(own["norm"]["scale"], jnp.float32)
+            }
         return params | {"readout": jnp.array(said, jnp.float32)}
 
     say = heads.eagle3_turns(config, sizes.turns or TURNS)
