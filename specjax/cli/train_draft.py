@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from specjax import pretrained, zoo
 from specjax.cli import flags as shared
 from specjax.runtime import console
+from specjax.training.draft_kinds import RATES, Sizes
+from specjax.training.heads import Objective
+from specjax.training.losses import LOSSES
 
 if TYPE_CHECKING:
     from specjax.training.train_draft import Setting
 
-KINDS = "small", "early_exit", "medusa", "eagle3"
-LOSSES = "kl", "reverse_kl", "jsd", "tvd", "log_alpha", "hybrid"
 NEEDED = "training needs optax: pip install 'specjax[train]'"
 
 
@@ -60,8 +61,6 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict[str, Any]:
 def make_setting(chosen: argparse.Namespace) -> "Setting":
     """Returns what the flags say. Raises ValueError for flags that do not go
     together."""
-    from specjax.training.draft_kinds import Sizes
-    from specjax.training.heads import Objective
     from specjax.training.loop import Recipe
     from specjax.training.train_draft import Setting
 
@@ -80,7 +79,7 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
         decay=chosen.fall,
         batch=chosen.batch,
         length=chosen.length,
-        rate=chosen.rate,
+        rate=chosen.rate or RATES[chosen.kind],
         warmup=chosen.warmup,
         weight_decay=chosen.weight_decay,
         seed=chosen.seed,
@@ -113,7 +112,7 @@ def make_parser() -> console.Parser:
     shared.add(parser, "target", default=zoo.MODELS[0])
     of_kind = "small: a model of its own; early_exit: one that begins as the target's"
     of_kind += " first layers; medusa, eagle3: heads that read the target"
-    add("--kind", choices=KINDS, default="eagle3", help=f"{of_kind}; %(default)s")
+    add("--kind", choices=RATES, default="eagle3", help=f"{of_kind}; %(default)s")
     of_beginnings = "the target goes on from these beginnings: JSON lines,"
     add(
         "--generate", type=Path, metavar="FILE", help=f"{of_beginnings} {shared.PROMPT}"
@@ -131,7 +130,7 @@ def make_parser() -> console.Parser:
         kind = count if least else console.whole_number(0, 2**31 - 1)
         add(name, type=kind, default=default, metavar="N", help=f"{help}; {default}")
 
-    whole("--texts", 512, "that the target writes; every other one is greedy")
+    whole("--texts", 256, "that the target writes; every other one is greedy")
     whole("--tokens", 96, "new tokens of such a text")
     whole("--longest", 64, "leave out beginnings of more tokens")
     whole("--together", 64, "texts that are written or read together")
@@ -141,13 +140,13 @@ def make_parser() -> console.Parser:
     draft = parser.add_argument_group("draft")
     add = draft.add_argument
     sizes = {
-        "--vocab": "ids that an EAGLE-3 head says, the most frequent; default: all",
+        "--vocab": "most frequent ids, which an EAGLE-3 head says; default: a quarter",
         "--layers": "of a small model (2), of Medusa's heads (1), or how many of the"
         " target's begin an early exit (a quarter)",
         "--dim": "features of a small model; 64",
         "--mlp-dim": "features of its feed-forward layer (four times --dim), or of an"
-        " EAGLE-3 head's (twice the target's)",
-        "--num-heads": "of attention; default: 2, for a head the target's",
+        " EAGLE-3 head's (as many as the target has features)",
+        "--num-heads": "of attention; default: 2, for a head half of the target's",
         "--heads": "of Medusa; 3",
         "--turns": "an EAGLE-3 head learns to draft so many tokens; 3",
     }
@@ -167,20 +166,21 @@ def make_parser() -> console.Parser:
         " KL, Jensen-Shannon, total variation (1 - alpha), -log alpha, or KL that"
     )
     of_loss += " turns into total variation as alpha grows; %(default)s"
-    add("--loss", default=LOSSES[0], choices=LOSSES, help=of_loss)
+    add("--loss", default="kl", choices=LOSSES, help=of_loss)
     share = console.number(0.0, 1.0)
     of_decay = "weight of each drafted token relative to the one before; %(default)s"
     add("--decay", type=share, default=0.8, metavar="W", help=of_decay)
-    whole("--steps", 400, "batches")
+    whole("--steps", 250, "batches")
     whole("--batch", 8, "texts of a batch")
     whole("--parts", 1, "of a batch, one after another, to save memory")
     rate = console.number(0.0, 1.0, above=True)
-    add("--rate", type=rate, default=1e-3, metavar="R", help="of learning; %(default)s")
-    whole("--warmup", 20, "steps in which the rate rises from 0", least=0)
+    each = ", ".join(f"{kind} {value:g}" for kind, value in RATES.items())
+    add("--rate", type=rate, metavar="R", help=f"of learning; default: {each}")
+    whole("--warmup", 10, "steps in which the rate rises from 0", least=0)
     whole("--fall", 200, "last steps, in which it falls to 0", least=0)
     add("--weight-decay", type=share, default=0.0, metavar="W", help="of AdamW; 0")
     shared.add(parser, "mesh", "seed")
-    whole("--save-every", 100, "steps; and every five minutes")
-    whole("--evaluate-every", 100, "steps")
+    whole("--save-every", 50, "steps; and every five minutes")
+    whole("--evaluate-every", 50, "steps")
     console.add_json(parser)
     return parser

@@ -1,5 +1,5 @@
 """Training: a resumable loop, and what drafts learn from and how.
 
-It is the one part of specjax that imports optax, the extra `train`; the command
-`specjax train-draft` alone imports it.
+Its loop alone imports optax, the extra `train`; of specjax only the command
+`specjax train-draft` imports this package.
 """

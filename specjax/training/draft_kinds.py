@@ -20,7 +20,8 @@ from specjax.training import forward, heads, written
 from specjax.training.heads import Objective
 from specjax.training.target_states import Lesson, Reads
 
-KINDS = "small", "early_exit", "medusa", "eagle3"
+# Of learning, for each kind: lower for what begins with the target's weights.
+RATES = {"small": 4e-3, "early_exit": 5e-4, "medusa": 1e-3, "eagle3": 3e-3}
 SHOWN = "held_out alpha_1", "held_out best_1"  # of the curve, beside the bar
 TURNS = 3  # of an EAGLE-3 head
 MATCHED = 2.0  # root mean square of the products that find a token again
@@ -106,11 +107,11 @@ def eagle3_learner(
     ids: [K], those that it says, ascending; None for all.
     """
     whole: Any = target.required_config
-    dim, count = whole.dim, sizes.num_heads or whole.num_heads
+    dim, count = whole.dim, sizes.num_heads or max(1, whole.num_heads // 2)
     layer = llama.Config(
         vocab=target.vocab,
         dim=dim,
-        mlp_dim=sizes.mlp_dim or 2 * dim,
+        mlp_dim=sizes.mlp_dim or dim,
         num_layers=1,
         num_heads=count,
         key_heads=count,
@@ -126,7 +127,6 @@ def eagle3_learner(
         norm_before_residual=True,
     )
     eagle3.check(config)
-    said = readout_of(target)[:, slice(None) if ids is None else ids]
 
     def init(key: Array) -> Any:
         params = nn.meta.unbox(eagle3.init_params(key, config))
@@ -147,6 +147,13 @@ def eagle3_learner(
             params["layer"]["mlp"]["out"],
         ):
             part["kernel"] = SMALL_START * part["kernel"]
+        said = readout_of(target)[:, slice(None) if ids is None else ids]
+        own: Any = target.params
+        if isinstance(whole, llama.Config):
+            offset = llama.STYLES[whole.style].offset
+            params["norm"] = {
+                "scale": offset + jnp.array(own["norm"]["scale"], jnp.float32)
+            }
         return params | {"readout": jnp.array(said, jnp.float32)}
 
     say = heads.eagle3_turns(config, sizes.turns or TURNS)

@@ -18,12 +18,13 @@ import numpy as np
 from jax import Array
 from safetensors.numpy import save
 
+from specjax import probs
 from specjax.checkpoints import Pretrained, archive
 from specjax.checkpoints.archive import Archive
 from specjax.runtime import progress, writing
 from specjax.training import storage, written
 from specjax.training.written import Texts, Written
-from specjax.types import Hidden, Model, Prompt
+from specjax.types import Hidden, Model, Prompt, Sampling
 
 ABOUT = "states.json"
 LAST, TAP = "last", "tap_"
@@ -200,9 +201,8 @@ def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
         def step(carried: tuple, at: Array) -> tuple:
             features, cache, ended = carried
             logits = model.readout(params, features)[:, 0]
-            hot = logits / jnp.where(heat > 0, heat, 1.0)[:, None]
-            drawn = jax.random.categorical(jax.random.fold_in(key, at), hot)
-            token = jnp.where(heat > 0, drawn, jnp.argmax(logits, -1)).astype(jnp.int32)
+            u = jax.random.uniform(jax.random.fold_in(key, at), (batch, 2))
+            token, _ = probs.draw(logits, Sampling(heat), u)
             live = ~ended
             ended |= (token[:, None] == ends).any(-1)
             features, cache = model.apply(params, token[:, None], length + at, cache)

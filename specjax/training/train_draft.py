@@ -33,6 +33,7 @@ from specjax.types import Prompt
 
 WIDTH = 16  # prompts are padded to a multiple of it
 FILE = "draft.safetensors"  # of a model that transformers has no class for
+SHARE = 4  # of the target's ids an EAGLE-3 head says one in so many
 FREQUENT = 64  # texts at a time, whose ids are counted
 
 
@@ -41,7 +42,7 @@ class Setting:
     """What is trained, on what, and how.
 
     Attributes:
-      kind: of `draft_kinds.KINDS`.
+      kind: of `draft_kinds.RATES`.
       out: the folder of the draft; it must not exist.
       runs: the folder of the run.
       sizes: of the draft.
@@ -107,6 +108,7 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
             f"{target.name} reads inputs by an encoder, and drafts are trained for"
             " decoders alone: name a GPT or a model of Llama's kind"
         )
+    make_learner(target, setting, None)  # raises an error for its sizes
     model = pretrained.with_taps(target, reads.taps)
     material = read_texts(model, setting, reads)
     digests = {"target": loop.digest(target.params)}
@@ -164,9 +166,10 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     for number, (some, count) in enumerate(
         ((rest, setting.texts), (apart, setting.held_out))
     ):
-        full = -(-count // size) * size
+        rows = min(size, count)
+        full = -(-count // rows) * rows
         whole = [some[i % len(some)] for i in range(full)]
-        cut = [whole[at : at + size] for at in range(0, full, size)]
+        cut = [whole[at : at + rows] for at in range(0, full, rows)]
         both.append(
             [partial(part, each, i, seed + number) for i, each in enumerate(cut)]
         )
@@ -174,8 +177,9 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         "texts": digest_ids(begins),
         "new": setting.new,
         "width": width,
+        "together": size,
         "seed": setting.recipe.seed,
-        "held_out": len(apart),
+        "held_out": [len(apart), setting.held_out],
     }
     return Material(both[0], both[1], about)
 
@@ -235,8 +239,8 @@ def digest_ids(texts: Sequence[Sequence[int]]) -> str:
 def frequent_ids(shards: Shards, vocab: int, setting: Setting) -> np.ndarray | None:
     """Returns the ids [K] that the target would emit most often in its texts,
     ascending; None for a draft that says all."""
-    count = setting.sizes.vocab
-    if setting.kind != "eagle3" or count is None or count >= vocab:
+    count = setting.sizes.vocab or -(-vocab // SHARE)
+    if setting.kind != "eagle3" or count >= vocab:
         return None
     mass = np.zeros(vocab)
     for at in range(0, len(shards), FREQUENT):
