@@ -26,7 +26,8 @@ VOCAB = tiny.TARGET.vocab
 # Which decode elsewhere, or as another one here.
 ELSEWHERE = "renewal", "intersection", "suffix_tree", "random"
 # Others here are made of the same parts.
-LATER = "copying_short", "tree_of_counts", "recycling_tree", "hierarchy_three"
+LATER = "copying_short", "tree_of_counts", "recycling_tree"
+LATER += "hierarchy", "hierarchy_three"
 CASES = [
     pytest.param(case, marks=pytest.mark.slow if name in LATER else (), id=name)
     for name, case in BY_NAME.items()
@@ -238,10 +239,15 @@ def poison(state: State) -> State:
 
 
 # Each with a cache of another kind; those that are not here have none of their own.
-CACHED = ("adaptive", "early_exit", "copying", "hierarchy")
+CACHED = [
+    pytest.param(
+        BY_NAME[name], marks=pytest.mark.slow if name in LATER else (), id=name
+    )
+    for name in ("adaptive", "early_exit", "copying", "hierarchy", "hierarchy_three")
+]
 
 
-@pytest.mark.parametrize("case", [BY_NAME[name] for name in CACHED], ids=CACHED)
+@pytest.mark.parametrize("case", CACHED)
 def test_what_is_stale_is_never_read(case):
     """What is drafted shows in the text, as it is random."""
     whole = texts(decode(case, 1.0))

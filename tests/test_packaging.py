@@ -30,7 +30,8 @@ def test_every_folder_of_modules_is_a_package_that_a_wheel_has():
 
 def test_every_command_has_its_module_and_is_given_its_own_flags(monkeypatch, capsys):
     for command, (package, _) in __main__.COMMANDS.items():
-        assert find_spec(f"specjax.{package}.{command}"), command
+        module = command.replace("-", "_")
+        assert find_spec(f"specjax.{package}.{module}"), command
     monkeypatch.setattr(sys, "argv", ["specjax", "demo", "--K", "-1"])
     with pytest.raises(SystemExit):
         __main__.main()

@@ -64,9 +64,7 @@ def below(source: DraftSource) -> tuple[Pair, int]:
     """
     options = dict(source.factory.options)
     if "models" not in options:
-        raise ValueError(
-            f"{source.name} is not accelerated: name hierarchy:MODEL,DRAFT"
-        )
+        raise ValueError(f"{source.name} is no hierarchy: name hierarchy:MODEL,DRAFT")
     first, *rest = options["models"]
     model = Pretrained("the draft model", None, first(), source.params.target)
     lower = options["lowest"]

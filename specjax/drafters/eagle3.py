@@ -20,7 +20,7 @@ from jax import Array
 
 from specjax.drafters import autoregressive, heads
 from specjax.drafters.rollout import draw_independent
-from specjax.models import dense, llama, lowering
+from specjax.models import dense, llama
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe
@@ -77,7 +77,7 @@ class Network(nn.Module):
     """The functions of a head; `join` and `__call__` have all parameters."""
 
     config: Config
-    write: Callable[..., Any] = lowering.write  # see `heads.Layer`
+    write: Callable[..., Any] | None = None  # see `heads.Layer`
 
     def setup(self) -> None:
         config, layer = self.config, self.config.layer

@@ -122,12 +122,13 @@ class Layer(nn.Module):
     Attributes:
       config: the layer's sizes, style, rotation and norms.
       width: of what attention reads; None is that of the residual stream.
-      write: as `lowering.write`, which no gradient passes on a CPU.
+      write: how keys and values are written; None is `lowering.write`, which no
+        gradient passes on a CPU.
     """
 
     config: Config
     width: int | None = None
-    write: Callable[..., Any] = lowering.write
+    write: Callable[..., Any] | None = None
 
     @nn.compact
     def __call__(
@@ -165,7 +166,7 @@ class Layer(nn.Module):
             memory,
             mask=seen_slots(start, count, memory.values.shape[2], branches),
             rotate=rotator(config.rotation, config.head_width, positions, dtype),
-            write=functools.partial(self.write, start=start),
+            write=functools.partial(self.write or lowering.write, start=start),
         )
         stream = stream + y
         mlp = FeedForward(

@@ -15,13 +15,16 @@ def in_parts(
 
     Args:
       loss: (params, rows) -> mean over the weights of rows.
-      parts: divides the number of rows.
+      parts: of a batch; one that it does not divide is read whole.
       weight: rows -> their total weight.
     """
     if parts == 1:
         return loss
 
     def whole(params: Any, rows: Any) -> Array:
+        if len(jax.tree.leaves(rows)[0]) % parts:
+            return loss(params, rows)
+
         def add(total: Array, part: Any) -> tuple[Array, None]:
             return total + loss(params, part) * weight(part), None
 

@@ -350,6 +350,7 @@ def save(setting: Setting, target: Pretrained, learner: Learner, params: Any) ->
     else:
         config = config._replace(dtype="float32")
         if isinstance(config, gpt.Config) and config.positions is None:
+            setting.out.mkdir(parents=True)
             zoo.save(setting.out / FILE, config, params)
             return
         made = Pretrained(

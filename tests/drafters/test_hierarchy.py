@@ -60,6 +60,7 @@ def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
     assert largest_difference() > 1e-2
 
 
+@pytest.mark.slow
 def test_coupled_levels_draft_what_their_model_drafts_alone():
     """By the noise of each position: the lower drafts change the calls only."""
     world = tiny.tables(10)

@@ -165,7 +165,7 @@ def test_mistakes_are_seen(mistake, monkeypatch):
 
 def test_only_keys_draws():
     """By JAX; what makes keys of keys draws nothing. Problems to soak rules in are no
-    texts."""
+    texts, and neither are first weights; texts to train on are of no draft."""
     makers = {"key", "split", "fold_in", "key_data", "wrap_key_data", "key_impl"}
     found = {
         (str(path.relative_to(SPECJAX)), node.attr)
@@ -179,6 +179,8 @@ def test_only_keys_draws():
         ("keys.py", "uniform"),
         ("keys.py", "gumbel"),
         ("exactness/nasty.py", "uniform"),
+        ("training/draft_kinds.py", "normal"),
+        ("training/target_states.py", "uniform"),
     }
     for path in SPECJAX.rglob("*.py"):
         text = path.read_text("utf-8")
