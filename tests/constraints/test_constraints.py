@@ -11,7 +11,7 @@ import pytest
 import specjax
 from specjax import constraints
 from specjax.constraints import grammars, regular, schemas, tables
-from specjax.models import gpt
+from specjax.models import gpt, penalties
 from tests.support import text_folders
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -175,7 +175,7 @@ def test_texts_have_their_form_drafted_by_chains_and_trees(pair):
     for text in made.texts:
         jsonschema.validate(json.loads(text), schema)
     grammar = 'start: "<" start ">" | /[ab]{1,2}/'
-    rules = specjax.models.penalties.build(1.3)
+    rules = penalties.build(1.3)
     pieces = specjax.stream_text(
         target, draft, prompts, grammar=grammar, rules=rules, **ASKED
     )
