@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import checkpoints, pretrained, prompts, zoo
-from specjax.checkpoints import Pretrained
+from specjax.checkpoints import Pretrained, huggingface
 from specjax.drafters import eagle3, medusa
 from specjax.drafts import eagle3_files, medusa_files
 from specjax.keys import root_key
@@ -350,8 +350,8 @@ def save(setting: Setting, target: Pretrained, learner: Learner, params: Any) ->
     else:
         config = config._replace(dtype="float32")
         if isinstance(config, gpt.Config) and config.positions is None:
-            setting.out.mkdir(parents=True)
-            zoo.save(setting.out / FILE, config, params)
+            with huggingface.new_folder(setting.out) as folder:
+                zoo.save(folder / FILE, config, params)
             return
         made = Pretrained(
             setting.out.name,
