@@ -1,4 +1,4 @@
-"""What the masks of a form cost a step, on the device and on the host.
+"""The cost of the masks of a form in a step, on the device and on the host.
 
 Texts are decoded one at a time in three ways, in turns: freely, with a regular
 expression, whose masks are tables on the device, and with a grammar, whose masks the

@@ -1,4 +1,4 @@
-"""What a draft model costs that is itself accelerated, counted in its own calls.
+"""The cost of a draft model that is itself accelerated, counted in its own calls.
 
 Leviathan et al. (2023), Section 6: the approximation model is accelerated by an even
 faster one. By Theorem 3.8 for these two, it makes 1 / E(tokens) calls for each token

@@ -123,7 +123,7 @@ def llguidance() -> ModuleType:
 
 
 class Host(NamedTuple):
-    """What the host holds of a grammar; only `kept` changes.
+    """The parser and the vocabulary of a grammar, on the host; only `kept` changes.
 
     Attributes:
       start: the parser before a text, which is copied and never moved.

@@ -157,14 +157,7 @@ def eagle3_learner(
         return params | {"readout": jnp.array(said, jnp.float32)}
 
     say = heads.eagle3_turns(config, sizes.turns or TURNS)
-    return Learner(
-        config=config,
-        init=init,
-        loss=heads.objective(say, goal),
-        measure=heads.measure(say),
-        shown=SHOWN,
-        ids=ids,
-    )
+    return head_learner(config, init, say, goal=goal, ids=ids)
 
 
 def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner:
@@ -186,13 +179,33 @@ def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner
         own = jnp.array(readout_of(target), jnp.float32)
         return params | {"readout": jnp.tile(own, (config.heads, 1, 1))}
 
-    say = heads.medusa_turns(config)
+    return head_learner(config, init, heads.medusa_turns(config), goal=goal)
+
+
+def head_learner(
+    config: Any,
+    init: Callable[[Array], Any],
+    say: heads.Say,
+    *,
+    goal: Objective,
+    ids: np.ndarray | None = None,
+) -> Learner:
+    """Returns a head that learns by the weighted mean of its turns' losses.
+
+    Args:
+      config: of its drafter.
+      init: (key) -> its first parameters.
+      say: its logits in each turn.
+      goal: its loss.
+      ids: those that it says [K], ascending; None is all.
+    """
     return Learner(
         config=config,
         init=init,
         loss=heads.objective(say, goal),
         measure=heads.measure(say),
         shown=SHOWN,
+        ids=ids,
     )
 
 

@@ -27,7 +27,7 @@ from specjax.types import Branches, Prompt
 
 
 class Turn(NamedTuple):
-    """What a head says in one turn, after each token but the last of a text.
+    """The logits of a head in one turn, after each token but the last of a text.
 
     Attributes:
       logits: [B, L - 1, V].
@@ -41,10 +41,10 @@ class Turn(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What a head minimises.
+    """The loss of a head, a weighted mean over its turns.
 
     Attributes:
-      loss: of `losses.LOSSES`.
+      loss: a name of `losses.LOSSES`.
       decay: the weight of a turn relative to the one before.
     """
 

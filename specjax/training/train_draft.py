@@ -39,7 +39,7 @@ FREQUENT = 64  # texts at a time, whose ids are counted
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is trained, on what, and how.
+    """The draft to train, its texts, and its training.
 
     Attributes:
       kind: of `draft_kinds.RATES`.

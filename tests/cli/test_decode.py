@@ -488,7 +488,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
 
 
 def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
-    """In the settings of their folder, and in the names of their blocks."""
+    """The settings of their folder tell forms apart, and so do the names of blocks."""
     (tmp_path / "a.lark").write_text('start: "a"')
     free = setting(tmp_path)
     regex = setting(tmp_path, "--regex", "a|b")

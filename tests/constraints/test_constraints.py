@@ -97,7 +97,7 @@ def test_every_text_of_a_schema_is_valid():
 
 
 def test_a_token_table_reads_words_as_their_bytes():
-    """By an automaton over bytes, for words that share beginnings, and die in them."""
+    """Words share beginnings, and some die in them; an automaton over bytes decides."""
     rng = np.random.default_rng(1)
     words = ["".join(rng.choice([*"abc"], rng.integers(1, 5))) for _ in range(60)]
     words = [None, b"a", b"b", b"c", *(word.encode() for word in words)]

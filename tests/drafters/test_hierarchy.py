@@ -62,7 +62,7 @@ def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
 
 @pytest.mark.slow
 def test_coupled_levels_draft_what_their_model_drafts_alone():
-    """By the noise of each position: the lower drafts change the calls only."""
+    """The noise of a position decides its token: lower drafts change the calls only."""
     world = tiny.tables(10)
     lower = autoregressive.build(world.shallow, 2, draw_coupled, behind=3)
     both = hierarchy.build(world.draft, lower, GAMMA, draw_coupled)

@@ -179,7 +179,7 @@ def test_counts_are_of_the_targets_family(monkeypatch):
 
 
 def test_a_hierarchy_is_named_and_what_is_none_is_refused():
-    """By its names alone, before weights are read, and by the drafts behind them."""
+    """Names alone decide before weights are read, and then the drafts behind them."""
     target = pretrained.load("code_small")
     name = "hierarchy:code_small,copying:longest=5,gammas=3"
     source = drafts.load_draft(name, target)

@@ -44,7 +44,7 @@ LANGUAGE = {
 
 @functools.cache
 def allowed(ids: tuple) -> tuple[bool, ...]:
-    """Which ids may follow, by what can still be completed."""
+    """Returns which ids may follow: those from which a text can still be completed."""
     if END in ids:
         return tuple(i == END for i in range(V))
     text = "".join(WORDS[i].decode() for i in ids)

@@ -1,6 +1,7 @@
 """`specjax train-draft`: heads learn on what they draft by, runs go on after any stop,
 and what was written is read back exactly."""
 
+import itertools
 import json
 from functools import partial
 
@@ -117,7 +118,7 @@ def run(desk, out, flags):
 
 
 class Killed(BaseException):
-    """As Ctrl-C or a lost machine would end a run."""
+    """An end of a run such as Ctrl-C or a lost machine."""
 
 
 HEAD = "--kind eagle3 --vocab 100 --turns 2 --mlp-dim 16"
@@ -151,43 +152,34 @@ def test_a_trained_head_is_read_back_exactly(desk, head):
         assert 0 <= point[f"held_out {name}"] <= 1
 
 
+def kill_at(call, build):
+    """Returns `build`, whose function raises Killed in its call of this number."""
+
+    def build_stopping(*options):
+        function, numbers = build(*options), itertools.count(1)
+
+        def stop(*arguments):
+            if next(numbers) == call:
+                raise Killed
+            return function(*arguments)
+
+        return stop
+
+    return build_stopping
+
+
 def test_a_stopped_run_goes_on_to_the_same_head(desk, head, monkeypatch):
     """Stopped between two shards, and after a step."""
     first, out = desk / "head.run/states", desk / "again"
     where = f"--generate {desk}/prompts.jsonl"
-    batch = target_states.writer
-
-    def writer(*of):
-        write, count = batch(*of), []
-
-        def stopping(*arguments):
-            count.append(1)
-            if len(count) == 2:
-                raise Killed
-            return write(*arguments)
-
-        return stopping
-
+    writer = kill_at(2, target_states.writer)
     monkeypatch.setattr(target_states, "writer", writer)
     with pytest.raises(Killed):
         run(desk, out, f"{HEAD} {where}")
     monkeypatch.undo()
     there = sorted((desk / "again.run/states").rglob("*.safetensors"))
     assert len(there) == 1
-    step = loop.build_step
-
-    def build_step(*arguments):
-        one, count = step(*arguments), []
-
-        def stopping(*state):
-            count.append(1)
-            if len(count) == 4:
-                raise Killed
-            return one(*state)
-
-        return stopping
-
-    monkeypatch.setattr(loop, "build_step", build_step)
+    monkeypatch.setattr(loop, "build_step", kill_at(4, loop.build_step))
     with pytest.raises(Killed):
         run(desk, out, f"{HEAD} {where}")
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""What masks cost a step: numbers by hand, and a row of a small pair."""
+"""The cost of masks in a step: numbers by hand, and a row of a small pair."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.support import text_folders
 
 
 def test_the_numbers_by_hand():
-    """Of two texts, in 2 and 4 steps; the first round is not timed."""
+    """Two texts take 2 and 4 steps, and the first round is not timed."""
     seconds = {"free": [9, 1, 2, 6], "table": [9, 2, 2, 2], "host": [9, 4, 9, 4]}
     rounds = [
         {

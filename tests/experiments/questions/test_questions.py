@@ -87,8 +87,8 @@ def test_rules_are_ordered_by_what_they_know():
 
 
 def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
-    """Those of three tokens, for which the draft itself drafts two: one call for
-    each."""
+    """The draft itself drafts two tokens for each of its calls: a draft of three takes
+    one call."""
     target, draft = pair()
     protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     itself = small_drafts.load("hierarchy:q,q,gammas=2", target)
