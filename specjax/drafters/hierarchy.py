@@ -198,11 +198,11 @@ def read_again(model: Model, count: int) -> Model:
         features, cache = model.apply(params, block, begin, reading.cache)
         own = (start - begin)[:, None] + jnp.arange(tokens.shape[1])
 
-        def of_own(leaf: Array) -> Array:
+        def own_rows(leaf: Array) -> Array:
             at = own.reshape(*own.shape, *[1] * (leaf.ndim - 2))
             return jnp.take_along_axis(leaf, at, axis=1)
 
-        return jax.tree.map(of_own, features), Reading(cache, text)
+        return jax.tree.map(own_rows, features), Reading(cache, text)
 
     return model._replace(apply=apply)
 
