@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from specjax import generate, inputs
-from specjax.drafters import autoregressive, hierarchy
+from specjax.drafters import autoregressive
+from specjax.drafts import levels
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_sampling
 from specjax.step import Decoder, build_step, has_ended
@@ -226,9 +227,9 @@ def poison(state: State) -> State:
     stale = jnp.arange(SLOTS)[None] >= state.length[:, None]
 
     def ruined(cache, level: int = 1):
-        if isinstance(cache, hierarchy.Caches):
+        if isinstance(cache, levels.Caches):
             lower = ruined(cache.lower, level + 1)
-            return hierarchy.Caches(ruined(cache.model, level), lower)
+            return levels.Caches(ruined(cache.model, level), lower)
         return tiny.ruined(cache, jnp.maximum(state.length - 1 - level, 0))
 
     return state._replace(

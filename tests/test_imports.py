@@ -55,7 +55,6 @@ ROOMS = {
     "specjax.verifiers": (*PURE, *ours("trees")),
     "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
     **dict.fromkeys(HEADS, (*PURE, *ours("models drafters"))),
-    "specjax.drafters.hierarchy": (*PURE, *ours("chunks drafters step verifiers")),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),

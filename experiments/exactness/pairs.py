@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, policies, probs, verifiers
-from specjax.drafters import hierarchy
 from specjax.drafters.rollout import draw_coupled, draw_independent
+from specjax.drafts import levels
 from specjax.drafts.source import CERTAIN, REDUCED_VOCAB, DraftSource
 from specjax.exactness import sampled_texts, small_drafts
 from specjax.exactness.claims import CLAIMS
@@ -268,7 +268,7 @@ def one_slot(on: Array) -> Iterator[None]:
 def law_of_lower(on: Array) -> Iterator[None]:
     """Gives each token of a hierarchy the law of the draft below where `on`, while a
     function is traced."""
-    whole_law = hierarchy.mark_lost
+    whole_law = levels.mark_lost
 
     def law(made: Round) -> Law:
         right, draft = whole_law(made), made.draft
@@ -279,7 +279,7 @@ def law_of_lower(on: Array) -> Iterator[None]:
         wrong = probs.standardize(logits, Sampling(jnp.ones(len(logits))))
         return jax.tree.map(lambda x, y: jnp.where(on, x, y), wrong, right)
 
-    with mock.patch.object(hierarchy, "mark_lost", law):
+    with mock.patch.object(levels, "mark_lost", law):
         yield
 
 
@@ -287,12 +287,12 @@ def law_of_lower(on: Array) -> Iterator[None]:
 def one_key(on: Array, key: Array) -> Iterator[None]:
     """Gives each level of a hierarchy the coins of its target where `on`, while a
     function is traced."""
-    right = hierarchy.round_keys
+    right = levels.round_keys
 
     def target_key(own: Array, count: Array) -> Array:
         return jnp.where(on, key, right(own, count))
 
-    with mock.patch.object(hierarchy, "round_keys", target_key):
+    with mock.patch.object(levels, "round_keys", target_key):
         yield
 
 

@@ -22,7 +22,7 @@ def build(
     """Returns a drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
 
     behind: committed tokens that are read before a draft; more than 2 below other
-    levels, see `drafters.hierarchy`. Raises ValueError if gamma < 0, or is more than
+    levels, see `drafts.levels`. Raises ValueError if gamma < 0, or is more than
     the model's caches can take back.
     """
     if gamma < 0:

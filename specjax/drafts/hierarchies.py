@@ -7,9 +7,8 @@ from typing import Any
 
 from specjax import chunks
 from specjax.checkpoints import Pretrained
-from specjax.drafters import hierarchy as levels
 from specjax.drafters import nothing
-from specjax.drafts import heads
+from specjax.drafts import heads, levels
 from specjax.drafts.models import chain
 from specjax.drafts.source import (
     SAMPLED,
@@ -41,7 +40,7 @@ def hierarchy(
     *draft: str, target: Pretrained, pair: Callable, gammas: str
 ) -> DraftSource:
     """Returns the draft of a model that is accelerated by a further draft, and so on
-    (`drafters.hierarchy`).
+    (`drafts.levels`).
 
     Args:
       *draft: names: of a model that drafts for the target, then of what drafts for this

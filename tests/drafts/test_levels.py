@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from specjax import generate, probs
-from specjax.drafters import autoregressive, copying, hierarchy, suffix
+from specjax.drafters import autoregressive, copying, suffix
 from specjax.drafters.rollout import draw_coupled
+from specjax.drafts import levels
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import Params
@@ -27,7 +28,7 @@ def largest_difference() -> float:
     after steps in which the target rejected tokens and ended drafts of each length."""
     world = tiny.transformers()
     model = world.draft._replace(slots=SLOTS)
-    drafter = hierarchy.build(model, copying.build(2), GAMMA)
+    drafter = levels.build(model, copying.build(2), GAMMA)
     params = Params(world.target_weights, Params(world.draft_weights, None))
     steps = along(Decoder(world.target, drafter), params, PROMPT, steps=4)
     found, kept = 0.0, set()
@@ -55,8 +56,8 @@ def test_each_token_has_the_law_of_the_model_whatever_drafted_for_it():
 
 def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
     """The last of a draft, which a rejected token of the lower draft stands in for."""
-    read = hierarchy.read_again
-    monkeypatch.setattr(hierarchy, "read_again", lambda model, count: read(model, 0))
+    read = levels.read_again
+    monkeypatch.setattr(levels, "read_again", lambda model, count: read(model, 0))
     assert largest_difference() > 1e-2
 
 
@@ -65,7 +66,7 @@ def test_coupled_levels_draft_what_their_model_drafts_alone():
     """The noise of a position decides its token: lower drafts change the calls only."""
     world = tiny.tables(10)
     lower = autoregressive.build(world.shallow, 2, draw_coupled, behind=3)
-    both = hierarchy.build(world.draft, lower, GAMMA, draw_coupled)
+    both = levels.build(world.draft, lower, GAMMA, draw_coupled)
     alone = autoregressive.build(world.draft, GAMMA, draw_coupled)
     weights = Params(world.draft_weights, world.shallow_weights)
     drafted = []
@@ -79,8 +80,8 @@ def test_coupled_levels_draft_what_their_model_drafts_alone():
 def test_a_damaged_level_is_found_at_any_depth():
     world = tiny.tables(10)
     lowest = autoregressive.build(world.draft, 2, behind=4)
-    lower = hierarchy.build(world.draft, lowest, 2, level=2)
-    decoder = Decoder(world.target, hierarchy.build(world.draft, lower, 3))
+    lower = levels.build(world.draft, lowest, 2, level=2)
+    decoder = Decoder(world.target, levels.build(world.draft, lower, 3))
     good, bad = world.draft_weights, jnp.full_like(world.draft_weights, jnp.nan)
     request = make_request(jax.random.key(0), PROMPT, 6, make_sampling(3, 1.0))
     run = generate.build(decoder, 20)
@@ -98,16 +99,16 @@ def test_levels_that_do_not_fit_are_refused():
     world = tiny.transformers()
     head = world.draft._replace(observe=lambda params, cache, call: cache)
     with pytest.raises(ValueError, match="a head reads its target's hidden states"):
-        hierarchy.build(head, copying.build(2), 3)
+        levels.build(head, copying.build(2), 3)
     for lower, message in (
         (suffix.build(4, paths=2), "is a tree, and its levels verify chains"),
         (autoregressive.build(head, 2), "is a head, and no level gives it hidden"),
         (copying.build(2)._replace(vocab=5), "has a vocabulary of 5, the level above"),
     ):
         with pytest.raises(ValueError, match=message):
-            hierarchy.build(world.draft, lower, 3)
+            levels.build(world.draft, lower, 3)
     with pytest.raises(ValueError, match="gamma must be at least 0"):
-        hierarchy.build(world.draft, copying.build(2), -1)
+        levels.build(world.draft, copying.build(2), -1)
     short = world.draft._replace(portion=5)
     with pytest.raises(ValueError, match="draft at most 4"):
-        hierarchy.build(short, copying.build(2), 3)
+        levels.build(short, copying.build(2), 3)

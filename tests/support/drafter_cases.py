@@ -19,7 +19,6 @@ from specjax.drafters import (
     early_exit,
     forked,
     grown,
-    hierarchy,
     intersection,
     lookahead,
     ngram,
@@ -29,6 +28,7 @@ from specjax.drafters import (
     tree,
 )
 from specjax.drafters.rollout import draw_independent
+from specjax.drafts import levels
 from specjax.exactness import small_drafts
 from specjax.step import Decoder
 from specjax.topologies import kary
@@ -132,13 +132,13 @@ def best_first_tree(model: Model, gamma: int) -> Drafter:
 def accelerated(world: World, gamma: int) -> Drafter:
     """Builds a draft model for which another drafts."""
     lower = autoregressive.build(world.shallow, 2, behind=3)
-    return hierarchy.build(world.draft, lower, gamma)
+    return levels.build(world.draft, lower, gamma)
 
 
 def accelerated_twice(world: World, gamma: int) -> Drafter:
     lowest = ngram.build(vocab(world), 2)
-    lower = hierarchy.build(world.shallow, lowest, 3, level=2)
-    return hierarchy.build(world.draft, lower, gamma)
+    lower = levels.build(world.shallow, lowest, 3, level=2)
+    return levels.build(world.draft, lower, gamma)
 
 
 def read_by(kind: str) -> Callable[[World], small_drafts.Head]:
