@@ -6,7 +6,8 @@ from experiments import catalogue
 from experiments.records.markup import interval, number
 from experiments.records.table import Line, Records
 from experiments.report import rivals
-from experiments.report.columns import Grid, Item, grid, numbers_by_row
+from experiments.report.columns import Item, grid, numbers_by_row
+from experiments.report.typeset import Grid
 
 
 def outcome(line: Line, record: dict | None) -> dict:

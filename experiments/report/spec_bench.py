@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.records.table import Records
-from experiments.report.columns import Grid, grid
+from experiments.report.columns import grid
+from experiments.report.typeset import Grid
 from specjax.theory import estimate, speedup
 
 FOLDER = "spec_bench"
