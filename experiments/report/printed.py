@@ -7,7 +7,6 @@ rows that differ from them and all that a reader must know are footnotes, and ro
 were not run are counted by their reasons.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,10 +14,9 @@ from typing import NamedTuple
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table
 from experiments.report import details, numbers
+from experiments.report.names import split
 from experiments.report.typeset import NONE, Grid, Notes, Printed
 
-# Parts of a row's name that become columns, such as "T = 0" and "batch 8".
-PART = re.compile(r"(T|l|gamma|alpha|c) = (\S+)|(batch|width|B|gamma|V) (\d+)")
 WORD = 24  # characters of a word that may stand for a number
 MARKED = "± is one standard error", "brackets hold 95 % intervals"
 DIFFERS = "DIFFERS from the paper's rounding"
@@ -233,7 +231,7 @@ def grid_of(
         for label, own, line in zip(labels, parts.rows, lines, strict=True)
     ]
     keys = 1 + len(parts.head)
-    head = ["pair" if " with " in "".join(labels) else "row", *parts.head, *head]
+    head = ["pair" if " with " in "".join(labels) else "what", *parts.head, *head]
     if not any(labels):
         rows, head, keys = [row[1:] for row in rows], head[1:], keys - 1
     for row, mark in zip(rows, marks, strict=True):
@@ -257,32 +255,3 @@ def headed(
         head.append("n")
         kept.append((-1, 1))
     return head, [[row[at][side] for at, side in kept] for row in body]
-
-
-def split(names: Sequence[str]) -> tuple[list[str], Grid]:
-    """Returns names without their parts, and the parts as columns; parts that all rows
-    share are in the title instead."""
-    labels, found = [], []
-    for name in names:
-        rest, own = [], {}
-        for piece in name.split(", "):
-            match = PART.fullmatch(piece)
-            key, x = [it for it in match.groups() if it] if match else ("", piece)
-            if key and key not in own:
-                own[key] = x
-            else:
-                rest.append(piece)
-        labels.append(", ".join(rest))
-        found.append(own)
-    keys = list(dict.fromkeys(key for own in found for key in own))
-    same = [key for key in keys if len({own.get(key) for own in found}) == 1]
-    if len(same) == len(keys) and not any(labels):
-        same = []
-    title = ", ".join(spelled(key, found[0][key]) for key in same)
-    head = [key for key in keys if key not in same]
-    return labels, Grid(title, head, [[own.get(key, "") for key in head] for own in found])
-
-
-def spelled(key: str, value: str) -> str:
-    return f"{key} {value}" if key in ("batch", "width", "B", "V") else f"{key} = {value}"
-

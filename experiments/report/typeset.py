@@ -43,13 +43,18 @@ class Notes:
 
     def mark(self, text: str) -> str:
         """Returns the raised number of a footnote, which is added if it is new."""
+        return self.marks([text])
+
+    def number(self, text: str) -> int:
+        """Returns the number of a footnote, which is added if it is new."""
         if text not in self.texts:
             self.texts.append(text)
-        return str(self.texts.index(text) + 1).translate(RAISED)
+        return self.texts.index(text) + 1
 
     def marks(self, several: Sequence[str]) -> str:
         """Returns the raised numbers of several footnotes."""
-        return ",".join(map(self.mark, several))
+        numbers = sorted(map(self.number, several))
+        return ",".join(str(number).translate(RAISED) for number in numbers)
 
 
 class Printed(NamedTuple):
@@ -87,8 +92,11 @@ def markdown(page: Printed) -> str:
     parts = [f"# {page.title}", wrap(page.about)]
     if page.drawing:
         parts.append(f"![{page.title}]({page.drawing}.svg)")
-    for each in [*page.grids, *page.wider]:
-        parts += [f"## {each.title}"] if each.title else []
+    for each in page.grids:
+        parts += [f"**{each.title}**"] if each.title else []
+        parts += [grid_markdown(panel) for panel in fit(each, notes)]
+    for each in page.wider:
+        parts.append(f"## {each.title}")
         parts += [grid_markdown(panel) for panel in fit(each, notes)]
     if notes.texts:
         lines = (wrap(text, f"{at}. ") for at, text in enumerate(notes.texts, 1))
@@ -108,7 +116,7 @@ def wrap(text: str, first: str = "") -> str:
     Args:
         first: what the text begins with, under which its other lines are indented.
     """
-    held = re.sub(r" (?=(?:[-+*>#]+|\d+[.)])(?: |$))", "\N{NO-BREAK SPACE}", text)
+    held = re.sub(r" (?=(?:[-+*>#%]+|\d+[.)])(?:\W|$))", "\N{NO-BREAK SPACE}", text)
     held = re.sub(
         r"`[^`]+`", lambda code: code[0].replace(" ", "\N{NO-BREAK SPACE}"), held
     )
@@ -150,13 +158,20 @@ def alignments(grid: Grid) -> str:
 
 def fit(grid: Grid, notes: Notes, limit: int = LIMIT) -> list[Grid]:
     """Returns a grid as grids whose lines have at most `limit` characters each."""
-    grid = shorten(grid, notes, limit)
+    grid = shorten(trim(grid), notes, limit)
     if line_width(grid) <= limit:
         return [grid]
     turned = turn(grid)
     if len(grid.rows) <= FEW and line_width(turned) <= limit:
         return [turned]
     return panels(grid, limit)
+
+
+def trim(grid: Grid) -> Grid:
+    """Returns a grid without columns in which no row has anything."""
+    filled = [any(row[at] for row in grid.rows) for at in range(len(grid.head))]
+    columns = [at for at, found in enumerate(filled) if found or at < grid.keys]
+    return choose(grid, columns)
 
 
 def line_width(grid: Grid) -> int:
@@ -184,7 +199,10 @@ def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
 
 def turn(grid: Grid) -> Grid:
     """Returns a grid with a row for each column, and a column for each row."""
-    names = [", ".join(filter(None, row[: grid.keys])) for row in grid.rows]
+    names = []
+    for first, *others in (row[: grid.keys] for row in grid.rows):
+        named = zip(grid.head[1 : grid.keys], others, strict=True)
+        names.append(", ".join([first, *(f"{key} {x}" for key, x in named if x)]))
     columns = zip(*(row[grid.keys :] for row in grid.rows), strict=True)
     rows = [
         [name, *cells] for name, cells in zip(grid.head[grid.keys :], columns, strict=True)
@@ -201,7 +219,11 @@ def panels(grid: Grid, limit: int) -> list[Grid]:
             found[-1].append(at)
         else:
             found.append([at])
-    return [choose(grid, [*keys, *columns]) for columns in found]
+    cut = [choose(grid, [*keys, *columns]) for columns in found]
+    return [
+        panel._replace(rows=[row for row in panel.rows if any(row[grid.keys :])])
+        for panel in cut
+    ]
 
 
 def choose(grid: Grid, columns: Sequence[int]) -> Grid:

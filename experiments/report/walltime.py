@@ -9,6 +9,7 @@ prediction was a line through the steps of the same texts, and is not shown.
 from experiments.records.markup import interval, number, uncertain
 from experiments.records.records import device
 from experiments.records.table import Records
+from experiments.report import names
 from experiments.report.columns import Item, columns_of, grid, table
 from experiments.report.typeset import Grid
 from specjax.theory import speedup
@@ -95,8 +96,11 @@ def numbers_at(record: dict, i: int) -> dict:
     fresh = None if repeats is None else it["alpha_fresh"]
     low, high = whole["best_speedup_ci"] or (0.0, float("inf"))
     return it | {
-        "draft": draft_label(whole),
-        "pair": f"{whole['target']} with {draft_label(whole)}",
+        "pair": names.pair(
+            record["table"],
+            record["row"],
+            f"{whole['target']} with {draft_label(whole)}",
+        ),
         "products": products(record),
         "device": device(record),
         "prediction": forecast or missing_prediction(whole, it["gamma"]),
@@ -128,7 +132,7 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
     """Returns what stands behind Table 4: the parts of each prediction, the pairs that
     were measured with several batches, and every gamma.
     """
-    rows = {k: at_best(x) for name in FOLDERS for k, x in records.get(name, {}).items()}
+    rows = {x["row"]: at_best(x) for name in FOLDERS for x in ordered(name, records)}
     pairs: dict[tuple, list[dict]] = {}
     for row, it in rows.items():
         if not row.endswith(XLA):
@@ -146,21 +150,33 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
     ]
 
 
+def ordered(folder: str, records: Records) -> list[dict]:
+    """Returns the records of a folder in the order of the catalogue, others last."""
+    known = list(names.timed_names())
+    rows = records.get(folder, {}).values()
+    return sorted(rows, key=lambda it: place(known, folder, it["row"]))
+
+
+def place(known: list[tuple[str, str]], folder: str, row: str) -> int:
+    return known.index((folder, row)) if (folder, row) in known else len(known)
+
+
 def every_gamma(*folders: str, records: Records) -> list[Grid]:
     """Returns the costs and the speeds of every pair at each of its gammas."""
     items = [
         numbers_at(record, i)
         for name in folders
-        for record in records.get(name, {}).values()
+        for record in ordered(name, records)
         for i in range(len(record["measured"]["c"]))
     ]
-    return [*grid("gamma_costs", items), *grid("gamma_speeds", items)]
+    drafted = [it for it in items if it["gamma"]]
+    return [*grid("gamma_costs", items), *grid("gamma_speeds", drafted)]
 
 
 def by_pair(folder: str, records: Records) -> list[Grid]:
     """Returns the speeds of a pair at each gamma, in one line."""
     items = []
-    for record in records.get(folder, {}).values():
+    for record in ordered(folder, records):
         it = at_best(record)
         items.append(
             it | {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()}
