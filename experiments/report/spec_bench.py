@@ -11,6 +11,7 @@ from specjax.theory import estimate, speedup
 
 FOLDER = "spec_bench"
 WAYS = "alone", "drafted"
+WAY = "target", "draft", "temperature", "gamma", "rule"
 
 
 def whole(records: Records, heat: int) -> dict | None:
@@ -46,7 +47,7 @@ def whole(records: Records, heat: int) -> dict | None:
     return {
         **rows[0],
         "measured": {
-            **{key: first[key] for key in ("target", "draft", "temperature", "gamma")},
+            **{key: first[key] for key in WAY},
             "tasks": len(rows),
             "texts": len(turns),
             "questions": len(speeds["alone"]),
