@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table
-from experiments.report import details, numbers
+from experiments.report import details, estimators, numbers
 from experiments.report.names import split
 from experiments.report.typeset import NONE, Grid, Notes, Printed
 
 WORD = 24  # characters of a word that may stand for a number
 MARKED = "± is one standard error", "brackets hold 95 % intervals"
 DIFFERS = "DIFFERS from the paper's rounding"
+EXACT = "token"  # Algorithm 1
+VERIFIED = "Algorithm 1 (`token`) verified where a row or a footnote names no other."
 LAW = "Computed as the page is rendered"
 
 
@@ -50,7 +52,8 @@ def printed(table: Table, results: Records) -> Printed:
     every = (cell for grid in [*grids, *wider] for row in grid.rows for cell in row)
     text = " ".join(every)
     shown = [words for words, sign in zip(MARKED, "±[", strict=True) if sign in text]
-    said = [*origin(rows), *(f"Every row: {text}." for text in common)]
+    verified = [VERIFIED] if any(map(has_alpha, rows)) else []
+    said = [*origin(rows), *verified, *(f"Every row: {text}." for text in common)]
     said += [f"{'; '.join(shown)}.".capitalize()] if shown else []
     return Printed(
         table.title,
@@ -87,8 +90,32 @@ def rows_of(table: Table, results: Records) -> list[Row]:
         if record := results.get(line.folder, {}).get(line.row):
             key = line.folder, line.row, line.label
             row = rows.setdefault(key, Row(line.label, record, {}))
-            row.lines[line.column] = line
-    return list(rows.values())
+            row.lines[column_of(line, record)] = line
+    return with_one_estimator(list(rows.values()))
+
+
+def column_of(line: Line, record: dict) -> str:
+    """Returns what the column of a number is called; of an alpha, with its
+    estimator."""
+    estimator = estimators.name(record["measured"], line.quantity)
+    if estimator and line.column in ("", "alpha"):
+        return f"alpha, {estimator}"
+    return line.column
+
+
+def with_one_estimator(rows: list[Row]) -> list[Row]:
+    """Returns rows that can be compared: where some have the share of kept tokens as
+    their alpha and others another estimator, all show that share too."""
+    kept, mean = (f"alpha, {estimators.NAMES[x]}" for x in ("counts", "rao_blackwell"))
+    if not any(kept in row.lines for row in rows):
+        return rows
+    for row in rows:
+        if mean in row.lines and estimators.KEPT in row.record["measured"]:
+            line = row.lines[mean]
+            row.lines[kept] = line._replace(
+                quantity=estimators.KEPT, published=None, error=None
+            )
+    return rows
 
 
 def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
@@ -119,12 +146,19 @@ def remarks_of(row: Row, table: Table, rows: Sequence[Row]) -> list[str]:
             name = line.column or line.label
             found.append(f"{name}: {DIFFERS}")
     found += records.notes(record)
+    rule = estimators.rule(record["measured"])
+    if has_alpha(row) and rule not in ("", EXACT) and rule not in row.label:
+        found.append(f"verified by `{rule}`")
     if models := models_of(row):
         found.append(models)
     usual = Counter(place(each.record) for each in rows).most_common(1)[0][0]
     if place(record) not in ("", usual):
         found.append(f"{place(record)}, {record['provenance']['date'][:10]}")
     return list(dict.fromkeys(found))
+
+
+def has_alpha(row: Row) -> bool:
+    return any(name.startswith("alpha, ") for name in row.lines)
 
 
 def models_of(row: Row) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
-from experiments.report import laws, latex, numbers, printed, typeset, walltime
+from experiments.report import estimators, laws, latex, numbers, printed, typeset, walltime
 from experiments.report.typeset import Grid
 from specjax.measure import jsonl
 
@@ -43,7 +43,8 @@ def collect(
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
         measured = walltime.update_record(record["measured"])
-        record["measured"] = kernel_times.update_record(measured)
+        measured = kernel_times.update_record(measured)
+        record["measured"] = estimators.update_record(measured)
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
