@@ -188,8 +188,8 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -f results/*.html results/*.csv results/*.tex
+	rm -f results/*.html results/*.csv
 	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info results/quick site
-	rm -rf results/lesson
+	rm -rf results/lesson results/tables
 	rm -rf .jax_cache .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from experiments import run
 from experiments.records import markup, records
-from experiments.records.table import Line, Records, Table
-from experiments.report import laws, page, tables
+from experiments.records.table import Records, Table
+from experiments.report import laws, page, printed, tables, typeset
 from specjax.configs import RowFile
 from specjax.runtime import console
 
@@ -24,7 +24,6 @@ RESULTS = ROOT / "results"
 FOLDERS = ("audit", "microscope", "figure1")
 FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "kinds")
 FOLDERS += ("quality", "wagner_time", "wagner_text", "wagner_scale", "speech")
-SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 # The quick way: alpha on 600 tokens of the target instead of 10,000, walltime on a
 # quarter of the texts and at fewer gammas. Of a folder, or of one row of it.
 REDUCED = {
@@ -92,23 +91,28 @@ def rows_of(folder: str) -> dict[str, RowFile]:
 
 
 def summarize(table: Table, results: Records) -> str:
-    """Returns the rows that were measured now as text; all others are summarised in one
-    line.
+    """Returns the rows that were measured now as text; all other numbers are summarised
+    in one line.
     """
-    both = list(zip(table.lines, tables.rows(table, results), strict=True))
-    now = [row for line, row in both if is_measured_now(line, results)]
-    text = f"\n{table.title}\n" if now else f"{table.title}: "
-    if now:
-        head = [tables.HEAD[i] for i in SHOWN]
-        text += markup.text_table(head, [[row[i] for i in SHOWN] for row in now])
-    states = [row[-1].removeprefix("ok, ") for _, row in both if row not in now]
+    now = {
+        folder: {row: it for row, it in rows.items() if "earlier" not in it}
+        for folder, rows in results.items()
+    }
+    rows = printed.rows_of(table, now)
+    text = f"\n{table.title}\n" if rows else f"{table.title}: "
+    notes = typeset.Notes()
+    for grid in printed.grids_of(rows, [""] * len(rows), notes):
+        text += f"{grid.title}\n" if grid.title else ""
+        text += markup.text_table(grid.head, grid.rows)
+    lines = zip(table.lines, tables.rows(table, results), strict=True)
+    states = [
+        row[-1].removeprefix("ok, ")
+        for line, row in lines
+        if line.row not in now.get(line.folder, {})
+    ]
     counts = Counter(state.partition(":")[0] for state in states).items()
-    rest = ", ".join(f"{count} lines {state}" for state, count in counts)
+    rest = ", ".join(f"{count} numbers {state}" for state, count in counts)
     return text + rest + "\n" * bool(rest)
-
-
-def is_measured_now(line: Line, results: Records) -> bool:
-    return not results.get(line.folder, {}).get(line.row, {"earlier": 1}).get("earlier")
 
 
 if __name__ == "__main__":

@@ -1,41 +1,16 @@
-"""Writes a table of cells as Markdown, CSV and LaTeX."""
+"""Writes numbers as text, and cells as CSV and for a terminal."""
 
 import csv
 import io
 from collections.abc import Sequence
 
 LEAST = 1e-3  # the least number that is printed with four decimals
-TEX = {c: f"\\{c}" for c in "&%$#_{}"}
-TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
-TEX |= {"^": r"\textasciicircum{}", "`": ""}
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
-
-
-def cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def comma_separated(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([head, *rows])
     return file.getvalue()
-
-
-def latex(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(map(escape_tex, cells)) + r" \\" + "\n"
-
-    begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}" + "\n\\hline\n"
-    body = "".join(map(line, rows))
-    return f"{begin}{line(head)}\\hline\n{body}\\hline\n\\end{{tabular}}\n"
-
-
-def escape_tex(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in text)
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

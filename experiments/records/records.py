@@ -16,6 +16,7 @@ from specjax.measure import provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "gin_configs"
+EDITED = "edited since"  # in the note of a record whose code changed
 # Notes that are in records, and the words that a page shows instead.
 NOTES = {
     "code edited since; programs of like rows compared, not measured again": (
@@ -35,6 +36,16 @@ NOTES = {
 def latest(records: Iterable[dict]) -> dict[str, dict]:
     """Returns the last record of each row."""
     return {record["row"]: record for record in records}
+
+
+def is_older(record: dict) -> bool:
+    """Returns whether the code or the inputs of a record changed since it was made."""
+    origin = record.get("provenance", {})
+    return bool(
+        EDITED in origin.get("note", "")
+        or origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS
+        or provenance.changed_inputs(origin, digest)
+    )
 
 
 def notes(record: dict) -> list[str]:

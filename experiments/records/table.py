@@ -27,6 +27,8 @@ class Line(NamedTuple):
         exact: our number must round to the published one.
         needs: what is missing where there is no record.
         goal: the goal that we set ourselves, such as "at least 2.5".
+        label: what its row of a printed table is called.
+        column: what its column is called; empty where a row has one number.
     """
 
     folder: str
@@ -39,12 +41,15 @@ class Line(NamedTuple):
     exact: bool = False
     needs: str | None = None
     goal: str | None = None
+    label: str = ""
+    column: str = ""
 
 
 class Table(NamedTuple):
     """A table and the lines that it has.
 
     Attributes:
+        about: what it is about, in one plain sentence.
         note: what a reader must know to compare the numbers.
         command: the command that measures the rows.
         page: the Markdown file that it stands in, where that has another name.
@@ -52,6 +57,7 @@ class Table(NamedTuple):
 
     name: str
     title: str
+    about: str
     note: str
     command: str
     lines: list[Line]
@@ -68,6 +74,7 @@ def read(paths: list[Path]) -> list[Table]:
         Table(
             name,
             it["title"],
+            it["about"],
             " ".join(it["note"]),
             command(it["command"]),
             [line for block in it["blocks"] for line in lines_of(block, shared)],
@@ -107,6 +114,7 @@ def lines_of(block: dict, shared: dict) -> Iterator[Line]:
                     spec = spec if isinstance(spec, dict) else {"what": spec}
                     what = spec["what"].format(**called)
                     template = it.get("what", "{row}: {what}")
+                    names = printed_names(template, spec["what"], row=label, **called)
                     quantity = quantity.format(**keys)
                     error = spec.get("error")
                     yield Line(
@@ -120,7 +128,37 @@ def lines_of(block: dict, shared: dict) -> Iterator[Line]:
                         it.get("exact", False),
                         resolve(it.get("needs")),
                         spec.get("goal"),
+                        *names,
                     )
+
+
+def printed_names(template: str, quantity: str, **called: str) -> tuple[str, str]:
+    """Returns what the row and the column of a number are called in a printed table.
+
+    Parts of a quantity's name that name a choice, such as ", width {width}", belong to
+    the row.
+
+    Args:
+        template: of the number's whole name, in which {what} stands for `quantity`.
+        called: the words for every name in braces.
+    """
+    pieces = quantity.split(", ")
+    chosen = [piece for piece in pieces[1:] if "{" in piece]
+    column = ", ".join(piece for piece in pieces if piece not in chosen)
+    if ": " in column:  # such as "l = 1: alpha"
+        before, _, column = column.rpartition(": ")
+        template = template.replace("{what}", f"{before}: {{what}}")
+    head, found, tail = template.partition("{what}")
+    if not found:
+        label = template
+    elif head.endswith(": ") and not tail:
+        label = head.removesuffix(": ")
+    elif tail.startswith(": "):
+        label, column = head + column, tail.removeprefix(": ")
+    else:
+        label, column = head + column, ""
+    label = ", ".join(filter(None, [label, *chosen]))
+    return label.format(**called), column.format(**called)
 
 
 def published_number(

@@ -6,7 +6,8 @@ from experiments import catalogue
 from experiments.records.markup import interval, number
 from experiments.records.table import Line, Records
 from experiments.report import rivals
-from experiments.report.columns import Grid, Item, grid, numbers_by_row
+from experiments.report.columns import Item, grid, numbers_by_row
+from experiments.report.typeset import Grid
 
 
 def outcome(line: Line, record: dict | None) -> dict:
@@ -63,7 +64,9 @@ def bench(records: Records) -> list[Grid]:
     real = rivals.grids(rows)
     rows = {row: it for row, it in rows.items() if not rivals.is_real(it)}
     shown = any(line.row in rows for line in lines)
-    goals = [outcome(line, records["bench"].get(line.row)) for line in lines]
+    goals = [
+        outcome(line, records["bench"].get(line.row)) for line in lines if line.goal
+    ]
     engines = [
         {"row": row, "engine": name, "ms": it[f"ms_{name}"]}
         | {"over": it.get(f"over_{name}"), "over_ci": it.get(f"over_{name}_ci")}

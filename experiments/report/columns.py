@@ -1,5 +1,7 @@
 """Tables of columns: columns.json has the head of each table and the cells of a line.
 
+`keys` of them, 1 if it is not given, name a line.
+
 An item holds the numbers of a row, or of a part of it. A cell is a template of its
 values; after the name of a value may stand one of WAYS to write it: "{alpha ±}" is
 alpha with its error.
@@ -13,10 +15,10 @@ from typing import Any
 
 from experiments.records.markup import interval, number, number_or_blank, uncertain
 from experiments.records.table import Records
+from experiments.report.typeset import Grid
 
 Item = Mapping[str, Any]
 Columns = dict[str, str]
-Grid = tuple[str, list[str], list[list[str]]]  # title, head, rows
 FILE = Path(__file__).with_name("columns.json")
 
 
@@ -57,7 +59,7 @@ def read_columns() -> dict[str, dict]:
 
 def columns_of(name: str) -> Columns:
     """Returns the head of each column of a table, and its template."""
-    return read_columns()[name]["columns"]
+    return dict(read_columns()[name]["columns"])
 
 
 def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
@@ -67,16 +69,22 @@ def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
     Args:
         titled: the values that its title names.
     """
-    return table(
-        read_columns()[name]["title"].format(**titled), columns_of(name), items
-    )
+    it = read_columns()[name]
+    title = it["title"].format(**titled)
+    return table(title, columns_of(name), items, keys=it.get("keys", 1))
 
 
-def table(title: str, columns: Columns, items: Iterable[Item]) -> list[Grid]:
-    """Returns a table with a line for each item; none without items."""
+def table(
+    title: str, columns: Columns, items: Iterable[Item], *, keys: int = 1
+) -> list[Grid]:
+    """Returns a table with a line for each item; none without items.
+
+    Args:
+        keys: the number of first columns that name a line.
+    """
     written = map(FormattedItem, items)
     lines = [[of.format_map(item) for of in columns.values()] for item in written]
-    return [(title, list(columns), lines)] if lines else []
+    return [Grid(title, list(columns), lines, keys)] if lines else []
 
 
 def numbers_by_row(records: Records, *folders: str) -> dict[str, dict]:

@@ -10,8 +10,9 @@ from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
-from experiments.report.columns import Grid, Item, grid, numbers_by_row, part, table
+from experiments.report.columns import Item, grid, numbers_by_row, part, table
 from experiments.report.methods import chen, speech, wagner
+from experiments.report.typeset import Grid
 from specjax.measure.texts import standardized
 
 
@@ -364,7 +365,7 @@ def questions(name: str, records: Records) -> list[Grid]:
         head = sorted((x for x in names if not x.endswith("_se")), key="rule".__ne__)
         lines = [[point_text(point, key) for key in head] for point in it["points"]]
         shown = [HEADS.get(key, key) for key in head]
-        grids += [(what, shown, lines)] if lines else []
+        grids += [Grid(what, shown, lines)] if lines else []
     return grids
 
 
@@ -379,7 +380,7 @@ ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
 ANSWERED += "invariance", "speculative_execution"
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
-    "table2": partial(walltime.every_gamma, "table2"),
+    "table2": partial(walltime.by_pair, "table2"),
     "table3": estimators,
     "table4": walltime.in_the_papers_shape,
     "table5": lenience,
@@ -399,7 +400,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),
     "chen": chen,
-    "today": partial(walltime.every_gamma, "today_paper"),
+    "today": walltime.today,
     "speech": speech,
     "bench": bench,
     **{name: partial(questions, name) for name in ANSWERED},

@@ -1,45 +1,61 @@
 """The small table that opens README.md: `python -m experiments.report.headline`.
 
 It stands between two comments and is made of the records in results; the rest of the
-file stays as it is. It has a pair on each of its own tasks, and the code pair on
-HumanEval.
+file stays as it is. Its rows are pairs on their own tasks: a published pair first, and
+one that speculation makes slower.
 """
 
 from experiments import catalogue
-from experiments.records import markup, records
+from experiments.records import records
 from experiments.records.table import Records
-from experiments.report import spec_bench, tables
+from experiments.report import laws, spec_bench, tables, typeset
 from experiments.report.columns import Item, grid
 from experiments.report.html import environment
-from specjax.measure import baseline
-from specjax.theory import closed_forms
+from experiments.report.typeset import Notes
 
 README = catalogue.ROOT / "README.md"
 BEGIN, END = "<!-- headline: rendered from results -->\n", "<!-- headline ends -->\n"
-# Folder and row -> what it writes, and the pair where the record has no name for it.
-ROWS = {
-    ("spec_bench", 0): (
-        "answers (Spec-Bench)",
-        "SmolLM2-135M + copying_else:smollm2_draft,least=2",
-    ),
-    ("spec_bench", 1): ("answers (Spec-Bench)", "SmolLM2-135M + smollm2_draft"),
-    ("table2", "small_t0_b1"): ("Python", None),
-    ("table2", "ende_small_t0"): ("German, from English", None),
-    ("chen_data", "humaneval_code_greedy"): ("HumanEval", None),
-}
-BY_XLA = ("small_t0_b1_xla",)  # the code pair's row again
+At = tuple[str, str | int]  # folder and row; of Spec-Bench, the temperature
+QWEN: At = ("real_pair", "walltime_t0")
+SMOLLM2 = "SmolLM2-135M + copying, else a small draft"
+# Each place: folder and row -> the pair and what it writes. The first that was measured
+# is shown.
+ROWS: tuple[dict[At, tuple[str, str]], ...] = (
+    {
+        QWEN: ("Qwen2.5-Coder 1.5B + 0.5B", "Python (HumanEval)"),
+        ("spec_bench", 0): (SMOLLM2, "answers (Spec-Bench)"),
+    },
+    {("spec_bench", 1): ("SmolLM2-135M + a small draft", "answers (Spec-Bench)")},
+    {("table2", "small_t0_b1"): ("code_target + code_small", "Python")},
+    {("table2", "ende_small_t0"): ("t5_target + t5_small", "German, from English")},
+    {
+        ("table2", "small_t0_b32"): (
+            "code_target + code_small",
+            "Python, 32 texts at a time",
+        )
+    },
+)
 
 
 def table(results: Records) -> str:
-    """Returns a line for each of ROWS that was measured, and the note below."""
-    shown = "".join(markup.markdown(*it[1:]) for it in grid("headline", items(results)))
-    return f"{shown}\n{note(results, headline_records(results))}\n"
+    """Returns a line for each of ROWS that was measured, and the notes below."""
+    shown = "".join(
+        f"{typeset.grid_markdown(panel)}\n"
+        for each in grid("headline", items(results))
+        for panel in typeset.fit(each, Notes())
+    )
+    notes = note(results, headline_records(results)).splitlines()
+    below = (typeset.wrap(line.removeprefix("* "), "* ") for line in notes)
+    return "\n".join([shown, *below]) + "\n"
 
 
-def headline_records(results: Records) -> dict[tuple, dict]:
-    """Returns the records of ROWS that there are."""
-    of_rows = ((at, record_of(results, *at)) for at in ROWS)
-    return {at: record for at, record in of_rows if record is not None}
+def headline_records(results: Records) -> dict[At, dict]:
+    """Returns the record of each of ROWS that has one."""
+    found = {}
+    for place in ROWS:
+        measured = ((at, record_of(results, *at)) for at in place)
+        found |= dict([pair for pair in measured if pair[1] is not None][:1])
+    return found
 
 
 def items(results: Records) -> list[dict]:
@@ -100,90 +116,76 @@ def record_of(results: Records, folder: str, row: str | int) -> dict | None:
     return results.get(folder, {}).get(row)
 
 
-def line_of(at: tuple[str, str], it: dict) -> dict:
-    """Returns a row of table2 at its best gamma, or one of Chen's at its K."""
-    writes, pair = ROWS[at]
-    ends, speed = ("best_speedup_ci", "best_speedup")
-    if "speed_interval" in it:
-        ends, speed = ("speed_interval", "speed")
-    own = {"writes": writes, "pair": pair or f"{it['target']} + {it['draft']}"}
-    own |= {"ours": interval(it[speed], it[ends]), "forecast": prediction_text(it)}
-    own |= {"alone_ms": baseline.token_ms(it)}
-    return it | own | {"kept": alpha(it)}
+def line_of(at: At, it: dict) -> dict:
+    """Returns a row at its best gamma."""
+    pair, writes = next(place[at] for place in ROWS if at in place)
+    speed = interval(it["best_speedup"], it["best_speedup_ci"])
+    calls = it.get("best_tokens_per_call", it.get("tokens_per_call"))
+    alpha = f"{it['alpha']:.2f} ± {it['alpha_se']:.2f}"
+    rule = it.get("rule", "token")
+    alpha += "" if rule == "token" else f", by {rule}"
+    own = {"writes": writes, "pair": pair, "ours": speed, "calls": f"{calls:.2f}"}
+    return it | own | {"kept": alpha}
 
 
 def interval(x: float, ends: tuple[float, float]) -> str:
     return f"{x:.2f} [{', '.join(f'{end:.2f}' for end in ends)}]"
 
 
-def prediction_text(it: Item) -> str:
-    if it.get("best_predicted") is not None:
-        return interval(it["best_predicted"], it["best_predicted_ci"])
-    if "speed_by_calls" not in it and "best_exp" in it:
-        return f"{it['best_exp']:.2f} by Theorem 3.8"
-    speed = it.get("speed_by_calls")
-    if speed is None:
-        c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
-        speed = it["tokens_per_call"] / (it["K"] * c + v)
-    return f"{speed:.2f}, computed afterwards from this run's calls"
-
-
-def alpha(it: Item) -> str:
-    """Returns alpha with its error; where only calls were counted, the alpha that
-    Equation 1 implies.
-    """
-    if "alpha" in it:
-        return f"{it['alpha']:.2f} ± {it['alpha_se']:.2f}"
-    implied = closed_forms.implied_alpha(it["tokens_per_call"], it["K"])
-    return f"{implied:.2f} by Equation 1"
-
-
-def note(results: Records, found: dict[tuple, dict], site: bool = False) -> str:
-    """Returns the note on the origin of the numbers, and the published numbers of the
-    same row.
+def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
+    """Returns the notes on the machine, the published numbers and the models.
 
     Args:
-        site: the note stands beside the table of the site, which has no predicted
-            speeds and has the chip's row itself.
+        site: the notes stand beside the table of the site, which has the chip's row
+            itself.
     """
     if not found:
-        return "Nothing was measured yet."
+        return "* Nothing was measured yet."
     several = [*found.values()]
-    real = [x["measured"] for at, x in found.items() if at[0] == spec_bench.FOLDER]
-    rows = [x["measured"] for at, x in found.items() if at[0] != spec_bench.FOLDER]
-    texts = [it["timed"] if "speed_interval" in it else it["texts"] for it in rows]
-    measured_on = [record["provenance"]["device"] for record in several]
     days = sorted(record["provenance"]["date"][:10] for record in several)
-    of_code = [it for it in rows if it.get("repeated")]
-    first = (*of_code, {"repeated": 0, "alpha_fresh": 0})[0]
-    table2, chip = (
-        results.get("table2", {}),
-        results.get("chip", {}).get("ende_small_t0"),
-    )
-    xla = [table2[row]["measured"]["best_speedup"] for row in BY_XLA if row in table2]
+    chip = results.get("chip", {}).get("ende_small_t0")
+    named = {"device": "", "gain": ""}
+    if chip:
+        gain = interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
+        named = {"device": chip["provenance"]["device"]["kind"], "gain": gain}
+    whole = found.get((spec_bench.FOLDER, 0), found.get((spec_bench.FOLDER, 1)))
     return (
         environment()
         .get_template("headline.md")
         .render(
             site=site,
-            real=(*real, None)[0],
-            texts=" to ".join(
-                dict.fromkeys(map(str, sorted(texts)[:: max(1, len(texts) - 1)]))
-            ),
             devices=", ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
-            several=len(several),
-            unknown=sum("processor" not in device for device in measured_on),
-            repeated=first["repeated"],
-            fresh=first["alpha_fresh"],
-            by_xla=" and ".join(f"{speed:.2f}" for speed in xla),
+            real=whole and whole["measured"],
             paper=catalogue.published("table2", "ende_small_t0"),
-            chip=chip
-            and {"device": chip["provenance"]["device"]["kind"].split(" 80GB")[0]},
-            gain=chip
-            and interval(*map(chip["measured"].get, ("speedup", "speedup_ci"))),
+            qwen=QWEN in found,
+            chip=chip and named,
+            counted=count(results),
         )
     )
+
+
+def count(results: Records) -> dict[str, int]:
+    """Returns how many numbers the tables name, how many were not run, and how many are
+    older than the code that measures them."""
+    lines = [
+        line
+        for table in catalogue.tables()
+        for line in table.lines
+        if line.folder not in laws.FOLDERS
+    ]
+    run = [line for line in lines if line.row in results.get(line.folder, {})]
+    older = {
+        (folder, row)
+        for folder, rows in results.items()
+        for row, record in rows.items()
+        if records.is_older(record)
+    }
+    return {
+        "all": len(lines),
+        "missing": len(lines) - len(run),
+        "older": sum((line.folder, line.row) in older for line in run),
+    }
 
 
 def render_text(text: str, results: Records) -> str:

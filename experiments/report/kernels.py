@@ -15,7 +15,8 @@ from experiments.records.kernel_times import WARM
 from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Line, Records, papers
 from experiments.records.words import FAILED, ratio
-from experiments.report.columns import Grid, grid
+from experiments.report.columns import grid
+from experiments.report.typeset import Grid
 
 FILE = catalogue.HERE / "gpu" / "kernels" / "predictions.json"
 UNMEASURED, TRIAL = "unmeasured", "unmeasured: the record is of a trial on a CPU"

@@ -7,7 +7,8 @@ import itertools
 from experiments import catalogue
 from experiments.records.markup import number
 from experiments.records.table import Records
-from experiments.report.columns import Grid, Item, grid, numbers_by_row, part
+from experiments.report.columns import Item, grid, numbers_by_row, part
+from experiments.report.typeset import Grid
 
 
 def method_words(method: str) -> str:

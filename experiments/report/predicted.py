@@ -16,7 +16,8 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import markup, records
 from experiments.records.table import Records
-from experiments.report.columns import Grid, grid
+from experiments.report.columns import grid
+from experiments.report.typeset import Grid
 from specjax.measure import jsonl
 
 FILE = catalogue.HERE / "gpu" / "predictions.json"
@@ -107,9 +108,9 @@ def main(arguments: list[str] | None = None) -> None:
     found = {
         name: records.latest(jsonl.read(folder / f"{name}.jsonl")) for name in tables
     }
-    for title, head, rows in details(found):
-        print(f"{title}:")
-        print(markup.text_table(head, rows), end="")
+    for each in details(found):
+        print(f"{each.title}:")
+        print(markup.text_table(each.head, each.rows), end="")
     print_failures(found)
 
 

@@ -5,7 +5,8 @@ for each engine.
 from collections.abc import Iterator
 
 from experiments.records.markup import interval, number
-from experiments.report.columns import Grid, Item, grid
+from experiments.report.columns import Item, grid
+from experiments.report.typeset import Grid
 
 TITLES = {
     "b1": "{model} on questions, one text at a time",

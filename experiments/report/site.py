@@ -18,7 +18,7 @@ from experiments.report.claims import claims
 from experiments.report.html import render
 
 DOCS = catalogue.ROOT / "docs/_build"
-KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md", "*.tex"
+KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md"
 
 
 def first_page(folder: Path, results: Records, parts: dict[str, bool]) -> str:
@@ -80,6 +80,8 @@ def write(folder: Path, site: Path, *, results: Records, docs: Path) -> None:
     shown.mkdir(parents=True)
     for path in (path for kind in KINDS for path in sorted(folder.glob(kind))):
         shutil.copy(path, shown)
+    if (folder / "tables").is_dir():
+        shutil.copytree(folder / "tables", shown / "tables")
     made = {"results/lesson": folder / "lesson", "docs": docs}
     for name, source in made.items():
         if (source / "index.html").is_file():

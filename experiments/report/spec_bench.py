@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.records.table import Records
-from experiments.report.columns import Grid, grid
+from experiments.report.columns import grid
+from experiments.report.typeset import Grid
 from specjax.theory import estimate, speedup
 
 FOLDER = "spec_bench"
 WAYS = "alone", "drafted"
+WAY = "target", "draft", "temperature", "gamma", "rule"
 
 
 def whole(records: Records, heat: int) -> dict | None:
@@ -45,7 +47,7 @@ def whole(records: Records, heat: int) -> dict | None:
     return {
         **rows[0],
         "measured": {
-            **{key: first[key] for key in ("target", "draft", "temperature", "gamma")},
+            **{key: first[key] for key in WAY},
             "tasks": len(rows),
             "texts": len(turns),
             "questions": len(speeds["alone"]),

@@ -8,12 +8,9 @@ from pathlib import Path
 
 from experiments.records import records
 from experiments.records.table import Records, Table
-from experiments.report import details, tables
+from experiments.report import printed, tables
 from experiments.report.claims.claims import OUT_OF_SCOPE, VERDICTS, Claim, claims
 from experiments.report.html import NONE, render
-
-OURS = tables.HEAD.index("ours")
-
 
 def pages(folder: Path, results: Records) -> dict[str, str]:
     """Returns every page but the first, by the name of its file."""
@@ -34,28 +31,16 @@ def pages(folder: Path, results: Records) -> dict[str, str]:
 
 
 def page_of(table: Table, results: Records, folder: Path) -> str:
-    """Returns a table's page: its drawing, its lines, and its wider tables.
-
-    Lines that need something that is not here are folded.
-    """
-    rows = tables.rows(table, results)
-    for row in rows:
-        if row[-1].startswith("not run"):
-            row[OURS] = "not run"
-    here = [row for row in rows if not row[-1].startswith("not run here")]
-    kinds = ["csv", "tex", *["svg"] * tables.is_figure(table)]
-    own = [(kind, f"{table.name}.{kind}") for kind in kinds]
+    """Returns a table's page: its drawing, its numbers, and what is said below them."""
+    drawn = tables.is_figure(table)
+    own = [(kind, f"{table.name}.{kind}") for kind in ["csv", *["svg"] * drawn]]
     return render(
         "table",
         title=table.title,
-        table=table,
+        name=table.name,
         folder=folder,
-        files=[("md", f"{table.page}.md"), *own],
-        drawn=tables.is_figure(table),
-        head=tables.HEAD,
-        here=here,
-        apart=[row for row in rows if row not in here],
-        wider=details.tables_of(table.name, results),
+        files=[("md", f"{table.page}.md"), ("tex", f"tables/{table.name}.tex"), *own],
+        page=printed.printed(table, results),
     )
 
 

@@ -1,8 +1,8 @@
 """Renders records as tables: `python -m experiments.report.tables [DIR]`.
 
-Every table of the catalogue becomes DIR/<table>.csv and .tex, a figure also .svg, and
-the tables of a page DIR/<page>.md. DIR/README.md says which command makes which table.
-The tables show the records, the catalogue, and laws that are computed now.
+The tables of a page become DIR/<page>.md, every table DIR/tables/<table>.tex and all of
+its numbers DIR/<table>.csv, a figure also .svg. DIR/README.md says which command makes
+which table. The tables show the records, the catalogue, and laws that are computed now.
 """
 
 import argparse
@@ -13,21 +13,19 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
-from experiments.records.words import FAILED, SKIPPED, UNCLEAR
-from experiments.report import details, laws, walltime
+from experiments.report import estimators, laws, latex, numbers, printed, typeset, walltime
+from experiments.report.typeset import Grid
 from specjax.measure import jsonl
 
+# Columns of the files with every number.
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
-OWN = (
-    "Rows outside the catalogue: every measured number, by its name in the record."
-    " There are no published numbers for them."
-)
-
+OWN = "This table has every number of rows outside the catalogue, by its name."
 INDEX = (
-    "# Results\n\nRendered from the records beside this file. `make site` builds the"
-    " page index.html here, with a page behind it for each table, and the tables as CSV"
-    " and LaTeX. A published number is never in the column `ours`.\n\n"
+    "Rendered from the records beside this file. `make site` builds the page index.html"
+    " here, with a page behind it for each table. `make tables` also writes each table"
+    " as LaTeX (tables/) and every number as CSV: the published ones of rows that were"
+    " not run are there. A published number is never in a column of ours."
 )
 
 
@@ -45,7 +43,8 @@ def collect(
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
         measured = walltime.update_record(record["measured"])
-        record["measured"] = kernel_times.update_record(measured)
+        measured = kernel_times.update_record(measured)
+        record["measured"] = estimators.update_record(measured)
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
@@ -56,21 +55,18 @@ def cells(line: Line, results: Records) -> list[str]:
     """Returns one line in the columns of HEAD; "ours" stays empty unless it was
     measured.
     """
-    published = "" if line.published is None else f"{line.published:.{line.decimals}f}"
+    told = numbers.published(line)
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
-        return [line.what, published, "", "", "", "", "", needs]
-    measured, what = record["measured"], line.what
-    sides = (measured.get(side) for side in ("target", "draft") if line.needs)
-    if used := [side for side in sides if isinstance(side, str)]:  # others are sizes
-        what += f" [{' with '.join(used)}]"
+        return [line.what, told, "", "", "", "", "", needs]
+    measured = record["measured"]
     error = measured.get(line.error or f"{line.quantity}_se")
     count = measured.get("tokens")
     return [
-        what,
-        published,
-        markup.number(value(measured, line.quantity)),
+        line.what,
+        told,
+        markup.number(numbers.value(measured, line.quantity)),
         "" if error is None else markup.number(error),
         "" if count is None else str(count),
         records.device(record),
@@ -79,29 +75,15 @@ def cells(line: Line, results: Records) -> list[str]:
     ]
 
 
-def value(measured: dict, quantity: str) -> float | str | None:
-    """Returns a number of a record, or the reason why there is none; "key@a" is the
-    point of curve `key` at alpha = a.
-    """
-    name, _, point = quantity.partition("@")
-    if quantity == "best_predicted" and measured[quantity] is None:
-        return walltime.missing_prediction(measured, measured["best_gamma"])
-    if quantity in measured or not point:
-        return measured[quantity]
-    return measured[name][measured["alpha"].index(float(point))]
-
-
 def state(line: Line, record: dict) -> str:
     """Returns "ok" with the notes for a reader, or the problem: it failed, or differs
     from the printed number.
     """
-    why = value(record["measured"], line.quantity)
-    if why in (FAILED, SKIPPED, UNCLEAR, *walltime.WHY):
-        return why
-    if line.exact:
-        off = abs(value(record["measured"], line.quantity) - line.published)
-        if off > 0.5 * 10**-line.decimals + 1e-9:
-            return "DIFFERS from the paper's rounding"
+    why = numbers.value(record["measured"], line.quantity)
+    if why in numbers.REASONS:
+        return str(why)
+    if numbers.differs(line, record):
+        return printed.DIFFERS
     told = "ok, recorded earlier" if "earlier" in record else "ok"
     own = kernel_times.note(record["measured"], line.quantity)
     notes = "; ".join([*own, *records.notes(record)])
@@ -118,19 +100,19 @@ def all_tables(results: Records) -> list[Table]:
     own = []
     for folder, there in sorted(results.items()):
         lines = [
-            Line(folder, row, f"{row}: {key}", key)
+            Line(folder, row, f"{row}: {key}", key, label=row, column=key)
             for row, record in sorted(there.items())
             if (folder, row) not in known
-            for key in numbers(record["measured"])
+            for key in names_of(record["measured"])
         ]
         if lines:
             title = f"Own rows: {folder}"
             name = f"own_{folder}"
-            own.append(Table(name, title, OWN, command(folder), lines, name))
+            own.append(Table(name, title, OWN, "", command(folder), lines, name))
     return [*catalogue.tables(), *own]
 
 
-def numbers(measured: dict) -> list[str]:
+def names_of(measured: dict) -> list[str]:
     """Returns the names of all numbers except standard errors, which stand beside
     theirs.
     """
@@ -140,17 +122,6 @@ def numbers(measured: dict) -> list[str]:
 
 def rows(table: Table, results: Records) -> list[list[str]]:
     return [cells(line, results) for line in table.lines]
-
-
-def page(table: Table, results: Records) -> str:
-    """Returns one table in Markdown."""
-    text = f"# {table.title}\n\n{table.note}\n\n`{table.command}`\n\n"
-    if is_figure(table):
-        text += f"![{table.title}]({table.name}.svg)\n\n"
-    text += markup.markdown(HEAD, rows(table, results))
-    for title, head, lines in details.tables_of(table.name, results):
-        text += f"\n## {title}\n\n" + markup.markdown(head, lines)
-    return text
 
 
 def is_figure(table: Table) -> bool:
@@ -171,7 +142,7 @@ def points(table: Table, results: Records) -> str:
 
 
 def states(table: Table, results: Records) -> str:
-    """Returns how many lines of a table have which state."""
+    """Returns how many numbers of a table have which state."""
     counts = Counter(row[-1].partition(":")[0] for row in rows(table, results))
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
@@ -182,27 +153,29 @@ def index(results: Records) -> str:
     for table in all_tables(results):
         files = f"[md]({table.page}.md)"
         files += f" [svg]({table.name}.svg)" * is_figure(table)
-        lines.append([table.title, f"`{table.command}`", files, states(table, results)])
-    head = ["table", "command", "files", "lines"]
-    return INDEX + markup.markdown(head, lines)
+        lines.append([table.title, f"`{table.command}`", files])
+    head = ["table", "command", "files"]
+    text = typeset.grid_markdown(Grid("", head, lines))
+    return f"# Results\n\n{typeset.wrap(INDEX)}\n\n{text}\n"
 
 
 def texts(results: Records) -> dict[str, str]:
     """Returns every file but the drawings, by name."""
     files: dict[str, str] = {}
     for table in all_tables(results):
-        lines, name = rows(table, results), f"{table.page}.md"
+        page, name = printed.printed(table, results), f"{table.page}.md"
         above = f"{files[name]}\n" if name in files else ""
-        files[name] = above + page(table, results)
-        files[f"{table.name}.tex"] = markup.latex(HEAD, lines)
+        files[name] = above + typeset.markdown(page)
+        files[f"tables/{table.name}.tex"] = latex.latex(table.name, page)
         curves = any("@" in line.quantity for line in table.lines)
-        flat = markup.comma_separated(HEAD, lines)
+        flat = markup.comma_separated(HEAD, rows(table, results))
         files[f"{table.name}.csv"] = points(table, results) if curves else flat
     return files | {"README.md": index(results)}
 
 
 def render(folder: Path, results: Records) -> None:
     """Writes the tables, and the figures where matplotlib is installed."""
+    (folder / "tables").mkdir(exist_ok=True)
     for name, text in texts(results).items():
         (folder / name).write_text(text, "utf-8")
     try:

@@ -10,7 +10,8 @@ import numpy as np
 
 from experiments.records.table import Records
 from experiments.report import spec_bench
-from experiments.report.columns import Grid, grid, numbers_by_row
+from experiments.report.columns import grid, numbers_by_row
+from experiments.report.typeset import Grid
 from specjax.theory import speedup
 
 FOLDERS = "trees", "trees_questions"

@@ -9,7 +9,9 @@ prediction was a line through the steps of the same texts, and is not shown.
 from experiments.records.markup import interval, number, uncertain
 from experiments.records.records import device
 from experiments.records.table import Records
-from experiments.report.columns import Grid, Item, columns_of, grid, table
+from experiments.report import names
+from experiments.report.columns import Item, columns_of, grid, table
+from experiments.report.typeset import Grid
 from specjax.theory import speedup
 
 BEFORE = "an older record lacks this"
@@ -94,7 +96,11 @@ def numbers_at(record: dict, i: int) -> dict:
     fresh = None if repeats is None else it["alpha_fresh"]
     low, high = whole["best_speedup_ci"] or (0.0, float("inf"))
     return it | {
-        "draft": draft_label(whole),
+        "pair": names.pair(
+            record["table"],
+            record["row"],
+            f"{whole['target']} with {draft_label(whole)}",
+        ),
         "products": products(record),
         "device": device(record),
         "prediction": forecast or missing_prediction(whole, it["gamma"]),
@@ -123,51 +129,68 @@ def speed(it: Item, name: str) -> str:
 
 
 def in_the_papers_shape(records: Records) -> list[Grid]:
-    """Returns Table 4 for all records, and tables by batch, for each pair that was
-    measured with several batches.
+    """Returns what stands behind Table 4: the parts of each prediction, the pairs that
+    were measured with several batches, and every gamma.
     """
-    rows = {k: at_best(x) for name in FOLDERS for k, x in records.get(name, {}).items()}
-    grids = grid("best", rows.values())
-    pairs: dict[str, list[dict]] = {}
+    rows = {x["row"]: at_best(x) for name in FOLDERS for x in ordered(name, records)}
+    pairs: dict[tuple, list[dict]] = {}
     for row, it in rows.items():
         if not row.endswith(XLA):
-            pair = f"{it['target']} with {it['draft']}, T = {it['temperature']:g}"
-            pairs.setdefault(pair, []).append(it)
-    for pair, each in pairs.items():
-        each.sort(key=lambda it: it["batch"])
-        if each[0]["batch"] < each[-1]["batch"]:
-            grids += grid("by_batch", each, pair=pair)
-    return grids
+            pairs.setdefault((it["pair"], it["temperature"]), []).append(it)
+    batches = [
+        it
+        for each in pairs.values()
+        if len({it["batch"] for it in each}) > 1
+        for it in sorted(each, key=lambda it: it["batch"])
+    ]
+    return [
+        *grid("best", rows.values()),
+        *grid("by_batch", batches),
+        *every_gamma(*FOLDERS, records=records),
+    ]
 
 
-def every_gamma(folder: str, records: Records) -> list[Grid]:
-    """Returns a table with a row for each pair and its gammas side by side, then a
-    table for each record.
-    """
-    grids = by_pair(records.get(folder, {}))
-    for record in records.get(folder, {}).values():
-        it = record["measured"]
-        pair = f"{it['target']} with {draft_label(it)}, {products(record)} products"
-        pair += f", T = {it['temperature']:g}, batch {it['batch']}"
-        items = [numbers_at(record, i) for i in range(len(it["c"]))]
-        grids += grid("every_gamma", items, pair=pair)
-    return grids
+def ordered(folder: str, records: Records) -> list[dict]:
+    """Returns the records of a folder in the order of the catalogue, others last."""
+    known = list(names.timed_names())
+    rows = records.get(folder, {}).values()
+    return sorted(rows, key=lambda it: place(known, folder, it["row"]))
 
 
-def by_pair(rows: dict[str, dict]) -> list[Grid]:
-    """Returns the speeds of a record at each gamma, and the published speed at its
-    best.
-    """
+def place(known: list[tuple[str, str]], folder: str, row: str) -> int:
+    return known.index((folder, row)) if (folder, row) in known else len(known)
+
+
+def every_gamma(*folders: str, records: Records) -> list[Grid]:
+    """Returns the costs and the speeds of every pair at each of its gammas."""
+    items = [
+        numbers_at(record, i)
+        for name in folders
+        for record in ordered(name, records)
+        for i in range(len(record["measured"]["c"]))
+    ]
+    drafted = [it for it in items if it["gamma"]]
+    return [*grid("gamma_costs", items), *grid("gamma_speeds", drafted)]
+
+
+def by_pair(folder: str, records: Records) -> list[Grid]:
+    """Returns the speeds of a pair at each gamma, in one line."""
     items = []
-    for record in rows.values():
-        it, published = at_best(record), record.get("published") or {}
-        speeds = {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()}
-        items.append(it | speeds | {"published": published.get("best_speedup")})
+    for record in ordered(folder, records):
+        it = at_best(record)
+        items.append(
+            it | {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()}
+        )
     gammas = sorted({g for it in items for g in it["at_gammas"] if g})
     blank = dict.fromkeys((f"gamma {g}" for g in gammas), "")
-    columns = {}
-    for head, of in columns_of("by_pair").items():
-        here = {f"gamma = {g}": f"{{gamma {g}}}" for g in gammas}
-        columns |= here if head == "gammas" else {head: of}
-    items = [blank | it for it in items]
-    return table("Speed at each gamma, a row a pair", columns, items)
+    columns = columns_of("by_pair")
+    columns |= {f"gamma = {g}": f"{{gamma {g}}}" for g in gammas}
+    return table(
+        "Speed at each gamma", columns, [blank | it for it in items], keys=4
+    )
+
+
+def today(records: Records) -> list[Grid]:
+    """Returns every gamma of the current pairs."""
+    folder = "today_paper"
+    return [*by_pair(folder, records), *every_gamma(folder, records=records)]

@@ -90,5 +90,5 @@ def package_versions(packages: Sequence[str]) -> dict[str, str | None]:
 
 
 def show(out: Path) -> None:
-    for title, head, lines in details.bench({"bench": read_rows(out)}):
-        print(f"\n{title}\n{markup.text_table(head, lines)}", end="")
+    for each in details.bench({"bench": read_rows(out)}):
+        print(f"\n{each.title}\n{markup.text_table(each.head, each.rows)}", end="")

@@ -319,8 +319,9 @@ def test_a_row_fills_its_lines():
     assert {line.quantity for line in lines} <= set(numbers)
     record = {"measured": numbers | {"target": "p", "draft": "q"}}
     record["provenance"] = {"dtype": "bfloat16"}  # gammas are lines of their own
-    ((_, head, (cells,)),) = details.microscope({"microscope": {"halves": record}})
-    assert len(cells) == len(head)
+    (grid,) = details.microscope({"microscope": {"halves": record}})
+    (cells,) = grid.rows
+    assert len(cells) == len(grid.head)
     assert cells[:3] == ["p with q, bfloat16", "4", "100 %"]
     with pytest.raises(ValueError, match="gammas must be at least 1"):
         row.build(*table_pair(), task="code", gammas=(), texts=4, tokens=4)

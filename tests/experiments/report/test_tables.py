@@ -1,12 +1,15 @@
 """Tables show what the records hold, and say what is absent, noted or different."""
 
+import random
 import re
 
 import pytest
 
 from experiments import catalogue, reproduce, run
 from experiments.records import markup, records
-from experiments.report import laws, tables, walltime
+from experiments.records.table import Line
+from experiments.report import latex, laws, names, printed, tables, typeset, walltime
+from experiments.report.typeset import Grid
 from specjax.measure import jsonl, provenance
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
@@ -28,19 +31,131 @@ def rows_of(folder):
     return list(records.rows(folder).values())
 
 
+ANOTHER = "its row file now sets another"
+
+
 def test_committed_pages_are_what_the_records_say(monkeypatch):
-    """But for certificates, which take a minute, and for what a row sets otherwise
-    today, which takes seconds."""
+    """But for certificates, which take a minute; what a row sets otherwise today takes
+    seconds, and is asked only where a page says it."""
+    pages = {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}
+    committed = {name: (RESULTS / f"{name}.md").read_text("utf-8") for name in pages}
+    spoken = {
+        line.folder
+        for table in catalogue.tables()
+        if ANOTHER in committed.get(table.page, "")
+        for line in table.lines
+    }
+    whole = records.changed_settings
     monkeypatch.setattr(
-        "experiments.records.records.changed_settings", lambda record: []
+        "experiments.records.records.changed_settings",
+        lambda record: whole(record) if record["table"] in spoken else [],
     )
-    records = tables.collect(RESULTS, computed=laws.compute(CLOSED_FORM))
-    made = tables.texts(records)
-    for name in {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}:
-        text = (RESULTS / f"{name}.md").read_text("utf-8")
-        another = r"(, with a note:|;) its row file now sets another [^|;]*[^|; ]"
-        text = re.sub(another, "", text)
+    made = tables.texts(tables.collect(RESULTS, computed=laws.compute(CLOSED_FORM)))
+    for name, text in committed.items():
         assert made[f"{name}.md"] == text, f"render {name}.md again"
+        check_page(text)
+    for name, text in made.items():
+        if name.endswith(".tex"):
+            assert text.count("\\begin{table}") == text.count("\\bottomrule") or (
+                "\\par\\smallskip\n\\begin{tabular}" in text
+            ), name
+
+
+def check_page(text: str) -> None:
+    """Asserts that a page begins with a sentence, has no long line, and says a footnote
+    once, which some row has."""
+    for section in re.split(r"^# ", text, flags=re.MULTILINE)[1:]:
+        title, _, rest = section.partition("\n\n")
+        about = rest.partition("\n\n")[0].replace("\n", " ")
+        assert re.fullmatch(r"This (table|figure) says [^.]*.*\.", about), title
+        assert max(map(len, section.splitlines())) <= typeset.LIMIT, title
+        notes = re.findall(r"^\d+\. (.*(?:\n   .*)*)", section, re.MULTILINE)
+        assert len(notes) == len(set(notes)), title
+        rows = [line for line in section.splitlines() if line.startswith(("|", "**"))]
+        marks = re.findall("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", "".join(rows))
+        numbers = {int(mark.translate(typeset.LOWERED)) for mark in marks}
+        assert numbers == {*range(1, len(notes) + 1)}, title
+
+
+def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
+    """Read from the pages as they are, by the names of row and column."""
+    there = tables.collect(RESULTS)
+    lines = [
+        (table, line)
+        for table in catalogue.tables()
+        for line in table.lines
+        if line.row in there.get(line.folder, {}) and "@" not in line.quantity
+    ]
+    for table, line in random.Random(0).sample(lines, 30):
+        x = there[line.folder][line.row]["measured"][line.quantity]
+        cells = cells_of((RESULTS / f"{table.page}.md").read_text("utf-8"), line)
+        numbers = [re.match(r"[-\d.e+]+", cell) for cell in cells]
+        assert any(
+            float(found[0]) == pytest.approx(x, rel=6e-4) for found in numbers if found
+        ), (table.name, line, x, cells)
+
+
+def cells_of(page: str, line: Line) -> list[str]:
+    """Returns the cells of a page in the column of a number, in rows of its name."""
+    found, name = [], line.label.split(", ")[0]
+    for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        head, _, *rows = (
+            re.split(r"(?<!\\) ?\| ?", row)[1:-1] for row in block.splitlines()
+        )
+        for row in rows:
+            row = [re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹,]+$", "", cell) for cell in row]
+            for at, cell in enumerate(row):
+                column = head[at].removesuffix(", ours")
+                if name in row[0] and column in (line.column, "ours"):
+                    found.append(cell)
+                if row[0] in (line.column, f"{line.column}, ours"):  # turned around
+                    found.append(cell)
+                if at and PARTS.fullmatch(name) and column in (line.column, "ours"):
+                    found.append(cell)
+    return found
+
+
+PARTS = re.compile(r"(T|l|gamma|alpha|c) = \S+")
+
+
+def test_a_wide_grid_has_footnotes_then_turns_and_then_is_cut():
+    long, wide = "a reason that is longer than a cell may be", ["x" * 50] * 5
+    grid = Grid("", ["what", *wide], [["a", *["1"] * 4, long]] * 2)
+    notes = typeset.Notes()
+    (turned,) = typeset.fit(grid, notes)
+    assert notes.texts == [long] and turned.head == ["", "a", "a"]
+    assert turned.rows[0] == [wide[0], "1", "1"] and turned.rows[4][1] == "–¹"
+    several = grid._replace(rows=[["a", "1", "2", "3", "", ""]] * 5)
+    cut = typeset.fit(several, notes)
+    assert [part.head[0] for part in cut] == ["what"]
+    cut = typeset.fit(several._replace(rows=[["a", *"12345"]] * 5), notes)
+    assert [len(part.head) for part in cut] == [4, 3]
+    assert max(map(typeset.line_width, cut)) <= typeset.LIMIT
+
+
+def test_a_row_has_its_parts_as_columns_and_what_is_the_same_as_a_title():
+    labels, parts = names.split(["a with b, T = 0, batch 1", "a with c, T = 1, batch 1"])
+    assert labels == ["a with b", "a with c"] and parts.title == "batch 1"
+    assert parts.head == ["T"] and parts.rows == [["0"], ["1"]]
+    assert names.split(["T = 0", "T = 0"])[1].head == ["T"]
+
+
+def test_tables_fit_a_column_of_a_paper():
+    """As they are typeset; where one cell alone is wider, it has a panel of its own."""
+    there = tables.collect(RESULTS)
+    for name in ("table2", "table3", "table4", "chip", "quality", "figure_wagner"):
+        page = printed.printed(catalogue.find_table(name), there)
+        for grid in page.grids:
+            short = typeset.shorten(grid, typeset.Notes(), latex.ROOM)
+            for panel in latex.panels(short):
+                assert latex.width(panel) <= latex.COLUMN or (
+                    len(panel.head) == panel.keys + 1
+                )
+        text = latex.latex(name, page)
+        assert "\\toprule" in text and f"\\label{{tab:{name}}}" in text
+        assert text.count("{") == text.count("}") and "%" not in re.sub(
+            r"\\%|^% .*", "", text, flags=re.MULTILINE
+        )
 
 
 def test_what_a_reader_must_know_stands_beside_the_number(measured):
@@ -64,7 +179,7 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     origin |= {"goldens": 0, "note": "by hand", "inputs": {"README.md": "0"}}
     told = f"by hand; older than goldens {provenance.GOLDENS}; README.md changed since"
     assert states()[:2] == [f"ok, with a note: {told}"] * 2
-    assert "2 ok, with a note, 10 ok" in tables.index(records)
+    assert tables.states(table, records) == "2 ok, with a note, 10 ok"
     row["measured"]["speed"] += 100
     (line,) = (x for x in tables.rows(table, records) if x[STATE].startswith("DIFFERS"))
     assert float(line[OURS]) > 100 > float(line[1])
@@ -75,7 +190,11 @@ def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
     text, files = tables.index(records), tables.texts(records)
     for link in re.findall(r"\]\((.+?)\)", text):
         assert link in files or link.endswith(".svg")
-    assert "12 ok" in text and "28 not run, 79 not run here" in text
+    states = [
+        tables.states(catalogue.find_table(name), records)
+        for name in ("table1", "table3")
+    ]
+    assert states == ["12 ok", "28 not run, 79 not run here"]
     points = files["figure2.csv"]
     assert len(points.splitlines()) == 1 + 6 * 101
     assert "gamma_7,0.8,4.16114" in points and "gamma_inf,1,\n" in points
@@ -95,8 +214,13 @@ def test_every_row_has_a_line_and_every_line_its_row():
 
 def test_markup_escapes_and_numbers_keep_four_digits():
     """And none that is not 0 is printed as 0: the errors of a certificate are small."""
-    assert markup.markdown(["a|b"], [["c"]]) == "| a\\|b |\n| --- |\n| c |\n"
-    assert r"50\% \& c\_hat" in markup.latex(["x"], [["50% & c_hat"]])
+    grid = Grid("", ["a|b"], [["c"]])
+    assert typeset.grid_markdown(grid) == "| a\\|b |\n| --- |\n| c |"
+    assert latex.escape("50% & c_hat±–¹²") == (
+        r"50\% \& c\_hat$\pm$--\textsuperscript{12}"
+    )
+    stack = latex.cell("1.33 [1.2, 1.4]")
+    assert stack == r"\shortstack[r]{1.33 \\ {\tiny [1.2, 1.4]}}"
     assert markup.comma_separated(["a"], [["x, y"]]) == 'a\n"x, y"\n'
     assert markup.text_table(["a", "b"], [["ccc", ""]]) == "a    b\nccc\n"
     numbers = (0.03456, 1.5306122, 12, None, 0.0, 9.8e-8, -2.2e-16)
@@ -115,11 +239,11 @@ def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
         assert row[OURS] and row[STATE] == state
     records["table1"]["alpha_0.9_gamma_10"]["provenance"]["note"] = "a"
     text = reproduce.summarize(table, records)
-    assert text.count("alpha = ") == 4
-    noted = "2 lines recorded earlier, with a note"
-    assert text.endswith(f"6 lines recorded earlier, {noted}\n")
+    assert text.count("0.6") == 1 and "0.9" not in text
+    noted = "2 numbers recorded earlier, with a note"
+    assert text.endswith(f"6 numbers recorded earlier, {noted}\n")
     text = reproduce.summarize(catalogue.find_table("figure3"), records)
-    assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
+    assert text.count("\n") == 1 and text.endswith(": 8 numbers recorded earlier\n")
 
 
 def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
@@ -132,7 +256,7 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert re.search(r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", text, re.M)
     (other,) = [line for line in text.splitlines() if line.startswith("Table 3")]
-    assert other.endswith(": 28 lines not run, 79 lines not run here")
+    assert other.endswith(": 28 numbers not run, 79 numbers not run here")
     assert str(tmp_path / "index.html") in text and (tmp_path / "table1.md").exists()
     for shown in (text, (tmp_path / "table1.html").read_text("utf-8")):
         assert "6.862" in shown
@@ -200,7 +324,7 @@ def test_speeds_and_predictions_are_those_of_the_seconds():
     def told(measured: dict) -> list:
         records["table2"][row]["measured"] = walltime.update_record(measured)
         grids = walltime.in_the_papers_shape(records)
-        grids += walltime.every_gamma("table2", records)
+        grids += walltime.by_pair("table2", records)
         return [*grids, tables.cells(line, records)]
 
     it = records["table2"][row]["measured"]

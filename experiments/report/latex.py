@@ -1,0 +1,169 @@
+"""Typesets tables in LaTeX with booktabs, each as wide as one column of a paper.
+
+A cell with an interval or an error is a stack: the number, and the rest under it in
+small type. Names of rows are broken into lines. What is still too wide is cut into
+panels, and what is too long for a page into several tables. Widths are estimated in
+points of Times at 7 pt, in which a character is half as wide as the type is large.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from experiments.report import typeset
+from experiments.report.typeset import LOWERED, Grid, Notes, Printed
+
+COLUMN = 234.0  # points, of a page of two columns
+LEAST = 56.0  # points that names of rows have
+LARGE, SMALL = 3.5, 2.5  # points of a character in \scriptsize and \tiny
+APART = 4.0  # points between columns
+WORDS = 11  # characters of a line of a head
+LINES = 48  # rows of a table on one page
+ROOM = 70  # characters of a line whose cells are short enough
+STACK = re.compile(r"(\S+) (\[.*\]|± .*)")
+ESCAPED = {c: f"\\{c}" for c in "&%$#_{}"}
+ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
+ESCAPED |= {"^": r"\textasciicircum{}", "`": "", "±": r"$\pm$", "µ": r"$\mu$"}
+ESCAPED |= {c: f"${c}$" for c in "<>|"}
+ESCAPED |= {"\N{EN DASH}": "--", "\N{LEFT DOUBLE QUOTATION MARK}": "``"}
+ESCAPED |= {"\N{RIGHT DOUBLE QUOTATION MARK}": "''"}
+
+
+def escape(text: str) -> str:
+    """Returns text as LaTeX, raised numbers of footnotes included."""
+    written = "".join(ESCAPED.get(character, character) for character in text)
+    return re.sub(
+        "[⁰¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹,]*",
+        lambda raised: rf"\textsuperscript{{{raised[0].translate(LOWERED)}}}",
+        written,
+    )
+
+
+def latex(name: str, page: Printed) -> str:
+    """Returns the tables of a page, for a document that loads booktabs.
+
+    Args:
+        name: what \\label is made of.
+    """
+    notes = Notes()
+    notes.texts += page.notes
+    cut = [typeset.shorten(grid, notes, ROOM) for grid in page.grids]
+    chunks = [
+        (at, grid._replace(rows=grid.rows[at : at + LINES]))
+        for grid in cut
+        for at in range(0, len(grid.rows), LINES)
+    ]
+    tables = []
+    for place, (at, grid) in enumerate(chunks):
+        title = ": ".join(filter(None, [page.title, grid.title]))
+        title += " (continued)" if at else ""
+        first = f" {page.about}" if place == 0 else ""
+        said = below(page, notes) if place == len(chunks) - 1 else ""
+        label = f"tab:{name}" + (f"-{place + 1}" if place else "")
+        body = "\n\\par\\smallskip\n".join(map(tabular, panels(grid)))
+        tables.append(
+            "\\begin{table}[t]\n"
+            f"\\caption{{{escape(title)}.{escape(first)}}}\n\\label{{{label}}}\n"
+            "\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}\n"
+            f"{body}\n{said}\\end{{table}}\n"
+        )
+    return "% Needs \\usepackage{booktabs}.\n" + "\n".join(tables)
+
+
+def below(page: Printed, notes: Notes) -> str:
+    """Returns the footnotes and the origin of the numbers, as one paragraph."""
+    said = [
+        rf"\textsuperscript{{{at}}}{escape(text)}."
+        for at, text in enumerate(notes.texts, 1)
+    ]
+    said += [escape(text) for text in (*page.origin, *page.absent)]
+    text = textwrap.fill(" ".join(said), 88, break_long_words=False)
+    return (
+        f"\\par\\smallskip\\raggedright\\tiny\n{text}\n" if said else ""
+    )
+
+
+def panels(grid: Grid) -> list[Grid]:
+    """Returns a grid cut into grids that are no wider than a column."""
+    keys = [*range(grid.keys)]
+    found: list[list[int]] = []
+    for at in range(grid.keys, len(grid.head)):
+        if found and width(typeset.choose(grid, [*keys, *found[-1], at])) <= COLUMN:
+            found[-1].append(at)
+        else:
+            found.append([at])
+    return [typeset.choose(grid, [*keys, *columns]) for columns in found] or [grid]
+
+
+def width(grid: Grid) -> float:
+    """Returns the points that a grid needs if the names of its rows are broken."""
+    first, *rest = column_widths(grid)
+    return min(first, LEAST) + sum(rest) + APART * len(rest)
+
+
+def column_widths(grid: Grid) -> list[float]:
+    """Returns the points of each column, none of them broken but the words of heads."""
+    widths = [LARGE * max(map(len, head_lines(name))) for name in grid.head]
+    for row in grid.rows:
+        widths = [max(x, cell_width(text)) for x, text in zip(widths, row, strict=True)]
+    return widths
+
+
+def cell_width(text: str) -> float:
+    if stack := STACK.fullmatch(text):
+        return max(LARGE * len(stack[1]), SMALL * len(stack[2]))
+    return LARGE * len(text)
+
+
+def head_lines(name: str) -> list[str]:
+    """Returns the lines of a head; of a pair of columns only "published" or "ours" is
+    counted."""
+    name = re.sub(r".*, (published|ours)$", r"\1", name)
+    return textwrap.wrap(name, WORDS, break_long_words=False) or [""]
+
+
+def tabular(grid: Grid) -> str:
+    """Returns one panel."""
+    first, *rest = column_widths(grid)
+    left = COLUMN - sum(rest) - APART * len(rest)
+    name = "l" if first <= left else f"p{{{max(left, LEAST):.0f}pt}}"
+    sides = typeset.alignments(grid)[1:]
+    body = "".join(f"{' & '.join(map(cell, row))} \\\\\n" for row in grid.rows)
+    return (
+        f"\\begin{{tabular}}{{@{{}}{name}{sides}@{{}}}}\n\\toprule\n"
+        f"{head_rows(grid.head)}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}"
+    )
+
+
+def head_rows(head: Sequence[str]) -> str:
+    """Returns the head; above a published number and ours stands their quantity."""
+    above, rules, below = [], [], []
+    at = 0
+    while at < len(head):
+        of, told, _ = head[at].rpartition(", published")
+        if told and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
+            above.append(rf"\multicolumn{{2}}{{c}}{{{escape(of)}}}")
+            rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
+            below += ["published", "ours"]
+            at += 2
+        else:
+            above.append("")
+            below.append(stacked(head_lines(head[at])))
+            at += 1
+    last = f"{' & '.join(below)} \\\\\n"
+    return f"{' & '.join(above)} \\\\\n{''.join(rules)}\n{last}" if rules else last
+
+
+def stacked(lines: Sequence[str]) -> str:
+    texts = [escape(line) for line in lines]
+    lines = r" \\ ".join(texts)
+    return lines if len(texts) == 1 else rf"\shortstack{{{lines}}}"
+
+
+def cell(text: str) -> str:
+    text = text.replace("\n", "; ")
+    stack = STACK.fullmatch(text)
+    if stack is None:
+        return escape(text)
+    small = rf"\tiny {escape(stack[2])}"
+    return rf"\shortstack[r]{{{escape(stack[1])} \\ {{{small}}}}}"

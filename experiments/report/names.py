@@ -1,0 +1,69 @@
+"""Names of rows, such as "t5_target with t5_small (EnDe), T = 0, batch 8", and their
+parts.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from experiments import catalogue
+from experiments.report.typeset import Grid
+
+# Parts that become columns of a table.
+PART = re.compile(r"(T|l|gamma|alpha|c) = (\S+)|(batch|width|B|gamma|V) (\d+)")
+TIMED = "table2", "today"  # tables
+COUNTED = "batch", "width", "B", "V"  # named without a sign of equality
+
+
+def split(names: Sequence[str]) -> tuple[list[str], Grid]:
+    """Returns names without their parts, and the parts as columns; parts that all rows
+    share are in the title instead."""
+    labels, found = [], []
+    for name in names:
+        label, own = parted(name)
+        labels.append(label)
+        found.append(own)
+    keys = list(dict.fromkeys(key for own in found for key in own))
+    same = [key for key in keys if len({own.get(key) for own in found}) == 1]
+    if len(same) == len(keys) and not any(labels):
+        same = []
+    title = ", ".join(spelled(key, found[0][key]) for key in same)
+    head = [key for key in keys if key not in same]
+    rows = [[own.get(key, "") for key in head] for own in found]
+    return labels, Grid(title, head, rows)
+
+
+def parted(name: str) -> tuple[str, dict[str, str]]:
+    """Returns a name without its parts, and the parts."""
+    rest: list[str] = []
+    own: dict[str, str] = {}
+    for piece in name.split(", "):
+        match = PART.fullmatch(piece)
+        key, x = [it for it in match.groups() if it] if match else ("", piece)
+        if key and key not in own:
+            own[key] = x
+        else:
+            rest.append(piece)
+    return ", ".join(rest), own
+
+
+def spelled(key: str, value: str) -> str:
+    return f"{key} {value}" if key in COUNTED else f"{key} = {value}"
+
+
+@cache
+def timed_names() -> dict[tuple[str, str], str]:
+    """Returns what each row whose walltime is measured is called, by folder and row, in
+    the order of the catalogue."""
+    lines = [line for name in TIMED for line in catalogue.find_table(name).lines]
+    return {(line.folder, line.row): line.label for line in lines}
+
+
+def pair(folder: str, row: str, other: str) -> str:
+    """Returns the pair of a row and its task as the catalogue has them.
+
+    Args:
+        other: what a row outside the catalogue is called.
+    """
+    name = timed_names().get((folder, row))
+    return other if name is None else parted(name)[0]

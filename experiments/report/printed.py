@@ -1,0 +1,291 @@
+"""Tables as papers print them: a line for each pair of models, a column for each number.
+
+The lines of the catalogue become grids. What a row is called gives its first columns:
+"code_target with code_small, T = 0, batch 8" has the columns T and batch. A column of
+published numbers stands before ours. Machine and dates are said once for the table,
+rows that differ from them and all that a reader must know are footnotes, and rows that
+were not run are counted by their reasons.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from experiments.records import kernel_times, markup, records
+from experiments.records.table import Line, Records, Table
+from experiments.report import details, estimators, numbers
+from experiments.report.names import split
+from experiments.report.typeset import NONE, Grid, Notes, Printed
+
+WORD = 24  # characters of a word that may stand for a number
+MARKED = "± is one standard error", "brackets hold 95 % intervals"
+DIFFERS = "DIFFERS from the paper's rounding"
+EXACT = "token"  # Algorithm 1
+VERIFIED = "Algorithm 1 (`token`) verified where a row or a footnote names no other."
+LAW = "Computed as the page is rendered"
+
+
+class Row(NamedTuple):
+    """A row of a printed table.
+
+    Attributes:
+        label: what it is called.
+        record: where its numbers are.
+        lines: its numbers, by column.
+    """
+
+    label: str
+    record: dict
+    lines: dict[str, Line]
+
+
+def printed(table: Table, results: Records) -> Printed:
+    """Returns a table as it is printed."""
+    rows, notes = rows_of(table, results), Notes()
+    remarks = [remarks_of(row, table, rows) for row in rows]
+    common = [x for x in remarks[0] if all(x in own for own in remarks)] if rows else []
+    marks = [
+        notes.marks([text for text in own if text not in common]) for own in remarks
+    ]
+    grids = grids_of(rows, marks, notes)
+    wider = details.tables_of(table.name, results)
+    every = (cell for grid in [*grids, *wider] for row in grid.rows for cell in row)
+    text = " ".join(every)
+    shown = [words for words, sign in zip(MARKED, "±[", strict=True) if sign in text]
+    verified = [VERIFIED] if any(map(has_alpha, rows)) else []
+    said = [*origin(rows), *verified, *(f"Every row: {text}." for text in common)]
+    said += [f"{'; '.join(shown)}.".capitalize()] if shown else []
+    return Printed(
+        table.title,
+        table.about,
+        grids,
+        wider,
+        notes.texts,
+        said,
+        absent(table, results),
+        table.note,
+        table.command,
+        table.name if table.name.startswith("figure") else None,
+    )
+
+
+def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Grid]:
+    """Returns the numbers of rows.
+
+    Args:
+        marks: the footnotes of each row.
+    """
+    grids = []
+    for columns, members in groups(rows):
+        named = [rows[at].label for at in members]
+        body = [cells(rows[at], columns, notes) for at in members]
+        grids.append(grid_of(named, [marks[at] for at in members], columns, body))
+    return grids
+
+
+def rows_of(table: Table, results: Records) -> list[Row]:
+    """Returns the rows of which there is a record, in the order of the catalogue."""
+    rows: dict[tuple[str, str, str], Row] = {}
+    for line in table.lines:
+        if record := results.get(line.folder, {}).get(line.row):
+            key = line.folder, line.row, line.label
+            row = rows.setdefault(key, Row(line.label, record, {}))
+            row.lines[column_of(line, record)] = line
+    return with_one_estimator(list(rows.values()))
+
+
+def column_of(line: Line, record: dict) -> str:
+    """Returns what the column of a number is called; of an alpha, with its
+    estimator."""
+    estimator = estimators.name(record["measured"], line.quantity)
+    if estimator and line.column in ("", "alpha"):
+        return f"alpha, {estimator}"
+    return line.column
+
+
+def with_one_estimator(rows: list[Row]) -> list[Row]:
+    """Returns rows that can be compared: where some have the share of kept tokens as
+    their alpha and others another estimator, all show that share too."""
+    kept, mean = (f"alpha, {estimators.NAMES[x]}" for x in ("counts", "rao_blackwell"))
+    if not any(kept in row.lines for row in rows):
+        return rows
+    for row in rows:
+        if mean in row.lines and estimators.KEPT in row.record["measured"]:
+            line = row.lines[mean]
+            row.lines[kept] = line._replace(
+                quantity=estimators.KEPT, published=None, error=None
+            )
+    return rows
+
+
+def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
+    """Returns the columns and the places of the rows of each grid: rows that share at
+    least half of their columns stand in one."""
+    found: list[tuple[list[str], list[int]]] = []
+    for at, row in enumerate(rows):
+        for columns, members in found:
+            shared = row.lines.keys() & {*columns}
+            if 2 * len(shared) >= min(len(columns), len(row.lines)):
+                columns += [name for name in row.lines if name not in shared]
+                members.append(at)
+                break
+        else:
+            found.append(([*row.lines], [at]))
+    return found
+
+
+def remarks_of(row: Row, table: Table, rows: Sequence[Row]) -> list[str]:
+    """Returns what a reader must know about a row."""
+    record = row.record
+    found = ["recorded earlier"] if "earlier" in record else []
+    lines = row.lines.values()
+    for line in lines:
+        told = kernel_times.note(record["measured"], line.quantity)
+        found += [f"{text} (times of programs)" for text in told]
+        if numbers.differs(line, record):
+            name = line.column or line.label
+            found.append(f"{name}: {DIFFERS}")
+    found += records.notes(record)
+    rule = estimators.rule(record["measured"])
+    if has_alpha(row) and rule not in ("", EXACT) and rule not in row.label:
+        found.append(f"verified by `{rule}`")
+    if models := models_of(row):
+        found.append(models)
+    usual = Counter(place(each.record) for each in rows).most_common(1)[0][0]
+    if place(record) not in ("", usual):
+        found.append(f"{place(record)}, {record['provenance']['date'][:10]}")
+    return list(dict.fromkeys(found))
+
+
+def has_alpha(row: Row) -> bool:
+    return any(name.startswith("alpha, ") for name in row.lines)
+
+
+def models_of(row: Row) -> str:
+    """Returns the models of a row whose files differ from machine to machine, where its
+    name does not have them."""
+    if not any(line.needs for line in row.lines.values()):
+        return ""
+    measured = row.record["measured"]
+    sides = [measured.get(side) for side in ("target", "draft")]
+    named = [side for side in sides if isinstance(side, str)]  # others are sizes
+    unsaid = [side for side in named if side.lower() not in row.label.lower()]
+    return f"measured with {' and '.join(named)}" if unsaid else ""
+
+
+def place(record: dict) -> str:
+    """Returns where a record was measured; nothing where no device took part."""
+    if record.get("kind") == "law" or record["scale"] == "closed form":
+        return ""
+    if record["scale"] == "compiled":
+        return "compiled, not run, for the device of each row"
+    return f"measured on {records.device(record)}"
+
+
+def origin(rows: Sequence[Row]) -> list[str]:
+    """Returns the sentences on the machine and the dates of most rows."""
+    places = Counter(place(row.record) for row in rows)
+    if not places:
+        return []
+    usual, _ = places.most_common(1)[0]
+    if not usual:
+        return [f"{LAW}."]
+    days = sorted(
+        row.record["provenance"]["date"][:10]
+        for row in rows
+        if place(row.record) == usual
+    )
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    but = " where no footnote names another" if len(places) > 1 else ""
+    return [f"{usual[0].upper()}{usual[1:]}, {when}{but}."]
+
+
+def absent(table: Table, results: Records) -> list[str]:
+    """Returns a line for each reason why rows have no record, with their number."""
+    reasons: dict[str | None, list[tuple[str, str]]] = {}
+    for line in table.lines:
+        if line.row not in results.get(line.folder, {}):
+            reasons.setdefault(line.needs, []).append((line.folder, line.row))
+    found = []
+    for needs, lines in reasons.items():
+        rows = len(set(lines))
+        count = f"{rows} row{'s' * (rows > 1)} ({len(lines)} numbers)"
+        found.append(f"Not run: {count}" + (f"; needs {needs}" if needs else "") + ".")
+    return found
+
+
+def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str]]:
+    """Returns the published number and ours of each column."""
+    found = []
+    for name in columns:
+        line = row.lines.get(name)
+        told = "" if line is None or line.published is None else numbers.published(line)
+        ours = "" if line is None else measured(line, row.record, notes)
+        found.append((told, ours))
+    size = row.record["measured"].get("tokens")
+    return [*found, ("", "" if size is None else str(size))]
+
+
+def measured(line: Line, record: dict, notes: Notes) -> str:
+    """Returns our number with its interval or its standard error; of a reason why there
+    is none, the footnote."""
+    it = record["measured"]
+    x = numbers.value(it, line.quantity)
+    if isinstance(x, str):
+        return x if len(x) <= WORD else NONE + notes.mark(x)
+    ends = it.get(f"{line.quantity}_ci", it.get(f"{line.quantity}_interval"))
+    if ends is not None and not isinstance(x, int):
+        return markup.interval(x, ends)
+    return markup.uncertain(x, it.get(line.error or f"{line.quantity}_se"))
+
+
+def grid_of(
+    names: Sequence[str],
+    marks: Sequence[str],
+    columns: Sequence[str],
+    body: Sequence[Sequence[tuple[str, str]]],
+) -> Grid:
+    """Returns the grid of some rows.
+
+    Args:
+        marks: the footnotes of each row.
+        body: the published number and ours of each of `columns`, and then n.
+    """
+    head, lines = headed(columns, body)
+    if len(names) == 1 and len(head) > 2:
+        title = names[0] + marks[0]
+        rows = [[name, *pair] for name, pair in zip([*columns, "n"], body[0], strict=True)]
+        rows = [row for row in rows if any(row[1:])]
+        if not any(row[1] for row in rows):
+            return Grid(title, ["what", "ours"], [[row[0], row[2]] for row in rows])
+        return Grid(title, ["what", "published", "ours"], rows)
+    labels, parts = split(names)
+    rows = [
+        [label, *own, *line]
+        for label, own, line in zip(labels, parts.rows, lines, strict=True)
+    ]
+    keys = 1 + len(parts.head)
+    head = ["pair" if " with " in "".join(labels) else "what", *parts.head, *head]
+    if not any(labels):
+        rows, head, keys = [row[1:] for row in rows], head[1:], keys - 1
+    for row, mark in zip(rows, marks, strict=True):
+        row[0] += mark
+    return Grid(parts.title, head, rows, keys)
+
+
+def headed(
+    columns: Sequence[str], body: Sequence[Sequence[tuple[str, str]]]
+) -> tuple[list[str], list[list[str]]]:
+    """Returns the head and the cells of columns: one of published numbers stands before
+    ours where there are some; n is last, where a row has it."""
+    head: list[str] = []
+    kept: list[tuple[int, int]] = []
+    for at, name in enumerate(columns):
+        told = any(row[at][0] for row in body)
+        head += [f"{name}, published" if name else "published"] if told else []
+        head.append(f"{name}, ours" if told and name else name or "ours")
+        kept += [(at, 0), (at, 1)] if told else [(at, 1)]
+    if any(row[-1][1] for row in body):
+        head.append("n")
+        kept.append((-1, 1))
+    return head, [[row[at][side] for at, side in kept] for row in body]

@@ -1,0 +1,232 @@
+"""Typesets grids of cells as Markdown and LaTeX, each within the width of its page.
+
+A grid that is too wide for a line puts its long cells into numbered footnotes, then
+turns around if it has few rows, and is cut into panels otherwise; each panel repeats
+the columns that name a row.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LIMIT = 200  # characters of a line of Markdown
+PROSE = 100  # characters of a line of running text
+LONG = 36  # characters of a cell that may become a footnote
+FEW = 4  # rows of a grid that is turned around
+NONE = "\N{EN DASH}"  # a cell with nothing to say
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+class Grid(NamedTuple):
+    """A table of cells.
+
+    Attributes:
+        title: of this grid on a page with several; may be empty.
+        head: the name of each column.
+        rows: as many cells each as the head has.
+        keys: the number of first columns that name a row.
+    """
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    keys: int = 1
+
+
+class Notes:
+    """The numbered footnotes of a page; the same text has one number."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def mark(self, text: str) -> str:
+        """Returns the raised number of a footnote, which is added if it is new."""
+        return self.marks([text])
+
+    def number(self, text: str) -> int:
+        """Returns the number of a footnote, which is added if it is new."""
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text) + 1
+
+    def marks(self, several: Sequence[str]) -> str:
+        """Returns the raised numbers of several footnotes."""
+        numbers = sorted(map(self.number, several))
+        return ",".join(str(number).translate(RAISED) for number in numbers)
+
+
+class Printed(NamedTuple):
+    """A table as it is printed.
+
+    Attributes:
+        title: its heading.
+        about: what it is about, in one plain sentence.
+        grids: its numbers.
+        wider: more numbers of the same records.
+        notes: the footnotes of its grids, by their number from 1 on.
+        origin: sentences on the machines, the dates and what holds for all rows.
+        absent: a line for each reason why rows were not run.
+        remarks: what a reader must know to compare the numbers.
+        command: what measures its rows.
+        drawing: the name of its drawing, without the ending, where it has one.
+    """
+
+    title: str
+    about: str
+    grids: list[Grid]
+    wider: list[Grid]
+    notes: list[str]
+    origin: list[str]
+    absent: list[str]
+    remarks: str
+    command: str
+    drawing: str | None = None
+
+
+def markdown(page: Printed) -> str:
+    """Returns a page in Markdown; no line has more than LIMIT characters."""
+    notes = Notes()
+    notes.texts += page.notes
+    parts = [f"# {page.title}", wrap(page.about)]
+    if page.drawing:
+        parts.append(f"![{page.title}]({page.drawing}.svg)")
+    for each in page.grids:
+        parts += [f"**{each.title}**"] if each.title else []
+        parts += [grid_markdown(panel) for panel in fit(each, notes)]
+    for each in page.wider:
+        parts.append(f"## {each.title}")
+        parts += [grid_markdown(panel) for panel in fit(each, notes)]
+    if notes.texts:
+        lines = (wrap(text, f"{at}. ") for at, text in enumerate(notes.texts, 1))
+        parts.append("\n".join(lines))
+    parts += [wrap(" ".join(page.origin))] if page.origin else []
+    if page.absent:
+        parts.append("\n".join(wrap(text, "* ") for text in page.absent))
+    parts += [wrap(page.remarks)] if page.remarks else []
+    parts += [f"`{page.command}`"] if page.command else []
+    return "\n\n".join(parts) + "\n"
+
+
+def wrap(text: str, first: str = "") -> str:
+    """Returns running text in lines of PROSE characters, none of which looks like the
+    beginning of a list.
+
+    Args:
+        first: what the text begins with, under which its other lines are indented.
+    """
+    held = re.sub(r" (?=(?:[-+*>#%]+|\d+[.)])(?:\W|$))", "\N{NO-BREAK SPACE}", text)
+    held = re.sub(
+        r"`[^`]+`", lambda code: code[0].replace(" ", "\N{NO-BREAK SPACE}"), held
+    )
+    lines = textwrap.fill(
+        held,
+        PROSE,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def grid_markdown(grid: Grid) -> str:
+    """Returns the lines of a grid, as it is."""
+    sides = alignments(grid)
+    rule = ["--:" if side == "r" else "---" for side in sides]
+    return "\n".join(map(line_markdown, [grid.head, rule, *grid.rows]))
+
+
+def line_markdown(cells: Sequence[str]) -> str:
+    texts = (text.replace("|", "\\|").replace("\n", "; ") for text in cells)
+    return f"| {' | '.join(texts)} |"
+
+
+def alignments(grid: Grid) -> str:
+    """Returns "r" for each column of numbers, "l" for others, in one text."""
+
+    def numeric(text: str) -> bool:
+        return text in ("", "not run") or bool(re.match(r"[-+–]?[\d.]|–", text))
+
+    columns = list(zip(*grid.rows, strict=True)) or [()] * len(grid.head)
+    return "".join(
+        "r" if at and any(column) and all(map(numeric, column)) else "l"
+        for at, column in enumerate(columns)
+    )
+
+
+def fit(grid: Grid, notes: Notes, limit: int = LIMIT) -> list[Grid]:
+    """Returns a grid as grids whose lines have at most `limit` characters each."""
+    grid = shorten(trim(grid), notes, limit)
+    if line_width(grid) <= limit:
+        return [grid]
+    turned = turn(grid)
+    if len(grid.rows) <= FEW and line_width(turned) <= limit:
+        return [turned]
+    return panels(grid, limit)
+
+
+def trim(grid: Grid) -> Grid:
+    """Returns a grid without columns in which no row has anything."""
+    filled = [any(row[at] for row in grid.rows) for at in range(len(grid.head))]
+    columns = [at for at, found in enumerate(filled) if found or at < grid.keys]
+    return choose(grid, columns)
+
+
+def line_width(grid: Grid) -> int:
+    """Returns the characters of the longest line."""
+    return max(len(line_markdown(cells)) for cells in (grid.head, *grid.rows))
+
+
+def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
+    """Returns a grid whose long cells became footnotes, the longest columns first,
+    until it fits or none is long."""
+    rows = [list(row) for row in grid.rows]
+
+    def longest(at: int) -> int:
+        return max((len(row[at]) for row in rows), default=0)
+
+    while line_width(grid._replace(rows=rows)) > limit:
+        at = max(range(grid.keys, len(grid.head)), key=longest, default=0)
+        if at == 0 or longest(at) <= LONG:
+            break
+        for row in rows:
+            if len(row[at]) > LONG:
+                row[at] = NONE + notes.mark(row[at].replace("\n", "; "))
+    return grid._replace(rows=rows)
+
+
+def turn(grid: Grid) -> Grid:
+    """Returns a grid with a row for each column, and a column for each row."""
+    names = []
+    for first, *others in (row[: grid.keys] for row in grid.rows):
+        named = zip(grid.head[1 : grid.keys], others, strict=True)
+        names.append(", ".join([first, *(f"{key} {x}" for key, x in named if x)]))
+    columns = zip(*(row[grid.keys :] for row in grid.rows), strict=True)
+    rows = [
+        [name, *cells] for name, cells in zip(grid.head[grid.keys :], columns, strict=True)
+    ]
+    return Grid(grid.title, ["", *names], rows)
+
+
+def panels(grid: Grid, limit: int) -> list[Grid]:
+    """Returns a grid cut into grids of some of its columns, each with the keys."""
+    found: list[list[int]] = []
+    keys = [*range(grid.keys)]
+    for at in range(grid.keys, len(grid.head)):
+        if found and line_width(choose(grid, [*keys, *found[-1], at])) <= limit:
+            found[-1].append(at)
+        else:
+            found.append([at])
+    cut = [choose(grid, [*keys, *columns]) for columns in found]
+    return [
+        panel._replace(rows=[row for row in panel.rows if any(row[grid.keys :])])
+        for panel in cut
+    ]
+
+
+def choose(grid: Grid, columns: Sequence[int]) -> Grid:
+    """Returns a grid of some columns."""
+    rows = [[row[at] for at in columns] for row in grid.rows]
+    return grid._replace(head=[grid.head[at] for at in columns], rows=rows)
