@@ -6,7 +6,7 @@ recorded interval, marked as such. Their overhead follows from their steps. Thei
 prediction was a line through the steps of the same texts, and is not shown.
 """
 
-from experiments.records.markup import interval, number, uncertain
+from experiments.records.markup import interval, number, number_or_blank, uncertain
 from experiments.records.records import device
 from experiments.records.table import Records
 from experiments.report import names
@@ -106,6 +106,7 @@ def numbers_at(record: dict, i: int) -> dict:
         "prediction": forecast or missing_prediction(whole, it["gamma"]),
         "speed": speed(it, "speedup"),
         "best_speed": speed(it, "best_speedup"),
+        "one_length": number_or_blank(whole.get("best_speedup_same_length")),
         "off": "" if off is None else f"{100 * off:+.1f} %",
         "chosen": f"{others} others" if others else "the same texts",
         "repeats": "" if repeats is None else f"{100 * repeats:.0f} %",

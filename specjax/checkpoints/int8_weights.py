@@ -45,8 +45,9 @@ def fill(
     flat = {}
     for name, leaf in flatten_dict(shapes, sep="/").items():
         if rounding.is_quantized(leaf.shape):
-            rounded = matrix(held, sources[name], name=name, shape=leaf.shape)
-            flat[name] = Dynamic.from_int8(rounded) if dtype == DYNAMIC else rounded
+            flat[name] = matrix(
+                held, sources[name], name=name, shape=leaf.shape, dtype=dtype
+            )
         else:
             shape = leaf.shape
             read = archive.reader(held, sources[name], shape=shape, dtype=FLOAT32)
@@ -54,16 +55,28 @@ def fill(
     return unflatten_dict(flat, sep="/")
 
 
-def matrix(held: Archive, source: Source, *, name: str, shape: tuple[int, ...]) -> Int8:
+def matrix(
+    held: Archive, source: Source, *, name: str, shape: tuple[int, ...], dtype: str
+) -> Int8:
     """Returns a parameter [K, N], or a table [N, K], by the rule of
-    `quantized.rounding`."""
+    `quantized.rounding`.
+
+    A matrix that is stored with a row for each output is rounded as it is stored: no
+    floats are transposed, and a `Dynamic` keeps this order.
+    """
     inputs = rounding.input_axis(name)
     parts = stored_parts(held, source, inputs)
+    turned = parts is None and source.transpose and inputs == 0
     if parts is None:
-        read = archive.reader(held, source, shape=shape, dtype=FLOAT32)
-        parts = _rounded(read(archive.full_index(shape)), inputs)
+        source = source._replace(transpose=source.transpose and not turned)
+        stored = shape[::-1] if turned else shape
+        read = archive.reader(held, source, shape=stored, dtype=FLOAT32)
+        parts = _rounded(read(archive.full_index(stored)), 1 if turned else inputs)
     values, scale = jax.block_until_ready(jax.device_put(parts))
-    return Int8(values, scale)
+    if turned and dtype == DYNAMIC:
+        return Dynamic(values.reshape(shape), scale.T)
+    rounded = Int8(values.T, scale.T) if turned else Int8(values, scale)
+    return Dynamic.from_int8(rounded) if dtype == DYNAMIC else rounded
 
 
 def stored_parts(

@@ -32,9 +32,9 @@ class Chosen(NamedTuple):
     """The choice of prompts of a file; None means no limit.
 
     per_category: the number of questions of each category, the first by their ids.
-    longest: the largest number of tokens of a prompt. task: questions of this task
-    alone. unique: refuses lines that share an id. by: one of GROUPS; refuses lines
-    without it."""
+    longest: the largest number of tokens of a prompt. task: questions of this task, or
+    of this category, alone. unique: refuses lines that share an id. by: one of GROUPS;
+    refuses lines without it."""
 
     per_category: int | None = None
     longest: int | None = None
@@ -73,7 +73,11 @@ def select(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
     `chosen` refuses."""
     each = [make_question(fields, place, 0, "") for place, fields in enumerate(lines)]
     task, most = chosen.task, chosen.per_category
-    matches = [i for i, it in enumerate(each) if task in (None, task_of(it.category))]
+    matches = [
+        i
+        for i, it in enumerate(each)
+        if task in (None, it.category, task_of(it.category))
+    ]
     if not matches:
         tasks = ", ".join(sorted({task_of(it.category) for it in each} - {""}))
         raise ValueError(

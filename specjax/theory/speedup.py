@@ -25,6 +25,7 @@ ERRORS = 2  # an overhead within this many standard errors of 0 is taken to be 0
 SLACK = 0.05  # the clock's possible error, as a share of a target call
 BEST = ("gamma", "c", "v", "overhead", "exp", "predicted", "predicted_ci")
 BEST += ("speedup", "speedup_ci", "residual", "tokens_per_call")
+BEST += ("speedup_same_length",)
 
 
 def ratio(
@@ -84,6 +85,7 @@ def speedup_from(row: dict) -> dict:
     before = seconds.shape[1] * np.array(row["prefill_ms"])
     steps = (1e3 * seconds.sum(1) - before) / row["steps"]
     result["step_ms"] = steps.tolist()
+    result["speedup_same_length"] = same_length(row, tokens, steps)
     result |= overheads(row) | predictions(row)
     result["residual"] = [
         None if predicted is None else predicted / speed - 1
@@ -100,6 +102,25 @@ def speedup_from(row: dict) -> dict:
     error = errors[at]
     result["best_speedup_se"] = error and result["best_speedup"] * error
     return result
+
+
+def same_length(row: dict, tokens: np.ndarray, step_ms: np.ndarray) -> list[float]:
+    """Returns the measured speeds [K] if the texts of both ways were equally long.
+
+    At temperatures above 0 both ways write texts of one law, but not the same texts:
+    twelve of them may be 38 tokens long on average without a draft and 21 with one.
+    Reading the prompt is then a larger part of a short text's time, which is no
+    property of the draft. Here each way has its own time of a step, tokens a call and
+    prefill, and both have the mean length of their texts. At temperature 0 it is the
+    measured speed.
+
+    tokens: [K, N]. step_ms: [K].
+    """
+    prefill, calls = np.array(row["prefill_ms"]), np.array(row["steps"])
+    token_ms = step_ms * calls / tokens.sum(1)
+    length = (tokens[0].mean() + tokens.mean(1)) / 2
+    alone = prefill[0] + length * token_ms[0]
+    return (alone / (prefill + length * token_ms)).tolist()
 
 
 def other_texts(row: dict, name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from specjax import checkpoints, pretrained, zoo
 from specjax.checkpoints import archive, int8_weights
 from specjax.checkpoints.archive import Source
 from specjax.models import gpt, llama, t5
-from specjax.quantized import Int8, rounding
+from specjax.quantized import Dynamic, Int8, rounding
 from tests.support.checkpoint_folders import open_arrays
 from tests.support.model_cases import weights
 from tests.support.tiny import rounded
@@ -95,6 +95,14 @@ def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
     read = checkpoints.load(tmp_path / "floats", "int8").params
     assert jax.tree.structure(read) == jax.tree.structure(rounded(params))
     jax.tree.map(np.testing.assert_array_equal, read, rounded(params))
+    again = checkpoints.load(tmp_path / "floats", "int8_dynamic").params
+    turned = flatten_dict(rounded(params), sep="/")
+    for name, leaf in flatten_dict(again, sep="/").items():
+        wanted = turned[name]
+        if isinstance(wanted, Int8):
+            assert isinstance(leaf, Dynamic)
+            wanted = Dynamic.from_int8(wanted)
+        jax.tree.map(np.testing.assert_array_equal, leaf, wanted)
 
 
 def test_only_numbers_that_are_stored_so_are_taken_as_they_are():

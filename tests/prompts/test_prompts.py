@@ -163,6 +163,7 @@ def test_ids_are_in_order_as_a_person_counts():
     assert questions.select(lines, questions.Chosen(2)) == [1, 2, 3]
     of_task = questions.Chosen(task="mt_bench")
     assert questions.select(lines, of_task) == [1]
+    assert questions.select(lines, questions.Chosen(task="stem")) == [1]
     with pytest.raises(
         ValueError, match="no question belongs to y: the file has mt_bench, x"
     ):

@@ -85,6 +85,26 @@ def test_speeds_are_ratios_of_medians():
         assert it[f"best_{name}"] == {**row(), **it}[name][2]
 
 
+def test_texts_that_are_shorter_by_chance_change_no_speed_of_one_length():
+    """With a prefill of 50 steps, half of the tokens in half of the steps."""
+    plain, short, prefill = row(), row(), 50 * UNIT
+    for it in (plain, short):
+        it["prefill_ms"] = [1e3 * prefill] * 3
+        times = np.array(it["timed"]["texts"]["seconds"]) - 1e-3
+        if it is short:
+            times[2] /= 2
+            it["steps"][2] /= 2
+            it["timed"]["texts"]["tokens"][2] = [20] * 12
+        it["timed"]["texts"]["seconds"] = (times + prefill).tolist()
+    spent = np.median(np.array(plain["timed"]["texts"]["seconds"]), -1).sum(1)
+    alone, _, drafted = (spent / 12 - prefill) / 40  # of a token
+    plain, short = map(speedup.speedup_from, (plain, short))
+    assert plain["speedup_same_length"] == pytest.approx(plain["speedup"])
+    assert short["speedup"][2] < 0.8 * plain["speedup"][2]
+    wanted = (prefill + 30 * alone) / (prefill + 30 * drafted)
+    assert short["speedup_same_length"][2] == pytest.approx(wanted)
+
+
 def test_gamma_is_chosen_on_texts_whose_speed_is_not_told():
     """The measured texts were fastest with 1, the others with 3."""
     it = changed("seconds", 0.3, at=[1])
