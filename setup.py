@@ -53,7 +53,8 @@ setup(
         "specjax": ["py.typed"],
         "specjax.native": ["*.cc"],
         "pallas_kernels": ["tuned/*.json"],
-        "specjax.zoo": ["*.model", "*.safetensors", "*.json", "*.LICENSE", "speech/*"],
+        "specjax.zoo": ["*.model", "*.safetensors", "*.json", "*.LICENSE", "speech/*"]
+        + ["code_eagle3/*"],
     },
     install_requires=[
         "jax>=0.10",
@@ -94,7 +95,7 @@ setup(
         "plots": PLOTS,
         "train": TRAINING,  # `specjax train-draft`
         "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
-        "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH],
+        "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH, *TRAINING],
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *RUN_NOTEBOOKS],
     },

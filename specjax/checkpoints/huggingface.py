@@ -31,8 +31,9 @@ ADAPTER = "adapter_config.json"  # peft's: changes to the weights of another mod
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 SHARDS = "model-*-of-*.safetensors"
+MEDUSA = "medusa_lm_head.safetensors"  # of Medusa's heads
 # Weights as safetensors, and the files that are read beside them; never a pickle.
-FETCHED = [CONFIG, GENERATION, ADAPTER, WHOLE, INDEX, SHARDS, *tokenizers.READ]
+FETCHED = [CONFIG, GENERATION, ADAPTER, WHOLE, INDEX, SHARDS, MEDUSA, *tokenizers.READ]
 ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
 
@@ -54,7 +55,7 @@ def open_folder(folder: Path) -> Folder:
     if not isinstance(kind, str) or kind not in BY_MODEL_TYPE:
         has, known = reprlib.repr(kind), ", ".join(BY_MODEL_TYPE)
         raise ValueError(f"{folder}: model_type is {has}; known are {known}")
-    files, listed = _weights(folder)
+    files, listed = weights(folder)
     arrays = archive.open_safetensors(files, str(folder))
     absent = sorted(listed - arrays.arrays.keys())
     if absent:
@@ -90,8 +91,9 @@ def generation(folder: Path) -> Fields:
     return found
 
 
-def _weights(folder: Path) -> tuple[list[Path], set[str]]:
-    """Returns the files of weights, and the names that an index lists."""
+def weights(folder: Path) -> tuple[list[Path], set[str]]:
+    """Returns the files of weights, and the names that an index lists. Raises
+    ValueError for a folder that has none, or lacks a shard."""
     if (folder / WHOLE).is_file():
         return [folder / WHOLE], set()
     if not (folder / INDEX).is_file():

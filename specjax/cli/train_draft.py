@@ -130,10 +130,10 @@ def make_parser() -> console.Parser:
         kind = count if least else console.whole_number(0, 2**31 - 1)
         add(name, type=kind, default=default, metavar="N", help=f"{help}; {default}")
 
-    whole("--texts", 256, "that the target writes; every other one is greedy")
-    whole("--tokens", 96, "new tokens of such a text")
-    whole("--longest", 64, "leave out beginnings of more tokens")
-    whole("--together", 64, "texts that are written or read together")
+    whole("--texts", 320, "that the target writes; every other one is greedy")
+    whole("--tokens", 64, "new tokens of such a text")
+    whole("--longest", 32, "leave out beginnings of more tokens")
+    whole("--together", 32, "texts that are written or read together")
     whole("--length", 128, "tokens that a text of --data is cut to")
     whole("--held-out", 32, "texts that are measured on, never trained on")
 
@@ -148,7 +148,7 @@ def make_parser() -> console.Parser:
         " EAGLE-3 head's (as many as the target has features)",
         "--num-heads": "of attention; default: 2, for a head half of the target's",
         "--heads": "of Medusa; 3",
-        "--turns": "an EAGLE-3 head learns to draft so many tokens; 3",
+        "--turns": "an EAGLE-3 head learns to draft so many tokens; 2",
     }
     for name, help in sizes.items():
         add(name, type=count, metavar="N", help=help)
@@ -170,14 +170,14 @@ def make_parser() -> console.Parser:
     share = console.number(0.0, 1.0)
     of_decay = "weight of each drafted token relative to the one before; %(default)s"
     add("--decay", type=share, default=0.8, metavar="W", help=of_decay)
-    whole("--steps", 250, "batches")
-    whole("--batch", 8, "texts of a batch")
+    whole("--steps", 320, "batches")
+    whole("--batch", 4, "texts of a batch")
     whole("--parts", 1, "of a batch, one after another, to save memory")
     rate = console.number(0.0, 1.0, above=True)
     each = ", ".join(f"{kind} {value:g}" for kind, value in RATES.items())
     add("--rate", type=rate, metavar="R", help=f"of learning; default: {each}")
     whole("--warmup", 10, "steps in which the rate rises from 0", least=0)
-    whole("--fall", 200, "last steps, in which it falls to 0", least=0)
+    whole("--fall", 240, "last steps, in which it falls to 0", least=0)
     add("--weight-decay", type=share, default=0.0, metavar="W", help="of AdamW; 0")
     shared.add(parser, "mesh", "seed")
     whole("--save-every", 50, "steps; and every five minutes")

@@ -58,8 +58,8 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
 
     Args:
       name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
-        "bigram", what `specjax.load` takes, the folder of a head (EAGLE-3, EAGLE,
-        Medusa), or one's own "my_module:builder" (see the guide on writing one).
+        "bigram", what `specjax.load` takes, the folder or hub's id of a head (EAGLE-3,
+        EAGLE, Medusa), or one's own "my_module:builder" (see the guide on writing one).
       target: for whom it drafts.
 
     Raises:
@@ -73,8 +73,8 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
         return custom_source(name, target)
     if (path := reduced_vocab.find(name)) is not None:
         return models.load_reduced_vocab(path, target)
-    if heads.is_folder(name):
-        return heads.load_head(Path(name), target)
+    if (path := heads.find(name)) is not None:
+        return heads.load_head(path, target, "" if path == Path(name) else name)
     return models.model_source(read_model(name, pretrained.load, target.dtype))
 
 
@@ -176,8 +176,8 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
         return (file_of(name),)
     if (path := reduced_vocab.find(name)) is not None:
         return (path,)
-    if heads.is_folder(name):
-        return heads.files_of(Path(name))
+    if (path := heads.find(name)) is not None:
+        return heads.files_of(path)
     return pretrained.files_of(read_model(name, pretrained.describe, dtype))
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from specjax.checkpoints import Pretrained, archive, names_llama, pickles
+from specjax.checkpoints import Pretrained, archive, huggingface, names_llama, pickles
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import PRODUCT, SCALE, UNBIASED, Archive, Row
 from specjax.checkpoints.fields import Fields
-from specjax.checkpoints.huggingface import CONFIG, WHOLE
+from specjax.checkpoints.huggingface import CONFIG, INDEX, WHOLE
 from specjax.models import llama
 from specjax.models.llama import STYLES
 
@@ -27,9 +27,9 @@ EAGLE, EAGLE3, MEDUSA = "EAGLE", "EAGLE-3", "Medusa"
 READ = f"{MEDUSA}, {EAGLE} (1 and 2) and {EAGLE3}"
 PICKLE = "pytorch_model.bin"
 WEIGHTS = {
-    EAGLE: (WHOLE, PICKLE),
-    EAGLE3: (WHOLE, PICKLE),
-    MEDUSA: ("medusa_lm_head.safetensors", "medusa_lm_head.pt"),
+    EAGLE: (WHOLE, INDEX, PICKLE),
+    EAGLE3: (WHOLE, INDEX, PICKLE),
+    MEDUSA: (huggingface.MEDUSA, "medusa_lm_head.pt"),
 }
 EMBEDDING = "embed_tokens.weight"
 JOIN = "fc.weight"
@@ -80,12 +80,14 @@ class Folder(NamedTuple):
     """A head in a folder.
 
     Attributes:
+      name: as records have it.
       path: the folder.
       kind: what its method is called.
       fields: of config.json.
-      files: what it is read from.
+      files: config.json, then those of weights.
     """
 
+    name: str
     path: Path
     kind: str
     fields: Fields
@@ -101,7 +103,7 @@ class Folder(NamedTuple):
         cannot be read."""
         file = self.files[-1]
         if file.suffix == ".safetensors":
-            return archive.open_safetensors([file], str(self.path))
+            return archive.open_safetensors(self.files[1:], str(self.path))
         tensors = pickles.load(file, f"save its tensors as {WEIGHTS[self.kind][0]}")
         if not isinstance(tensors, dict):
             raise ValueError(f"{file} holds no tensors by their names: copy it again")
@@ -129,7 +131,8 @@ def find_folder(path: Path) -> Folder:
             f"{path} has no {' and no '.join(WEIGHTS[kind])}: copy or download them"
         )
     fields = field.read(path / CONFIG)
-    return Folder(path, kind, fields, (path / CONFIG, found[0]))
+    files = huggingface.weights(path)[0] if found[0].name == INDEX else found[:1]
+    return Folder(path.name, path, kind, fields, (path / CONFIG, *files))
 
 
 def unread(path: Path, kind: str) -> ValueError:
@@ -173,9 +176,10 @@ def _kind_of_weights(path: Path, fields: Fields) -> str | None:
     llama_like = fields.get("model_type") in LAYERS
     if not llama_like or fields.get("num_hidden_layers") != 1:
         return None
-    if not (path / WHOLE).is_file():
+    if not (path / WHOLE).is_file() and not (path / INDEX).is_file():
         return EAGLE if (path / PICKLE).is_file() else None
-    stored = archive.open_safetensors([path / WHOLE], str(path)).arrays
+    files, _ = huggingface.weights(path)
+    stored = archive.open_safetensors(files, str(path)).arrays
     if JOIN not in stored:
         return None
     return EAGLE3 if has_midlayer(stored) else EAGLE

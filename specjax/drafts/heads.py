@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specjax.checkpoints import Config, Pretrained
+from specjax import zoo
+from specjax.checkpoints import Config, Pretrained, huggingface
 from specjax.drafters import eagle, eagle3, medusa
 from specjax.drafters import heads as parts
 from specjax.drafts import eagle3_files, eagle_files, head_files, medusa_files
@@ -27,8 +28,23 @@ from specjax.types import Drafter, Model
 
 
 def is_folder(name: str | Path) -> bool:
-    """Returns whether this is the folder of a head, of a kind that is read or not."""
-    return head_files.kind_of(Path(name)) is not None
+    """Returns whether this is the folder of a head, of a kind that is read or not, or
+    the name of a bundled one."""
+    return head_files.kind_of(_folder(str(name))) is not None
+
+
+def _folder(name: str) -> Path:
+    return zoo.FOLDER / name if name in zoo.HEADS else Path(name)
+
+
+def find(name: str) -> Path | None:
+    """Returns the folder of a bundled head, of one by its path, or of an "org/name" of
+    the Hugging Face hub, which is fetched; None for what is no head. Raises ValueError
+    where the hub has no such name or is not reached."""
+    path = _folder(name)
+    if not path.exists() and huggingface.HUB_ID.fullmatch(name):
+        path = huggingface.download(name)
+    return path if head_files.kind_of(path) is not None else None
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -37,15 +53,17 @@ def files_of(path: Path) -> tuple[Path, ...]:
     return head_files.find_folder(path).files
 
 
-def load_head(path: Path, target: Pretrained) -> DraftSource:
+def load_head(path: Path, target: Pretrained, name: str = "") -> DraftSource:
     """Returns the draft of the head in a folder, for the target that it was trained
     for.
 
-    What it reads is in its name. An embedding that repeats the target's is not held
-    twice. Raises ValueError for a head of a kind that is not read, one that does not
-    say what it needs, or one of another target; before any weight is read.
+    What it reads stands in its name, after `name` or else the folder's. An embedding
+    that repeats the target's is not held twice. Raises ValueError for a head of a kind
+    that is not read, one that does not say what it needs, or one of another target;
+    before any weight is read.
     """
     folder = head_files.find_folder(path)
+    folder = folder._replace(name=name or folder.name)
     source = LOADERS[folder.kind](folder, target)
     return source._replace(files=folder.files)
 
@@ -54,13 +72,13 @@ def _load_eagle3(folder: head_files.Folder, target: Pretrained) -> DraftSource:
     read = eagle3_files.read(folder, target)
     params = eagle3.parameters(read.config, read.params, target.params, read.offsets)
     places = ", ".join(map(str, read.config.taps))
-    name = f"{folder.path.name}, of states that enter layers {places}"
+    name = f"{folder.name}, of states that enter layers {places}"
     return eagle3_source(name, read.config, params)
 
 
 def _load_eagle(folder: head_files.Folder, target: Pretrained) -> DraftSource:
     config, own = eagle_files.read(folder, target)
-    name = f"{folder.path.name}, of the last layer's states"
+    name = f"{folder.name}, of the last layer's states"
     model = recipe(_eagle, config=config, whole=target.required_config)
     params = parts.with_target(own, target.params)
     return _source(name, model, params, regime=SAMPLED)
@@ -68,7 +86,7 @@ def _load_eagle(folder: head_files.Folder, target: Pretrained) -> DraftSource:
 
 def _load_medusa(folder: head_files.Folder, target: Pretrained) -> DraftSource:
     config, own = medusa_files.read(folder, target)
-    name = f"{folder.path.name}, {config.heads} heads of the last layer's states"
+    name = f"{folder.name}, {config.heads} heads of the last layer's states"
     params = parts.with_target(own, target.params)
     source = _source(name, recipe(_medusa, config=config), params, regime=SAMPLED)
     # A chain has no more tokens than there are heads.

@@ -41,6 +41,7 @@ SPEECH_MODELS = ("speech_target", "speech_small")
 IMAGE_MODELS = ("digits_target", "digits_small")
 # Drafts that read by the embedding of a target that is fetched.
 DRAFTS = ("smollm2_draft", "whisper_base_draft")
+HEADS = ("code_eagle3",)  # folders of heads, each for one target
 LISTENING = {"speech_target": "speech_small"}  # the draft unless another is named
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB, IMAGE_VOCAB = 8192, 6016, 236, 27

@@ -2,7 +2,9 @@
 
 import json
 import sys
+import types
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -69,6 +71,40 @@ def test_what_config_json_says_is_checked(layout, fields, words, tmp_path):
 
 
 NO_IDS = np.zeros(SAID.size, np.int64)
+
+
+def in_shards(folder):
+    """Divides a folder's weights into two files and an index."""
+    arrays, listed = load_file(folder / WEIGHTS), {}
+    (folder / WEIGHTS).unlink()
+    for i in (0, 1):
+        file = f"model-0000{i + 1}-of-00002.safetensors"
+        part = dict([*arrays.items()][i::2])
+        save_file(part, folder / file)
+        listed |= dict.fromkeys(part, file)
+    index = json.dumps({"metadata": {}, "weight_map": listed})
+    (folder / f"{WEIGHTS}.index.json").write_text(index)
+
+
+def test_a_head_in_shards_is_read_from_the_hub(tmp_path, monkeypatch):
+    whole = drafts.load_draft(str(speculators(tmp_path / "head")), target())
+    in_shards(tmp_path / "head")
+
+    def snapshot_download(name, allow_patterns):
+        assert head_files.WEIGHTS[head_files.MEDUSA][0] in allow_patterns
+        return str(tmp_path / "head")
+
+    hub = types.SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    fetched = drafts.load_draft("org/head", target())
+    assert fetched.name == "org/head, of states that enter layers 0, 1, 2"
+    assert len(fetched.files) == len(whole.files) + 1
+    jax.tree.map(np.testing.assert_array_equal, fetched.params, whole.params)
+    fetched.files[1].unlink()
+    with pytest.raises(ValueError, match="lacks shards that its"):
+        drafts.load_draft("org/head", target())
+
+
 ARRAYS = [
     ("speculators", {"d2t": SAID}, "name other ids; id i of a head is"),
     ("midlayer", {"d2t": SAID}, "name other ids; id i of a head is"),
