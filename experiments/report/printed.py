@@ -1,4 +1,4 @@
-"""Tables as papers print them: a line for each pair of models, a column for each number.
+"""Tables as papers print them: a line for each pair, a column for each number.
 
 The lines of the catalogue become grids. What a row is called gives its first columns:
 "code_target with code_small, T = 0, batch 8" has the columns T and batch. A column of
@@ -254,7 +254,9 @@ def grid_of(
     head, lines = headed(columns, body)
     if len(names) == 1 and len(head) > 2:
         title = names[0] + marks[0]
-        rows = [[name, *pair] for name, pair in zip([*columns, "n"], body[0], strict=True)]
+        rows = [
+            [name, *pair] for name, pair in zip([*columns, "n"], body[0], strict=True)
+        ]
         rows = [row for row in rows if any(row[1:])]
         if not any(row[1] for row in rows):
             return Grid(title, ["what", "ours"], [[row[0], row[2]] for row in rows])
