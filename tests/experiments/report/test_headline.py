@@ -2,7 +2,7 @@
 
 import copy
 
-from experiments.report import headline
+from experiments.report import runs
 
 RECORD = {
     "measured": {
@@ -32,5 +32,5 @@ def test_all_runs_are_those_of_the_same_pair_in_the_same_way():
             "counts": {"measured": {"alpha": 0.5}, "provenance": {}},
         },
     }
-    assert headline.spread(results, RECORD) == "2.00 to 3.00 in 2 runs"
-    assert headline.spread({"a": {"r": RECORD}}, RECORD) == "1 run"
+    assert runs.spread(results, RECORD) == "2.00 to 3.00 in 2 runs"
+    assert runs.spread({"a": {"r": RECORD}}, RECORD) == "1 run"
