@@ -17,8 +17,9 @@ def spread(results: Records, record: dict) -> str:
 def speeds(results: Records, record: dict) -> list[float]:
     """Returns the speeds of all records of a pair, the lowest first.
 
-    They have the same models, task, temperature, rule, policy and batch, each at its
-    best gamma. They differ in the machine, the day and the texts.
+    They have the same models, task, length of texts, temperature, truncation, rule,
+    policy and batch, each at its best gamma. They differ in the machine, the day and
+    the texts.
     """
     every = [each for rows in results.values() for each in rows.values()]
     found = [speed_of(each["measured"]) for each in every if same_setup(each, record)]
@@ -41,7 +42,8 @@ def way_of(record: dict) -> tuple:
     models = str(it.get("target")), str(it.get("draft"))
     rule, policy = it.get("rule", "token"), it.get("policy", "none")
     task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
-    return *models, task, it.get("temperature"), rule, policy, batch
+    texts = (it.get(key) for key in ("new_tokens", "ends", "top_k", "top_p", "min_p"))
+    return *models, task, *texts, it.get("temperature"), rule, policy, batch
 
 
 def speed_of(it: Mapping) -> float | None:

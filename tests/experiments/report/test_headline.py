@@ -27,6 +27,8 @@ def test_all_runs_are_those_of_the_same_pair_in_the_same_way():
         "c": {
             "rule": other(rule="block", best_speedup=9.0),
             "policy": other(policy="adaptive", best_speedup=9.0),
+            "short": other(new_tokens=8, best_speedup=9.0),
+            "cut": other(top_k=40, best_speedup=9.0),
             "warm": other(temperature=1.0, best_speedup=9.0),
             "xla": other("xla", best_speedup=9.0),
             "counts": {"measured": {"alpha": 0.5}, "provenance": {}},
