@@ -71,10 +71,20 @@ def update_note(note: str) -> str:
 def changed_settings(record: dict) -> list[str]:
     """Returns the settings that a record's row file sets to another value today."""
     origin = record.get("provenance", {})
-    if not origin.get("config"):
+    config = origin.get("config")
+    if not config:
         return []
-    config, own = today(record["table"], record["row"], tuple(origin.get("typed", ())))
-    return provenance.changed_settings(origin.get("config", ""), config, own)
+    typed = tuple(origin.get("typed", ()))
+    return list(settings_since(config, record["table"], record["row"], typed))
+
+
+@cache
+def settings_since(
+    config: str, table: str, row: str, typed: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Returns the settings that a row's file sets otherwise than a configuration of
+    then; every page asks again."""
+    return tuple(provenance.changed_settings(config, *today(table, row, typed)))
 
 
 @cache

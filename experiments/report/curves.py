@@ -1,8 +1,9 @@
 """Figures 2, 3 and 4: closed forms over alpha, and the measurements of them.
 
-The first panel has every curve and the published points. Behind it stands a panel for
-each curve, zoomed in on the measured points. A point has the color of its curve. alpha
-acceptance rate, gamma drafted tokens, c cost of a draft (Leviathan et al. 2023).
+The first panel has every curve and the published points. Below it stands a panel for
+each curve, zoomed in on the measured points. The drawing is as wide as a column of a
+paper, so that its type is read there as it is. A point has the color of its curve.
+alpha acceptance rate, gamma drafted tokens, c cost of a draft (Leviathan et al. 2023).
 """
 
 import functools
@@ -20,6 +21,9 @@ TASKS = {"code": "Python", "joined": "German", "docs": "summaries"}
 TASKS |= {"correct": "corrections"}
 MARKERS = dict(zip(TASKS, "osD^", strict=True))  # of other tasks *
 SIZE, BAR = 3.8, {"linewidth": 0.8, "zorder": 3}
+WIDTH = 3.5  # inches: a column of a paper
+FIRST, EACH, LEGEND = 3.4, 1.5, 1.2  # inches of the first panel, a row of others, below
+FONT, SMALL = 8, 7  # points
 
 
 class Kind(NamedTuple):
@@ -65,8 +69,8 @@ KINDS = {
     "figure3": Kind("best_gamma", "best gamma", 0, 12, "best_gamma"),
     "figure4": Kind("speed", "speed, target alone = 1", 1, 11, "speedup", costs=True),
 }
-PUBLISHED = {"figure2": "published: Table 1", "figure3": "published: T5-XXL, Table 4"}
-PUBLISHED["figure4"] = "published: T5-XXL, Table 2"
+PUBLISHED = {"figure2": "published: Table 1", "figure3": "published: Table 4"}
+PUBLISHED["figure4"] = "published: Table 2"
 
 
 def drawing(
@@ -87,27 +91,33 @@ def drawing(
     papers, near = published_points(name, rows), {point.curve for point in ours}
     shown = [row for row in rows if row in near]
     panels = len(shown) + (name == "figure4")
-    columns = 1 + math.ceil(panels / 2)
-    figure = Figure(figsize=(max(11.4, 1.2 + 3.4 * columns), 6.2), layout="constrained")
-    grid = figure.add_gridspec(2, columns)
-    first = figure.add_subplot(grid[:, 0])
+    below = math.ceil(panels / 2)
+    figure = Figure(figsize=(WIDTH, FIRST + EACH * below), layout="constrained")
+    ratios = [FIRST - LEGEND, *[EACH] * below]
+    grid = figure.add_gridspec(1 + below, 2, height_ratios=ratios)
+    first = figure.add_subplot(grid[0, :])
     draw(first, kind.quantity, curves, colors, papers)
     first.set(xlim=(0, 1), ylim=limits(kind, papers), ylabel=kind.label)
-    places = [grid[i % 2, 1 + i // 2] for i in range(panels)]
+    places = [grid[1 + i // 2, i % 2] for i in range(panels)]
     for row, place in zip(shown, places, strict=False):
         axes, points = figure.add_subplot(place), [p for p in ours if p.curve == row]
         draw(axes, kind.quantity, {row: curves[row]}, colors, points)
         set_limits(axes, points, whole=kind.measured == "best_gamma")
-        axes.set_title(label(row), loc="left", fontsize=9)
+        axes.set_title(label(row), loc="left", fontsize=FONT)
     if name == "figure4":
         axes = figure.add_subplot(places[-1])
         draw(axes, "operations", curves, colors, [])
         axes.set(xlim=(0, 1))
-        axes.set_title("operations, target alone = 1", loc="left", fontsize=9)
+        axes.set_title("operations", loc="left", fontsize=FONT)
     for axes in figure.axes:
         axes.set_xlabel("alpha")
+        axes.tick_params(labelsize=SMALL)
+        for text in (axes.xaxis.label, axes.yaxis.label):
+            text.set_size(FONT)
     handles = legend(name, colors, ours, papers)
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    where = {"loc": "outside lower center", "ncols": 2, "frameon": False}
+    spaced = {"columnspacing": 0.8, "handlelength": 1.4, "labelspacing": 0.3}
+    figure.legend(handles=handles, fontsize=SMALL, **where, **spaced)
     return figure
 
 
@@ -224,9 +234,8 @@ def legend(
     lines = [Line2D([], [], color=c, label=label(row)) for row, c in colors.items()]
     tasks = [task for task in TASKS if task in {point.task for point in ours}]
     others = [p for p in ours if p.task not in TASKS][:1]
-    how = "measured, all costs" if KINDS[name].costs else "measured"
     shapes = [
-        (f"{how}: {TASKS.get(point.task, 'other tasks')}", point)
+        (f"measured: {TASKS.get(point.task, 'other tasks')}", point)
         for point in [Point("", 0, 0, task, 0) for task in tasks] + others
     ]
     if any(point.heat for point in ours):

@@ -79,7 +79,7 @@ def svg(name: str, results: Records) -> str:
         if name in curves.KINDS:
             figure = curves.drawing(name, numbers_by_row(results, name), times)
         if name == "speeds":
-            figure = speeds.drawing(times)
+            figure = speeds.drawing(results)
         if name == "figure_wagner" and (
             verified := numbers_by_row(results, "wagner_time")
         ):

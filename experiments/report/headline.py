@@ -8,8 +8,8 @@ one that speculation makes slower.
 from experiments import catalogue
 from experiments.records import records
 from experiments.records.table import Records
-from experiments.report import laws, spec_bench, tables, typeset
-from experiments.report.columns import Item, grid
+from experiments.report import laws, runs, spec_bench, tables, typeset
+from experiments.report.columns import grid
 from experiments.report.html import environment
 from experiments.report.typeset import Notes
 
@@ -63,48 +63,9 @@ def items(results: Records) -> list[dict]:
     pair.
     """
     return [
-        line_of(at, record["measured"]) | {"spread": spread(results, record)}
+        line_of(at, record["measured"]) | {"spread": runs.spread(results, record)}
         for at, record in headline_records(results).items()
     ]
-
-
-def spread(results: Records, record: dict) -> str:
-    """Returns the lowest and the highest speed of all records of a pair, and the number
-    of records.
-
-    They have the same models, task, temperature, rule and policy at batch 1, each at
-    its best gamma. They differ in the machine, the day and the texts.
-    """
-    it = record["measured"]
-    every = [each for rows in results.values() for each in rows.values()]
-    speeds = [speed_of(each["measured"]) for each in every if same_setup(each, record)]
-    speeds = sorted(speeds or [speed_of(it)])
-    if len(speeds) == 1:
-        return "1 run"
-    return f"{speeds[0]:.2f} to {speeds[-1]:.2f} in {len(speeds)} runs"
-
-
-def same_setup(record: dict, other: dict) -> bool:
-    """Returns whether two records timed the same pair in the same way."""
-    if speed_of(record["measured"]) is None:
-        return False
-    products = (each["provenance"].get("products") for each in (record, other))
-    return len(set(products)) == 1 and way_of(record) == way_of(other)
-
-
-def way_of(record: dict) -> tuple:
-    """Returns what was decoded and how, without gamma, machine, day and number of
-    texts.
-    """
-    it = record["measured"]
-    models = str(it.get("target")), str(it.get("draft"))
-    rule, policy = it.get("rule", "token"), it.get("policy", "none")
-    task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
-    return *models, task, it.get("temperature"), rule, policy, batch
-
-
-def speed_of(it: Item) -> float | None:
-    return it.get("best_speedup", it.get("speed"))
 
 
 def record_of(results: Records, folder: str, row: str | int) -> dict | None:

@@ -78,9 +78,7 @@ def below(page: Printed, notes: Notes) -> str:
     ]
     said += [escape(text) for text in (*page.origin, *page.absent)]
     text = textwrap.fill(" ".join(said), 88, break_long_words=False)
-    return (
-        f"\\par\\smallskip\\raggedright\\tiny\n{text}\n" if said else ""
-    )
+    return f"\\par\\smallskip\\raggedright\\tiny\n{text}\n" if said else ""
 
 
 def panels(grid: Grid) -> list[Grid]:

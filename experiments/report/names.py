@@ -11,7 +11,6 @@ from experiments.report.typeset import Grid
 
 # Parts that become columns of a table.
 PART = re.compile(r"(T|l|gamma|alpha|c) = (\S+)|(batch|width|B|gamma|V) (\d+)")
-TIMED = "table2", "today"  # tables
 COUNTED = "batch", "width", "B", "V"  # named without a sign of equality
 
 
@@ -55,8 +54,12 @@ def spelled(key: str, value: str) -> str:
 def timed_names() -> dict[tuple[str, str], str]:
     """Returns what each row whose walltime is measured is called, by folder and row, in
     the order of the catalogue."""
-    lines = [line for name in TIMED for line in catalogue.find_table(name).lines]
-    return {(line.folder, line.row): line.label for line in lines}
+    found: dict[tuple[str, str], str] = {}
+    for table in catalogue.tables():
+        for line in table.lines:
+            if line.quantity == "best_speedup":
+                found.setdefault((line.folder, line.row), line.label)
+    return found
 
 
 def pair(folder: str, row: str, other: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables as papers print them: a line for each pair of models, a column for each number.
+"""Tables as papers print them: a line for each pair, a column for each number.
 
 The lines of the catalogue become grids. What a row is called gives its first columns:
 "code_target with code_small, T = 0, batch 8" has the columns T and batch. A column of
@@ -42,8 +42,10 @@ class Row(NamedTuple):
 def printed(table: Table, results: Records) -> Printed:
     """Returns a table as it is printed."""
     rows, notes = rows_of(table, results), Notes()
-    remarks = [remarks_of(row, table, rows) for row in rows]
-    common = [x for x in remarks[0] if all(x in own for own in remarks)] if rows else []
+    usual = usual_place(rows)
+    remarks = [remarks_of(row, usual) for row in rows]
+    first = remarks[0] if remarks else []
+    common = [text for text in first if all(text in own for own in remarks)]
     marks = [
         notes.marks([text for text in own if text not in common]) for own in remarks
     ]
@@ -134,8 +136,12 @@ def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
     return found
 
 
-def remarks_of(row: Row, table: Table, rows: Sequence[Row]) -> list[str]:
-    """Returns what a reader must know about a row."""
+def remarks_of(row: Row, usual: str) -> list[str]:
+    """Returns what a reader must know about a row.
+
+    Args:
+        usual: where most rows were measured.
+    """
     record = row.record
     found = ["recorded earlier"] if "earlier" in record else []
     lines = row.lines.values()
@@ -151,7 +157,6 @@ def remarks_of(row: Row, table: Table, rows: Sequence[Row]) -> list[str]:
         found.append(f"verified by `{rule}`")
     if models := models_of(row):
         found.append(models)
-    usual = Counter(place(each.record) for each in rows).most_common(1)[0][0]
     if place(record) not in ("", usual):
         found.append(f"{place(record)}, {record['provenance']['date'][:10]}")
     return list(dict.fromkeys(found))
@@ -182,21 +187,23 @@ def place(record: dict) -> str:
     return f"measured on {records.device(record)}"
 
 
+def usual_place(rows: Sequence[Row]) -> str:
+    """Returns where most rows were measured."""
+    places = Counter(place(row.record) for row in rows)
+    return places.most_common(1)[0][0] if places else ""
+
+
 def origin(rows: Sequence[Row]) -> list[str]:
     """Returns the sentences on the machine and the dates of most rows."""
-    places = Counter(place(row.record) for row in rows)
-    if not places:
+    if not rows:
         return []
-    usual, _ = places.most_common(1)[0]
+    usual = usual_place(rows)
     if not usual:
         return [f"{LAW}."]
-    days = sorted(
-        row.record["provenance"]["date"][:10]
-        for row in rows
-        if place(row.record) == usual
-    )
+    here = [row.record for row in rows if place(row.record) == usual]
+    days = sorted(record["provenance"]["date"][:10] for record in here)
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
-    but = " where no footnote names another" if len(places) > 1 else ""
+    but = " where no footnote names another" if len(here) < len(rows) else ""
     return [f"{usual[0].upper()}{usual[1:]}, {when}{but}."]
 
 
@@ -254,7 +261,9 @@ def grid_of(
     head, lines = headed(columns, body)
     if len(names) == 1 and len(head) > 2:
         title = names[0] + marks[0]
-        rows = [[name, *pair] for name, pair in zip([*columns, "n"], body[0], strict=True)]
+        rows = [
+            [name, *pair] for name, pair in zip([*columns, "n"], body[0], strict=True)
+        ]
         rows = [row for row in rows if any(row[1:])]
         if not any(row[1] for row in rows):
             return Grid(title, ["what", "ours"], [[row[0], row[2]] for row in rows])

@@ -1,95 +1,127 @@
-"""The answer in one drawing: every measured speed with its interval, beside the
-published one.
+"""All measured speeds in one drawing, a line each, beside the published ones.
 
-There is a line for each pair and task at batch 1, of folder table2 at its best gamma.
-The published speed of a line is that of the paper's models on its hardware. A second
-panel shows the code pair's speed by batch.
+A thick bar is the 95 % interval over texts. A thin one reaches from the lowest to the
+highest speed of all records of the pair, where there are several (`runs`). A published
+speed is that of the paper's models on its hardware.
 """
+
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments import catalogue
-from experiments.report.curves import TASKS
-from experiments.report.walltime import XLA
+from experiments.records.table import Records
+from experiments.report import names, runs, spec_bench, walltime
 
 COLORS = {0: "#7446ad", 1: "#12808a"}  # by temperature
-APART = 0.17  # of the two temperatures of a line
-FONT = 13  # to be read from the back of a room
-BATCHES = ("code_target", "code_small", 0)  # the pair and temperature drawn by batch
+RUNS = "#888888"
+FOLDERS = (*walltime.FOLDERS, "real_pair")
+FONT, LINE = 8, 0.16  # points; inches of a line
 
 
-def drawing(times: dict[str, dict]) -> Figure | None:
-    """Draws the figure of speeds; returns None if there is no record.
+class Speed(NamedTuple):
+    """A line of the drawing.
 
-    Args:
-        times: `measured` of table2, by row.
+    Attributes:
+        label: the pair and how it decodes.
+        heat: temperature.
+        value, ends: the speed and its interval over texts.
+        all: the speeds of all records of the pair.
+        published: of the same row of the paper; None if there is none.
     """
-    own = {row: it for row, it in times.items() if not row.endswith(XLA)}
-    alone = {row: it for row, it in own.items() if it["batch"] == 1}
-    if not alone:
+
+    label: str
+    heat: int
+    value: float
+    ends: tuple[float, float]
+    all: list[float]
+    published: float | None
+
+
+def drawing(results: Records) -> Figure | None:
+    """Draws the figure of speeds, the fastest first; returns None if there is no
+    record.
+    """
+    lines = sorted(measured(results), key=lambda it: (-it.value, it.label))
+    if not lines:
         return None
-    fastest = {place(it): 0.0 for it in alone.values()}
-    for it in alone.values():
-        fastest[place(it)] = max(it["best_speedup"], fastest[place(it)])
-    ordered = sorted(fastest, key=lambda name: (-fastest[name], name))
-    places = {name: at for at, name in enumerate(ordered)}
-    batches = [
-        it
-        for it in sorted(own.values(), key=lambda it: it["batch"])
-        if (it["target"], it["draft"], it["temperature"]) == BATCHES
-    ]
-    height = 1.8 + 0.45 * len(places)
-    figure = Figure(figsize=(13, height), layout="constrained")
-    axes, beside = figure.subplots(1, 2, width_ratios=(3, 1))
-    published = [draw_row(axes, row, it, places) for row, it in alone.items()]
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_yticks(range(len(places)), list(places))
-    axes.set(ylim=(len(places) - 0.5, -0.5), xlim=(0, None))
-    axes.set_xlabel("times the speed of the target alone, batch 1, 95 %")
+    height = 0.9 + LINE * len(lines)
+    figure = Figure(figsize=(6.5, height), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(1, color="black", linewidth=0.8)
+    for y, line in enumerate(lines):
+        draw(axes, y, line)
+    axes.set_yticks(range(len(lines)), [line.label for line in lines])
+    axes.set(ylim=(len(lines) - 0.5, -0.5), xlim=(0, None))
+    axes.set_xlabel("times the speed of the target alone")
     axes.grid(axis="y", visible=False)
-    draw_batches(beside, batches)
-    for part in (axes, beside):
-        part.tick_params(labelsize=FONT)
-        part.xaxis.label.set_size(FONT)
-    shown = {f"T = {heat}": {"color": color} for heat, color in COLORS.items()}
-    if any(published):
-        hollow = {"marker": "D", "fillstyle": "none", "linestyle": "none"}
-        shown["published: T5-XXL on a TPU-v4"] = hollow | {"color": "black"}
-    style = {"marker": "o", "markersize": 7}
-    handles = [Line2D([], [], label=k, **style | own) for k, own in shown.items()]
-    where = {"loc": "outside upper left", "ncols": 3}
-    figure.legend(handles=handles, fontsize=FONT, frameon=False, **where)
+    axes.tick_params(labelsize=FONT - 1)
+    axes.xaxis.label.set_size(FONT)
+    handles = [*legend(lines)]
+    where = {"loc": "outside upper left", "ncols": 2, "frameon": False}
+    figure.legend(handles=handles, fontsize=FONT, **where)
     return figure
 
 
-def place(it: dict) -> str:
-    """Returns the label of a line: what is written, and the draft."""
-    task = it.get("task", "code")
-    return f"{TASKS.get(task, task)}, {it['draft']}"
+def measured(results: Records) -> list[Speed]:
+    """Returns the speeds of all pairs, each at its best gamma; rows by XLA's own
+    products are left out."""
+    found = [
+        record
+        for folder in FOLDERS
+        for row, record in sorted(results.get(folder, {}).items())
+        if "best_speedup_ci" in record["measured"] and not row.endswith(walltime.XLA)
+    ]
+    whole = (spec_bench.whole(results, heat) for heat in (0, 1))
+    found += [record for record in whole if record is not None]
+    return [speed(results, record) for record in found]
 
 
-def draw_row(axes: Axes, row: str, it: dict, places: dict[str, int]) -> bool:
-    """Draws one record; returns whether something was published beside it."""
-    heat = round(it["temperature"])
-    y = places[place(it)] + APART * (1 if heat else -1)
-    color = COLORS.get(heat, "black")
-    axes.plot(it["best_speedup_ci"], [y, y], color=color, linewidth=3)
-    axes.plot(it["best_speedup"], y, "o", color=color, markersize=7)
-    papers = (catalogue.published("table2", row) or {}).get("best_speedup")
-    if papers is not None:
-        axes.plot(papers, y, "D", color=color, fillstyle="none", markersize=7)
-    return papers is not None
+def speed(results: Records, record: dict) -> Speed:
+    it = record["measured"]
+    heat, batch = it["temperature"], it.get("batch", 1)
+    task = it.get("task", "Spec-Bench" if "tasks" in it else "Python")
+    own = f"{it['target']} with {it['draft']} ({task})"
+    label = own if "tasks" in it else names.pair(record["table"], record["row"], own)
+    label += f", T = {heat:g}" + (f", batch {batch}" if batch > 1 else "")
+    papers = catalogue.published(record["table"], record["row"]) or {}
+    return Speed(
+        label,
+        round(heat),
+        it["best_speedup"],
+        tuple(it["best_speedup_ci"]),
+        runs.speeds(results, record),
+        None if "tasks" in it else papers.get("best_speedup"),
+    )
 
 
-def draw_batches(axes: Axes, several: list[dict]) -> None:
-    sizes = [it["batch"] for it in several]
-    for x, it in enumerate(several):
-        axes.plot([x, x], it["best_speedup_ci"], color=COLORS[0], linewidth=3)
-    speeds = [it["best_speedup"] for it in several]
-    axes.plot(range(len(sizes)), speeds, "o-", color=COLORS[0], markersize=7)
-    axes.axhline(1, color="black", linewidth=1)
-    axes.set_xticks(range(len(sizes)), sizes)
-    axes.set(ylim=(0, None), xlabel="texts at a time")
-    axes.set_title("Python, code_small, T = 0", fontsize=FONT)
+def draw(axes: Axes, y: int, line: Speed) -> None:
+    """Draws one speed: its runs, its interval, its value, and what was published."""
+    color = COLORS.get(line.heat, "black")
+    if len(line.all) > 1:
+        ends = (line.all[0], line.all[-1])
+        axes.plot(ends, [y, y], "|-", color=RUNS, linewidth=1, markersize=6)
+    axes.plot(line.ends, [y, y], color=color, linewidth=2.5)
+    axes.plot(line.value, y, "o", color=color, markersize=4)
+    if line.published is not None:
+        axes.plot(line.published, y, "D", color=color, fillstyle="none", markersize=4)
+
+
+def legend(lines: list[Speed]) -> list[Line2D]:
+    """Returns the entries of the legend, of what is drawn."""
+    shown = {
+        f"T = {heat}, 95 % over texts": {
+            "color": color,
+            "marker": "o",
+            "linewidth": 2.5,
+        }
+        for heat, color in COLORS.items()
+    }
+    if any(len(line.all) > 1 for line in lines):
+        shown["all runs of the pair"] = {"color": RUNS, "marker": "|", "lw": 1}
+    if any(line.published is not None for line in lines):
+        hollow = {"marker": "D", "fillstyle": "none", "linestyle": "none"}
+        shown["published: T5-XXL on a TPU-v4"] = hollow | {"color": "black"}
+    return [Line2D([], [], label=k, markersize=4, **own) for k, own in shown.items()]

@@ -12,6 +12,7 @@ from experiments.report import printed, tables
 from experiments.report.claims.claims import OUT_OF_SCOPE, VERDICTS, Claim, claims
 from experiments.report.html import NONE, render
 
+
 def pages(folder: Path, results: Records) -> dict[str, str]:
     """Returns every page but the first, by the name of its file."""
     own = {

@@ -13,7 +13,15 @@ from pathlib import Path
 from experiments import catalogue
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
-from experiments.report import estimators, laws, latex, numbers, printed, typeset, walltime
+from experiments.report import (
+    estimators,
+    latex,
+    laws,
+    numbers,
+    printed,
+    typeset,
+    walltime,
+)
 from experiments.report.typeset import Grid
 from specjax.measure import jsonl
 

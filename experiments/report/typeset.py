@@ -147,7 +147,8 @@ def alignments(grid: Grid) -> str:
     """Returns "r" for each column of numbers, "l" for others, in one text."""
 
     def numeric(text: str) -> bool:
-        return text in ("", "not run") or bool(re.match(r"[-+–]?[\d.]|–", text))
+        bare = text.lstrip("-+")
+        return bare in ("", "not run") or bare[0] in f"0123456789.{NONE}"
 
     columns = list(zip(*grid.rows, strict=True)) or [()] * len(grid.head)
     return "".join(
@@ -205,7 +206,8 @@ def turn(grid: Grid) -> Grid:
         names.append(", ".join([first, *(f"{key} {x}" for key, x in named if x)]))
     columns = zip(*(row[grid.keys :] for row in grid.rows), strict=True)
     rows = [
-        [name, *cells] for name, cells in zip(grid.head[grid.keys :], columns, strict=True)
+        [name, *cells]
+        for name, cells in zip(grid.head[grid.keys :], columns, strict=True)
     ]
     return Grid(grid.title, ["", *names], rows)
 

@@ -179,16 +179,12 @@ def by_pair(folder: str, records: Records) -> list[Grid]:
     items = []
     for record in ordered(folder, records):
         it = at_best(record)
-        items.append(
-            it | {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()}
-        )
+        items.append(it | {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()})
     gammas = sorted({g for it in items for g in it["at_gammas"] if g})
     blank = dict.fromkeys((f"gamma {g}" for g in gammas), "")
     columns = columns_of("by_pair")
     columns |= {f"gamma = {g}": f"{{gamma {g}}}" for g in gammas}
-    return table(
-        "Speed at each gamma", columns, [blank | it for it in items], keys=4
-    )
+    return table("Speed at each gamma", columns, [blank | it for it in items], keys=4)
 
 
 def today(records: Records) -> list[Grid]:

@@ -176,17 +176,31 @@ def test_no_point_and_no_word_is_cut_and_no_legend_lies_on_a_panel(name, results
         assert steps == (name == "figure3")
 
 
-def test_speeds_stand_with_their_intervals_beside_the_published():
-    rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8)}
-    rows |= {"bigram_t1_b1": times(draft="bigram"), "ende_small_t0": times(**PAIR)}
+def test_speeds_stand_with_both_spreads_beside_the_published():
+    rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8, best_speedup=1.2)}
+    rows |= {"bigram_t1_b1": times(draft="bigram", temperature=1.0)}
+    rows |= {"ende_small_t0": times(**PAIR)}
     rows["small_t0_b1_xla"] = times(best_speedup=9)  # the same pair by XLA's products
-    axes, batches = speeds.drawing(rows).axes
+    rows["again"] = times(best_speedup=2.5)  # another run of the first
+    records = {
+        row: {"row": row, "table": "table2", "measured": it, "provenance": {}}
+        for row, it in rows.items()
+    }
+    again = {"again": records.pop("again")}
+    axes = speeds.drawing({"table2": records, "elsewhere": again}).axes[0]
     values = {tuple(line.get_xdata()) for line in axes.lines}
     assert values >= {(1.4,), (1.3, 1.5), (3.4,)}  # published: ende_small_t0
-    assert (9,) not in values
+    records["small_t0_b1_xla"]["provenance"]["products"] = "xla"
+    axes = speeds.drawing({"table2": records, "elsewhere": again}).axes[0]
+    values = {tuple(line.get_xdata()) for line in axes.lines}
+    assert (1.4, 2.5) in values and (9,) not in values
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["Python, bigram", "Python, code_small", "Python, t5_small"]
-    assert [label.get_text() for label in batches.get_xticklabels()] == ["1", "8"]
+    assert labels == [
+        "code_target with bigram, T = 1",
+        "code_target with code_small, T = 0",
+        "t5_target with t5_small (EnDe), T = 0",
+        "code_target with code_small, T = 0, batch 8",
+    ]
 
 
 def test_any_piece_is_escaped_and_keeps_its_spaces():

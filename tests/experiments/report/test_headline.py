@@ -2,7 +2,7 @@
 
 import copy
 
-from experiments.report import headline
+from experiments.report import runs
 
 RECORD = {
     "measured": {
@@ -27,10 +27,12 @@ def test_all_runs_are_those_of_the_same_pair_in_the_same_way():
         "c": {
             "rule": other(rule="block", best_speedup=9.0),
             "policy": other(policy="adaptive", best_speedup=9.0),
+            "short": other(new_tokens=8, best_speedup=9.0),
+            "cut": other(top_k=40, best_speedup=9.0),
             "warm": other(temperature=1.0, best_speedup=9.0),
             "xla": other("xla", best_speedup=9.0),
             "counts": {"measured": {"alpha": 0.5}, "provenance": {}},
         },
     }
-    assert headline.spread(results, RECORD) == "2.00 to 3.00 in 2 runs"
-    assert headline.spread({"a": {"r": RECORD}}, RECORD) == "1 run"
+    assert runs.spread(results, RECORD) == "2.00 to 3.00 in 2 runs"
+    assert runs.spread({"a": {"r": RECORD}}, RECORD) == "1 run"

@@ -276,9 +276,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     closed = laws.compute(laws.CLOSED_FORMS)
     monkeypatch.setattr(laws, "compute", lambda: closed)
     site.main([str(folder), str(made)])
-    assert not broken(made) and (
-        made / "results/tables/table2.tex"
-    ).is_file()
+    assert not broken(made) and (made / "results/tables/table2.tex").is_file()
     assert not (made / "docs/.doctrees").exists()
     front, first, own = (
         (made / name).read_text("utf-8")

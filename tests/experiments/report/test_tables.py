@@ -124,7 +124,10 @@ def test_a_wide_grid_has_footnotes_then_turns_and_then_is_cut():
     notes = typeset.Notes()
     (turned,) = typeset.fit(grid, notes)
     assert notes.texts == [long] and turned.head == ["", "a", "a"]
-    assert turned.rows[0] == [wide[0], "1", "1"] and turned.rows[4][1] == "–¹"
+    assert (
+        turned.rows[0] == [wide[0], "1", "1"]
+        and turned.rows[4][1] == f"{typeset.NONE}¹"
+    )
     several = grid._replace(rows=[["a", "1", "2", "3", "", ""]] * 5)
     cut = typeset.fit(several, notes)
     assert [part.head[0] for part in cut] == ["what"]
@@ -134,7 +137,9 @@ def test_a_wide_grid_has_footnotes_then_turns_and_then_is_cut():
 
 
 def test_a_row_has_its_parts_as_columns_and_what_is_the_same_as_a_title():
-    labels, parts = names.split(["a with b, T = 0, batch 1", "a with c, T = 1, batch 1"])
+    labels, parts = names.split(
+        ["a with b, T = 0, batch 1", "a with c, T = 1, batch 1"]
+    )
     assert labels == ["a with b", "a with c"] and parts.title == "batch 1"
     assert parts.head == ["T"] and parts.rows == [["0"], ["1"]]
     assert names.split(["T = 0", "T = 0"])[1].head == ["T"]
@@ -216,7 +221,7 @@ def test_markup_escapes_and_numbers_keep_four_digits():
     """And none that is not 0 is printed as 0: the errors of a certificate are small."""
     grid = Grid("", ["a|b"], [["c"]])
     assert typeset.grid_markdown(grid) == "| a\\|b |\n| --- |\n| c |"
-    assert latex.escape("50% & c_hat±–¹²") == (
+    assert latex.escape(f"50% & c_hat±{typeset.NONE}¹²") == (
         r"50\% \& c\_hat$\pm$--\textsuperscript{12}"
     )
     stack = latex.cell("1.33 [1.2, 1.4]")

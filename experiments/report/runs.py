@@ -1,0 +1,50 @@
+"""All runs of one pair: the spread of its speed over records."""
+
+from collections.abc import Mapping
+
+from experiments.records.table import Records
+
+
+def spread(results: Records, record: dict) -> str:
+    """Returns the lowest and the highest speed of all records of a pair in words, and
+    their number."""
+    found = speeds(results, record)
+    if len(found) == 1:
+        return "1 run"
+    return f"{found[0]:.2f} to {found[-1]:.2f} in {len(found)} runs"
+
+
+def speeds(results: Records, record: dict) -> list[float]:
+    """Returns the speeds of all records of a pair, the lowest first.
+
+    They have the same models, task, length of texts, temperature, truncation, rule,
+    policy and batch, each at its best gamma. They differ in the machine, the day and
+    the texts.
+    """
+    every = [each for rows in results.values() for each in rows.values()]
+    found = [speed_of(each["measured"]) for each in every if same_setup(each, record)]
+    return sorted(found or [speed_of(record["measured"])])
+
+
+def same_setup(record: dict, other: dict) -> bool:
+    """Returns whether two records timed the same pair in the same way."""
+    if speed_of(record["measured"]) is None:
+        return False
+    products = (each["provenance"].get("products") for each in (record, other))
+    return len(set(products)) == 1 and way_of(record) == way_of(other)
+
+
+def way_of(record: dict) -> tuple:
+    """Returns what was decoded and how, without gamma, machine, day and number of
+    texts.
+    """
+    it = record["measured"]
+    models = str(it.get("target")), str(it.get("draft"))
+    rule, policy = it.get("rule", "token"), it.get("policy", "none")
+    task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
+    texts = (it.get(key) for key in ("new_tokens", "ends", "top_k", "top_p", "min_p"))
+    return *models, task, *texts, it.get("temperature"), rule, policy, batch
+
+
+def speed_of(it: Mapping) -> float | None:
+    return it.get("best_speedup", it.get("speed"))
