@@ -25,7 +25,8 @@ from specjax.types import Law, Prompt
 # Rules that keep a drafted token with probability min(1, p / q) once they come to it,
 # of siblings the first: the mean of beta is their alpha.
 BY_RATIO = "token", "recursive", "recursive_replaced"
-CHUNK = 8  # rows scored at once: two laws of [8, L, V] fit anywhere
+CHUNK = 8  # rows scored at once, where laws of [8, L, V] fit anywhere
+LARGEST = 2**28  # numbers of a law that do
 
 
 class Scores(NamedTuple):
@@ -96,9 +97,10 @@ def positions(
 
     count, size = text.tokens.shape
     # Rows that are not there, to fill the last chunk, are the first one again.
-    every = np.pad(np.arange(count), (0, -count % CHUNK))
+    together = rows_at_once(count, size, target.vocab)
+    every = np.pad(np.arange(count), (0, -count % together))
     chunks = []
-    for index in every.reshape(-1, CHUNK):
+    for index in every.reshape(-1, together):
         chosen = jax.tree.map(lambda leaf, index=index: leaf[index], text)
         prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
         row_keys = () if keys is None else (keys[index],)
@@ -110,6 +112,13 @@ def positions(
     generated = (slot >= text.start[:, None]) & (slot < text.length[:, None])
     sequence = np.broadcast_to(np.arange(count)[:, None], generated.shape)
     return [leaf[generated] for leaf in [*leaves, sequence]]
+
+
+def rows_at_once(count: int, size: int, vocab: int) -> int:
+    """Returns the number of rows that are scored at once: CHUNK, or fewer where a law
+    of so many would have more numbers than LARGEST."""
+    fit = LARGEST // (size * vocab)
+    return CHUNK if fit >= CHUNK else max(1, min(fit, count))
 
 
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:

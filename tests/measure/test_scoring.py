@@ -105,6 +105,22 @@ def test_the_same_text_again_draws_other_siblings():
     assert (np.abs(rates[0] - again.rate) > 1e-4).all()
 
 
+def test_a_large_vocabulary_is_scored_in_fewer_rows(monkeypatch):
+    target, draft = tiny_pair.pair()
+    rng, shape = np.random.default_rng(0), (5, 12)
+    tokens = rng.integers(0, tiny.TARGET.vocab, shape).astype(np.int32)
+    text = Text(tokens, np.full(shape[0], 3), np.full(*shape), None)
+    whole = scoring.score(target, draft, text, 1.0)
+    for rows in 1, 2, 5:
+        most = (rows + 0.5) * shape[1] * tiny.TARGET.vocab
+        monkeypatch.setattr(scoring, "LARGEST", int(most))
+        assert scoring.rows_at_once(*shape, tiny.TARGET.vocab) == rows
+        for each, wanted in zip(
+            scoring.score(target, draft, text, 1.0), whole, strict=True
+        ):
+            np.testing.assert_allclose(each, wanted, atol=1e-6)
+
+
 def softmax(z: np.ndarray) -> np.ndarray:
     weights = np.exp(z - z.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)

@@ -32,10 +32,14 @@ TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
 LONG = {"article": "Ann: " + "no " * 400, "summary": "Ann says no."}
 LINES = {name: [ARTICLE] * 3 for name in ("xsum", "cnndm", "dialogsum")}
 LINES |= {"humaneval": [PROBLEM] * 3, "gsm8k": [{"prompt": "1 + 1?"}] * 3}
+LINES["spec_bench"] = [
+    {"id": name, "category": name, "prompt": "1 + 1?"}
+    for name in ("coding", "math_reasoning")
+]
 LINES["dialogues"] = [ARTICLE | {"article": TURNS}, LONG]
 TEMPLATE = "{% for it in messages %}{{ it.role }}: {{ it.content }}\n{% endfor %}bot:"
 TABLES = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
-TABLES += ("table2_data", "table3_data", "kinds_data", "table3_paper")
+TABLES += ("table2_data", "table3_data", "kinds_data", "table3_paper", "real_pair")
 CHAT = "TARGET_NAME = 'smollm2'"  # in files of rows by a chat model
 MODEL = re.compile(r"^(\S+/sides\.model\.name) = ", re.M)
 CHEN = make(
@@ -79,11 +83,14 @@ def over(folder: Path, row: RowFile) -> RowFile:
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
     lines += ["from specjax.measure import sides"]
+    chats = "tasks/chats" in text or row.table == "real_pair"
     if CHAT in text:
         lines += [f"TARGET_NAME = '{folder / 'chat'}'"]
         lines += ["DRAFT = 'random'"] if "checkpoints/cached" not in text else []
-    else:
-        lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
+        keys = {key for key in keys if key.startswith("coder")}
+    place = folder / ("chat" if chats else "model")
+    lines += [f"{key} = '{place}'" for key in sorted(keys)]
+    texts.append(text)
     data = re.findall(r"^(\w+) = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
     lines += [f"{macro} = '{folder / name}'" for macro, name in data]
     lines.append("DTYPE = 'float32'")
