@@ -98,6 +98,7 @@ def pack(made: Path, out: Path) -> None:
         for name, x in arrays.items()
     }
     save_file(few, out / WHOLE, {"format": "pt"})
+    (out / WHOLE).chmod(0o644)
 
 
 if __name__ == "__main__":
