@@ -14,6 +14,7 @@ from experiments.training import (
     pipeline,
     zoo_code,
     zoo_digits,
+    zoo_eagle3,
     zoo_llama,
     zoo_smollm2,
     zoo_speech,
@@ -187,6 +188,23 @@ def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
     made = str(export / "smollm2_draft.safetensors")
     side = drafts.load_draft(made, target)
     assert side.params["ids"].size == 50 and side.vocab == config.vocab
+
+
+def test_the_head_of_the_code_model(monkeypatch, folders):
+    runs, export = folders
+    lines = [f"def f{i}(a):\n" for i in range(16)]
+    monkeypatch.setattr(zoo_eagle3, "beginnings", lambda target, **sizes: lines)
+    sizes = {"texts": 4, "new": 4, "longest": 16, "held_out": 2, "part": 4}
+    whole = pipeline.read("eagle3") | {"written": sizes, "turns": 1}
+    whole["stages"]["training"]["recipe"] = SHORT
+    monkeypatch.setattr(pipeline, "read", lambda asked: {"eagle3": whole}[asked])
+    start(monkeypatch, zoo_eagle3, "--runs", runs, "--export", export)
+    assert len(check(export, "code_eagle3.json", {})["prompts"]) == 64
+    target = specjax.load("code_target")
+    head = drafts.load_draft(str(export / "code_eagle3"), target)
+    trained = drafts.load_draft(str(runs / "head"), target)
+    made, before = (x.params["head"]["readout"] for x in (head, trained))
+    np.testing.assert_allclose(made, before, rtol=2**-8)
 
 
 def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path):
