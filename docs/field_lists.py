@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 SECTION = re.compile(r"\s*(Args|Attributes|Returns|Raises|Yields):$")
+LISTED = re.compile(r"\s*(Args|Attributes):$")
 
 
 def names_of(thing: object) -> list[str]:
@@ -36,12 +37,14 @@ def to_sections(lines: Sequence[str], names: Sequence[str], title: str) -> list[
       names: the arguments or fields that it may describe.
       title: "Args" or "Attributes".
     """
-    if not names or any(SECTION.match(line) for line in lines):
+    first = (i for i, line in enumerate(lines) if SECTION.match(line))
+    until = next(first, len(lines))
+    if not names or any(map(LISTED.match, lines)):
         return list(lines)
     one = "|".join(re.escape(name) for name in names)
     begins = re.compile(rf"(?:^|(?<=[.;)]) )((?:{one})(?:, (?:{one}))*): ")
     kept, items = [], []
-    for paragraph in paragraphs(lines):
+    for paragraph in paragraphs(lines[:until]):
         text = " ".join(line.strip() for line in paragraph)
         if not begins.match(text) or paragraph[0][:1].isspace():
             kept += [*paragraph, ""]
@@ -51,7 +54,8 @@ def to_sections(lines: Sequence[str], names: Sequence[str], title: str) -> list[
             items.append(text[begin:end].strip())
     if not items:
         return list(lines)
-    return [*kept, f"{title}:", *(f"  {item}" for item in items), ""]
+    listed = [f"{title}:", *(f"  {item}" for item in items), ""]
+    return [*kept, *listed, *lines[until:]]
 
 
 def paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:

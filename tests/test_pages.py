@@ -1,12 +1,16 @@
 """Pages show no placeholder, and lists of what the API takes."""
 
 import importlib
+import inspect
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+import specjax
+from specjax import policies
+from specjax.cli import decode, measure, train_draft
 from specjax.decode_config import DecodeConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,9 +59,12 @@ def test_arguments_in_paragraphs_become_a_list(field_lists):
     assert found == ["Decodes.", "", *listed, ""]
 
 
-def test_what_has_a_section_or_no_names_stays(field_lists):
+def test_what_has_a_list_or_no_names_stays(field_lists):
     google = ["Decodes.", "", "Args:", "  gamma: drafted.", "", "gamma: again."]
     assert field_lists.to_sections(google, ["gamma"], "Args") == google
+    raises = ["gamma: drafted.", "", "Raises:", "  ValueError: it is none."]
+    found = field_lists.to_sections(raises, ["gamma"], "Args")
+    assert found == ["Args:", "  gamma: drafted.", "", *raises[2:]]
     prose = ["Decodes.", "", "alpha: no argument of this function."]
     assert field_lists.to_sections(prose, ["gamma"], "Args") == prose
     assert field_lists.to_sections(prose, [], "Args") == prose
@@ -77,3 +84,28 @@ def test_a_notebooks_first_cell_names_no_address():
         cells = json.loads(path.read_text("utf-8"))["cells"]
         first = next(cell for cell in cells if cell["cell_type"] == "code")
         assert 'ADDRESS = ""  #' in "".join(first["source"]), path.name
+
+
+ELSEWHERE = (ROOT / "docs/guides/elsewhere.md").read_text("utf-8")
+
+
+def ours(page: str) -> str:
+    """The second column of the tables: what stands for another library's name."""
+    rows = re.findall(r"^\| .*", page, re.MULTILINE)
+    return "\n".join(row.split(" | ")[1] for row in rows if row.count(" | ") > 1)
+
+
+def test_what_stands_for_the_names_of_others_is_there():
+    flags = {*re.findall(r"--[a-z][a-z-]+", ours(ELSEWHERE))}
+    makers = decode.make_parser, measure.make_parser, train_draft.make_parser
+    known = {name for make in makers for name in make()._option_string_actions}
+    assert len(flags) > 12 and flags <= known, flags - known
+    settings = {*re.findall(r"[`(, ]([a-z_]+)=[,`) ]", ours(ELSEWHERE))}
+    functions = specjax.generate_text, specjax.generate_beams
+    taken = {x for each in functions for x in inspect.signature(each).parameters}
+    options = {"longest", "least"}  # of drafts
+    assert len(settings) > 8 and settings <= taken | options, settings - taken
+    named = re.findall(r'policy="([^"]+)"|--policy ([^ `]+)', ours(ELSEWHERE))
+    assert len(named) > 4
+    for name in filter(None, (a or b for a, b in named)):
+        policies.find(name)

@@ -86,7 +86,7 @@ def test_the_row_file_is_one_that_can_be_measured(tmp_path, monkeypatch):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def f("}\n' * 64)
     file = file._replace(bindings=(*file.bindings, f"TASK = '{prompts}'"))
-    assert configs.build(file).scale == "laptop"
+    assert configs.build(file).row.scale == "laptop"
 
 
 def test_eight_gpus(paste):
