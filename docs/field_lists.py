@@ -69,7 +69,31 @@ def paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
             found = []
 
 
+def split_names(lines: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the lines with one entry of a section a name.
+
+    Of `calls, tokens: what both are` Sphinx would take the first name for a type. All
+    names but the first refer to it.
+    """
+    one = "|".join(re.escape(name) for name in names)
+    several = re.compile(rf"(\s+)((?:{one})(?:, (?:{one}))+): (.*)")
+    found: list[str] = []
+    others: list[str] = []
+    depth = 0
+    for line in [*lines, ""]:
+        if others and len(line) - len(line.lstrip()) <= depth:
+            found, others = found + others, []
+        if names and (match := several.fullmatch(line)):
+            indent, together, text = match.groups()
+            first, *rest = together.split(", ")
+            line, depth = f"{indent}{first}: {text}", len(indent)
+            others = [f"{indent}{name}: see `{first}`." for name in rest]
+        found.append(line)
+    return found[:-1]
+
+
 def process(app, what, name, thing, options, lines: list[str]) -> None:
     """Changes the lines of a docstring, as Sphinx asks (autodoc-process-docstring)."""
     title = "Attributes" if inspect.isclass(thing) else "Args"
-    lines[:] = to_sections(lines, names_of(thing), title)
+    names = names_of(thing)
+    lines[:] = split_names(to_sections(lines, names, title), names)

@@ -70,6 +70,14 @@ def test_what_has_a_list_or_no_names_stays(field_lists):
     assert field_lists.to_sections(prose, [], "Args") == prose
 
 
+def test_names_that_share_a_text_are_an_entry_each(field_lists):
+    lines = ["Args:", "  a, b: both, which", "    are long.", "  c: alone.", ""]
+    wanted = ["Args:", "  a: both, which", "    are long.", "  b: see `a`."]
+    names = ["a", "b", "c"]
+    assert field_lists.split_names(lines, names) == [*wanted, "  c: alone.", ""]
+    assert field_lists.split_names(lines, []) == lines
+
+
 def test_every_setting_of_decoding_is_in_the_list(field_lists):
     lines = (DecodeConfig.__doc__ or "").splitlines()
     lines = [line.removeprefix("    ") for line in lines]
