@@ -1,7 +1,8 @@
 # make tables       the environment if need be, then every table and figure, reduced
 # make tables-full  the same at full size
 # make site         a site to publish, site/index.html: a lesson to be moved by hand, the
-#                   documentation, and a page of all that was recorded
+#                   documentation, and a page of all that was recorded; ADDRESS=https://...
+#                   is where the project is published, for links and notebooks
 # make test         the environment if need be, then the tests that are not marked slow
 # make test-core    those of them that ask for the mathematics, drafters and models
 # make test-slow    those that are: whole rows, timings, notebooks, other engines;
@@ -14,8 +15,10 @@
 # make docs         these pages and the API reference, into docs/_build/index.html
 # make notebooks    runs the notebooks and stores what they say; NOTEBOOKS='NAME ...'
 # make bench        specjax beside other engines, as ratios; QUESTIONS=FILE and SPEECH=
-#                   FOLDER add real weights; before it, for llama.cpp and OpenVINO:
-#                   make bench-llama-cpp bench-openvino (ten minutes)
+#                   FOLDER add real weights; stopped, it goes on with the next call;
+#                   QUICK=1 takes four minutes, into results/quick; before it, for
+#                   llama.cpp and OpenVINO: make bench-llama-cpp bench-openvino (ten
+#                   minutes)
 # make zoo          trains the bundled code models again (hours)
 # make zoo-llama DIALOGUES=FOLDER  trains a pair of Llama's kind on data of your own
 # make clean        removes what the others made, runs and full results excepted
@@ -26,6 +29,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch>=2.6
 PART ?= 1/1
+ADDRESS ?=
 RUN = $(VENV)/bin/python
 # Modules are compiled as they are imported, once for all processes: most of what is
 # installed never is.
@@ -49,15 +53,15 @@ tables-full: $(TABLES)
 
 site: docs
 	$(RUN) -m experiments.report.lesson results
-	$(RUN) -m experiments.report.site results site
+	$(RUN) -m experiments.report.site results site $(if $(ADDRESS),--address "$(ADDRESS)")
 
 # With real weights where they are: specjax fetch smollm2 and whisper-base, then
 # make bench QUESTIONS=FILE SPEECH='FOLDER ...'. Each engine that is missing is a line.
 bench: $(BENCH)
-	$(RUN) -m experiments.rivals
+	$(RUN) -m experiments.rivals $(if $(QUICK),--quick)
 	$(RUN) -m experiments.rivals.real $(if $(QUESTIONS),--questions "$(QUESTIONS)") \
-	  $(if $(SPEECH),--speech $(SPEECH))
-	$(RUN) -m experiments.report.page
+	  $(if $(SPEECH),--speech $(SPEECH)) $(if $(QUICK),--quick)
+	$(if $(QUICK),,$(RUN) -m experiments.report.page)
 
 # What `make bench` does without them: each compiles or downloads for minutes.
 bench-llama-cpp: $(BENCH)
@@ -114,7 +118,7 @@ lint: $(TEST)
 
 docs: $(TEST)
 	$(INSTALL) --editable '.[test,docs]'
-	$(RUN) -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build
+	SPECJAX_ADDRESS="$(ADDRESS)" $(RUN) -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build
 	@! grep -rl --include=*.html "Alias for field number" docs/_build
 	@echo "docs/_build/index.html"
 

@@ -5,13 +5,19 @@ Notebooks are shown as they are stored, and never run here.
 Formulas become MathML, which browsers draw by themselves: nothing is fetched for them.
 """
 
+import os
 import shutil
+import sys
 from pathlib import Path
 
 from docutils import nodes
 from latex2mathml import converter
 
 import specjax
+
+sys.path.insert(0, str(Path(__file__).parent))
+import field_lists  # beside this file, as the next one is
+import published
 
 project = "specjax"
 author = "The specjax authors"
@@ -27,11 +33,16 @@ nb_execution_mode = "off"
 html_theme = "furo"
 html_title = "specjax"
 html_show_copyright = False
+address = published.check(os.environ.get("SPECJAX_ADDRESS", ""))
+if address:
+    html_theme_options = {"source_repository": address, "source_branch": "main"}
+    html_theme_options["source_directory"] = "docs/"
 default_role = "code"  # one backtick is code, as in the docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # fields as a list, as arguments are
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 2
 html_math_renderer = "mathml"
@@ -57,9 +68,13 @@ def skip_numbered_field(app, what, name, obj, *rest) -> bool | None:
 
 def setup(app) -> None:
     app.connect("autodoc-skip-member", skip_numbered_field)
+    # Before napoleon, which reads the sections.
+    app.connect("autodoc-process-docstring", field_lists.process, priority=400)
     here = Path(__file__).parent
     shutil.rmtree(here / "notebooks", ignore_errors=True)
     shutil.copytree(here.parent / "notebooks", here / "notebooks")
+    for path in (here / "notebooks").glob("*.ipynb"):
+        path.write_text(published.notebook(path.read_text("utf-8"), address), "utf-8")
     app.add_html_math_renderer(
         "mathml",
         inline_renderers=(formula("inline"), None),

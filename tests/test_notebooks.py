@@ -1,5 +1,7 @@
 """Notebooks store the output that they give when they run, and they install."""
 
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -93,7 +95,6 @@ def test_it_says_so_again_and_its_answers_hold(path, monkeypatch):
         ("", "", "v5e", "notebooks,tpu] @ file://{root}"),
         ("/a/b.whl", "", "", "notebooks] @ file:///a/b.whl"),
         ("git+https://x/y", "", "", "notebooks] @ git+https://x/y"),
-        ("", "", "", "notebooks] @ {ADDRESS}"),  # where there is no checkout
     ],
 )
 def test_the_first_cell_installs_what_is_missing(
@@ -109,11 +110,33 @@ def test_the_first_cell_installs_what_is_missing(
         monkeypatch.delenv(name)
     if tpu:
         monkeypatch.setenv("TPU_NAME", tpu)
-    monkeypatch.chdir(tmp_path if "ADDRESS" in wanted else notebooks.FOLDER)
-    exec(compile(FIRST, "first_cell.py", "exec"), names := {})
+    monkeypatch.chdir(notebooks.FOLDER)
+    exec(compile(FIRST, "first_cell.py", "exec"), {})
     pip = [sys.executable, "-m", "pip", "install", "-q"]
-    wanted = wanted.format(root=notebooks.ROOT, ADDRESS=names["ADDRESS"])
+    wanted = wanted.format(root=notebooks.ROOT)
     assert asked == [[*pip, f"specjax[{wanted}"]]
+
+
+def test_outside_of_a_checkout_the_address_is_the_published_one_or_asked_for(
+    monkeypatch, tmp_path
+):
+    asked, docs = [], notebooks.ROOT / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    published = importlib.import_module("published")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", lambda words, check: asked.append(words))
+    monkeypatch.setattr(subprocess, "getoutput", lambda command: "")
+    monkeypatch.delenv("SPECJAX_SOURCE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="set SPECJAX_SOURCE to a wheel"):
+        exec(compile(FIRST, "first_cell.py", "exec"), {})
+    page = json.dumps({"cells": [{"cell_type": "code", "source": [FIRST]}]})
+    assert published.notebook(page, "") == page
+    told = json.loads(published.notebook(page, "https://git.invalid/specjax"))
+    exec("".join(told["cells"][0]["source"]), {})
+    assert asked[0][-1].endswith("] @ git+https://git.invalid/specjax")
+    with pytest.raises(ValueError, match="ADDRESS must begin with https"):
+        published.check("git.invalid")
 
 
 def test_where_nothing_is_missing_nothing_is_installed(monkeypatch):

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Rows on a Cloud TPU VM, and their records back:
-#   [TYPE=v5litepod-8] experiments/launch/tpu_vm.sh NAME ZONE FILE.gin[:ROW] ...
+#   [TYPE=v5litepod-8] [FILES=mine] experiments/launch/tpu_vm.sh NAME ZONE FILE.gin[:ROW] ...
 # TYPE makes the VM where none has that name, of the runtime VERSION. The checkout is
-# copied as the last commit has it; run again, it goes on. A slice of several hosts, such
+# copied as the last commit has it, and FILES, a folder of your own in it, as it is; run
+# again, it goes on. A slice of several hosts, such
 # as v5litepod-16, runs the same rows on each, as one mesh: --gin.MESH="'data=16'".
 set -euo pipefail
 if [ $# -lt 3 ]; then
@@ -34,6 +35,10 @@ archive=$(mktemp --suffix .tar.gz)
 trap 'rm -f "$archive"' EXIT
 git archive --output "$archive" HEAD
 tpu scp "$archive" "$name:specjax.tar.gz" --worker=all
+if [ -n "${FILES:-}" ]; then
+  tpu ssh "$name" --worker=all --command "mkdir -p specjax"
+  tpu scp --recurse "$FILES" "$name:specjax/" --worker=all
+fi
 tpu ssh "$name" --worker=all --command "set -e
   mkdir -p specjax; tar xzf specjax.tar.gz -C specjax; cd specjax
   experiments/launch/environment.sh tpu,experiments

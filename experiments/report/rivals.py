@@ -54,11 +54,12 @@ def lines(it: Item) -> Iterator[dict]:
             "beside": it["beside"].get(name, ""),
             "like": like,
             "best": "" if best is None else f"{ms / best:.3g}",
+            "memory": memory(it, name),
             **agreement(it, name),
             "why": "",
         }
     blank = dict.fromkeys(
-        "ms rate beside like best same start explained wer".split(), ""
+        "ms rate beside like best memory same start explained wer".split(), ""
     )
     for name, why in it["refusals"].items():
         yield blank | {"engine": name, "why": why}
@@ -70,6 +71,14 @@ def faster(it: Item, over: str, name: str) -> str:
     if len(times) * len(times[0]) < FEW:
         return number(it[over])
     return interval(it[over], it[f"{over}_ci"])
+
+
+def memory(it: Item, name: str) -> str:
+    """Returns the largest resident memory of an engine's process; nothing in a record
+    that is older than this number.
+    """
+    peak = it.get("peak_mb", {}).get(name)
+    return "" if peak is None else f"{peak:.0f}"
 
 
 def agreement(it: Item, name: str) -> dict[str, str]:

@@ -21,11 +21,14 @@ DOCS = catalogue.ROOT / "docs/_build"
 KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md"
 
 
-def first_page(folder: Path, results: Records, parts: dict[str, bool]) -> str:
+def first_page(
+    folder: Path, results: Records, parts: dict[str, bool], address: str = ""
+) -> str:
     """Returns the first page.
 
     Args:
         parts: whether there is each of "lesson", "results" and "docs".
+        address: where the project is published; empty where it is not.
     """
     return render(
         "front",
@@ -35,6 +38,7 @@ def first_page(folder: Path, results: Records, parts: dict[str, bool]) -> str:
         note=headline.note(results, headline.headline_records(results), site=True),
         tally=table_page.tally(claims.claims(results)),
         parts=parts,
+        address=address,
     )
 
 
@@ -71,7 +75,9 @@ def to_docs(folder: Path) -> str:
     return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
 
 
-def write(folder: Path, site: Path, *, results: Records, docs: Path) -> None:
+def write(
+    folder: Path, site: Path, *, results: Records, docs: Path, address: str = ""
+) -> None:
     """Copies the existing parts and writes the front page of the same records; replaces
     an earlier site.
     """
@@ -95,7 +101,8 @@ def write(folder: Path, site: Path, *, results: Records, docs: Path) -> None:
         for name, place in (("lesson", "results/lesson"), ("results", "results"))
     }
     parts["docs"] = (site / "docs/index.html").is_file()
-    (site / "index.html").write_text(first_page(folder, results, parts), "utf-8")
+    first = first_page(folder, results, parts, address)
+    (site / "index.html").write_text(first, "utf-8")
     # GitHub Pages leaves _static of the documents out else.
     (site / ".nojekyll").touch()
 
@@ -104,14 +111,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.report.site")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     parser.add_argument("site", nargs="?", type=Path, default=Path("site"))
+    of_address = "where the project is published, https://..."
+    parser.add_argument("--address", default="", help=of_address)
     chosen = parser.parse_args(arguments)
     if not chosen.folder.is_dir():
         parser.error(f"no folder {chosen.folder}: measure something first")
+    if chosen.address and not chosen.address.startswith("https://"):
+        parser.error(f"--address {chosen.address}: it must begin with https://")
     if chosen.site.exists() and not (chosen.site / ".nojekyll").exists():
         parser.error(f"{chosen.site} is there and no site: name another folder")
     results = tables.collect(chosen.folder, computed=laws.compute())
     page.render(chosen.folder, results)
-    write(chosen.folder, chosen.site, results=results, docs=DOCS)
+    write(
+        chosen.folder,
+        chosen.site,
+        results=results,
+        docs=DOCS,
+        address=chosen.address,
+    )
     print(f"rendered {chosen.site / 'index.html'}")
 
 

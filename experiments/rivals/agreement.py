@@ -12,15 +12,19 @@ import numpy as np
 ROUNDING = 1e-3
 
 
+class Disagreement(ValueError):
+    """Two engines do not decode the same model, so that no row may compare them."""
+
+
 def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
     """Returns the largest difference of two log-likelihoods [N, T] of the same texts.
 
     Raises:
-        ValueError: it is more than rounding.
+        Disagreement: it is more than rounding.
     """
     apart = float(np.abs(law - ours).max())
     if not apart <= ROUNDING:  # nor where it is no number
-        raise ValueError(
+        raise Disagreement(
             f"{engine} and specjax give the same text likelihoods {apart:.3g} nats"
             f" apart, more than rounding ({ROUNDING:g}): the weights or the model"
             " differ, so that times cannot be compared"
@@ -37,10 +41,10 @@ def check_texts(
         law: log-probabilities [N, T, V] after each of `ours`.
 
     Raises:
-        ValueError: the first difference of a text is no near-tie by `law`.
+        Disagreement: the first difference of a text is no near-tie by `law`.
     """
     if texts.shape != ours.shape:
-        raise ValueError(
+        raise Disagreement(
             f"{engine} wrote texts {texts.shape} and specjax {ours.shape}: both must"
             " write the length that was asked for"
         )
@@ -50,7 +54,7 @@ def check_texts(
         chosen, other = int(ours[row, at]), int(texts[row, at])
         margin = float(law[row, at, chosen] - law[row, at, other])
         if not margin <= ROUNDING:
-            raise ValueError(
+            raise Disagreement(
                 f"text {row} of {engine} has token {other} at {at} where specjax has"
                 f" {chosen}, likelier by {margin:.3g} nats: no rounding, the two do not"
                 " decode the same model greedily"

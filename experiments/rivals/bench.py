@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,28 @@ def flags(prog: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog=f"python -m {prog}")
     made.add_argument("--out", type=Path, default=ROOT / "results")
     made.add_argument("--again", action="store_true", help="measure what is there too")
+    made.add_argument(
+        "--quick", action="store_true", help="in four minutes, into results/quick"
+    )
     return made
+
+
+def parse(
+    made: argparse.ArgumentParser, arguments: list[str] | None, quick: Mapping[str, Any]
+) -> argparse.Namespace:
+    """Returns the flags; `quick` holds other defaults for a quick run, whose records go
+    to a folder of their own.
+    """
+    chosen = made.parse_args(arguments)
+    if chosen.quick:
+        made.set_defaults(**quick, out=ROOT / "results/quick")
+        chosen = made.parse_args(arguments)
+    return chosen
+
+
+def left() -> str:
+    """Returns what is left of a command that was stopped, in words."""
+    return "every finished call is kept, and the same command continues"
 
 
 def begin(threads: int) -> None:

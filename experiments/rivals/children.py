@@ -1,24 +1,25 @@
-"""Engines in separate processes, each a `worker`, which answer in turns.
-
-Axes: R rounds, G groups of prompts, each a batch.
-"""
+"""Engines in separate processes, each a `worker` that answers what it is asked."""
 
 import contextlib
 import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from experiments.rivals import worker
+from experiments.rivals.journal import Call
 
-from specjax.runtime import progress
+PATIENCE = 5  # seconds that a process has to end by itself
 
 
 class Refused(Exception):
     """An engine cannot do something; the message is its own."""
+
+
+def refusal(error: Exception) -> str:
+    """Returns one line about an engine that cannot be loaded."""
+    return str(error) if isinstance(error, Refused) else worker.reason(error)
 
 
 class Child(NamedTuple):
@@ -31,16 +32,19 @@ class Child(NamedTuple):
     process: subprocess.Popen
     programs: tuple[str, ...]
 
-    def ask(self, name: str, *arguments: Any) -> tuple[float, Any]:
-        """Returns the seconds that a program took, and its result. Raises `Refused`."""
-        answer = exchange(self.process, [name, arguments])
-        return answer["seconds"], answer["value"]
+    def ask(self, name: str, *arguments: Any) -> Call:
+        """Returns a program's result, its seconds and the memory. Raises `Refused`."""
+        return Call(**exchange(self.process, [name, arguments]))
 
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError):  # it ended by itself
             self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:  # in a call that nobody waits for any more
+            self.process.kill()
+            self.process.wait()
 
 
 def start(loader: str, options: dict[str, Any], threads: int) -> Child:
@@ -79,66 +83,3 @@ def exchange(process: subprocess.Popen, what: Any) -> dict[str, Any]:
     if "refused" in answer:
         raise Refused(answer["refused"])
     return answer
-
-
-Requests = Mapping[
-    str, tuple[Child, str]
-]  # by the name in a record: whom, and for what
-
-
-class Answers(NamedTuple):
-    """The answers of all engines.
-
-    Attributes:
-        seconds: [R, G] of each.
-        values: the results of the first round, G of them.
-        refusals: the reasons why other engines gave nothing.
-    """
-
-    seconds: dict[str, np.ndarray]
-    values: dict[str, list]
-    refusals: dict[str, str]
-
-
-def collect(
-    asked: Requests,
-    groups: Sequence[Sequence],
-    warm: Sequence[Sequence],
-    *,
-    rounds: int,
-    pause: float,
-    label: str,
-) -> Answers:
-    """Collects every engine's answers to `groups`, round after round.
-
-    Args:
-        groups: the arguments of a program for each group.
-        warm: arguments of a first call, which is not timed.
-        pause: seconds of idling before each call, because idle threads of the last
-            program keep the cores busy for a while.
-    """
-    taken = Answers({}, {}, {})
-    left = dict(asked)
-
-    def answers(name: str, groups: Sequence[Sequence]) -> list[tuple[float, Any]]:
-        child, program = asked[name]
-        try:
-            return [child.ask(program, *arguments) for arguments in groups]
-        except Refused as error:
-            taken.refusals[name] = str(error)
-            for kept in (left, taken.seconds, taken.values):
-                kept.pop(name, None)
-            return []
-
-    for name in progress.track([*left], f"{label}: warm"):
-        answers(name, warm)
-    for turn in progress.track(range(rounds), f"{label}: rounds"):
-        for name in [*left]:
-            time.sleep(pause)
-            if found := answers(name, groups):
-                seconds = taken.seconds.setdefault(
-                    name, np.zeros((rounds, len(groups)))
-                )
-                seconds[turn] = [each for each, _ in found]
-                taken.values.setdefault(name, [value for _, value in found])
-    return taken

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.rivals import agreement, ours, ratios, weights
+from experiments.rivals import agreement, ours, ratios, turns, weights, worker
+from experiments.rivals.journal import Journal
 from specjax import native
 from specjax.checkpoints import Pretrained
 from specjax.measure.row import Measurement
@@ -108,13 +109,16 @@ def compare(where: Place, own: Reference, *, engine: str, texts: np.ndarray) -> 
     return agreement.check_texts(engine, texts, ours=own.texts, law=law)
 
 
-def rows(where: Place) -> dict[str, Measurement]:
-    """Returns the rows by name with their measurements.
+Row = Callable[[Journal], dict]  # measures it, with the calls that were measured before
+
+
+def rows(where: Place) -> dict[str, tuple[Row, Measurement]]:
+    """Returns the rows by name, and the origin of their numbers.
 
     A row that ends in "_xla" uses XLA's own products.
     """
     setting, runs = where.setting, {}
-    both = 1, setting.texts
+    both = sorted({1, setting.texts})
     for batch in both:
         runs[f"plain_b{batch}"] = partial(measure_greedy, where, batch)
     for batch in both:
@@ -122,88 +126,141 @@ def rows(where: Place) -> dict[str, Measurement]:
     runs["speculative_b1_xla"] = partial(measure_speculative, where, 1)
     runs["target_call_b1"] = partial(target_call, where)
     common = dict(inputs=(native.SOURCE,), dtype="float32", seed=setting.seed)
-    return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
+    origin = Measurement(dict, __name__, **common)
+    return {name: (run, origin) for name, run in runs.items()}
 
 
-def measure_greedy(where: Place, batch: int) -> dict:
-    """Measures greedy decoding by the target alone, by four engines."""
-    from experiments.rivals import ctranslate2, huggingface
+class Engines(NamedTuple):
+    """The engines of a row.
 
+    Attributes:
+        programs: by their names in a record.
+        written: what each wrote, [N, T].
+        refusals: the reasons why others give no number.
+    """
+
+    programs: dict[str, Callable]
+    written: dict[str, np.ndarray]
+    refusals: dict[str, str]
+
+    def add(self, engine: str, load: Callable[[], dict[str, Callable]]) -> None:
+        """Loads programs and runs each once; a failure is a reason in `refusals`.
+
+        Raises:
+            Disagreement: the engine decodes another model.
+        """
+        turns.say(f"{engine}: loading")
+        try:
+            for name, program in load().items():
+                self.written[name] = program()
+                self.programs[name] = program
+        except agreement.Disagreement:
+            raise
+        except Exception as error:  # whatever an engine raises
+            self.refusals[engine] = worker.reason(error)
+            turns.say(f"{engine} gives no number: {self.refusals[engine]}")
+
+
+def measure_greedy(where: Place, batch: int, kept: Journal) -> dict:
+    """Measures greedy decoding by the target alone, by each engine that is
+    installed.
+    """
     own, setting, inputs = reference(where), where.setting, where.inputs
     length, threads = setting.new_tokens, setting.threads
-    size = {"new_tokens": length, "batch": batch}
-    torch_model = huggingface.load(where.target, threads)
-    load = partial(ctranslate2.load, where.target, where.vocab, threads=threads)
-    engines = {kind: load(kind=kind) for kind in ("float32", "int8")}
-    programs = {
-        OURS: ours.decoder(own.model, inputs, **size),
-        "huggingface": huggingface.decoder(torch_model, inputs, **size),
-        "ctranslate2": ctranslate2.decoder(engines["float32"], inputs, **size),
-        "ctranslate2_int8": ctranslate2.decoder(engines["int8"], inputs, **size),
-    }
-    scores = {
-        "huggingface": huggingface.likelihood(torch_model, inputs, own.texts),
-        "ctranslate2": ctranslate2.likelihood(engines["float32"], inputs, own.texts),
-    }
-    nats = {k: agreement.check_law(k, law, own.law) for k, law in scores.items()}
-    written = {name: programs[name]() for name in programs}
-    written[OURS] = ours.texts(written[OURS], length)
-    rounded = written.pop("ctranslate2_int8")
+    size, nats = {"new_tokens": length, "batch": batch}, {}
+    engines = Engines({}, {}, {})
+
+    def transformers() -> dict[str, Callable]:
+        from experiments.rivals import huggingface
+
+        model = huggingface.load(where.target, threads)
+        law = huggingface.likelihood(model, inputs, own.texts)
+        nats["huggingface"] = agreement.check_law("huggingface", law, own.law)
+        return {"huggingface": huggingface.decoder(model, inputs, **size)}
+
+    def translators() -> dict[str, Callable]:
+        from experiments.rivals import ctranslate2
+
+        load = partial(ctranslate2.load, where.target, where.vocab, threads=threads)
+        whole, rounded = load(kind="float32"), load(kind="int8")
+        law = ctranslate2.likelihood(whole, inputs, own.texts)
+        nats["ctranslate2"] = agreement.check_law("ctranslate2", law, own.law)
+        return {
+            "ctranslate2": ctranslate2.decoder(whole, inputs, **size),
+            "ctranslate2_int8": ctranslate2.decoder(rounded, inputs, **size),
+        }
+
+    engines.add(OURS, lambda: {OURS: ours.decoder(own.model, inputs, **size)})
+    engines.add("huggingface", transformers)
+    engines.add("ctranslate2", translators)
+    written = dict(engines.written)
+    if OURS in written:
+        written[OURS] = ours.texts(written[OURS], length)
+    rounded = written.pop("ctranslate2_int8", None)
     result = {
         "nats_apart": nats,
         "same_texts": {
             k: compare(where, own, engine=k, texts=written[k]) for k in written
         },
-        "int8_same_prefix": agreement.same_prefix(rounded, own.texts),
     }
-    return result | time_ratios(setting, programs, batch)
+    if rounded is not None:
+        result["int8_same_prefix"] = agreement.same_prefix(rounded, own.texts)
+    return result | time_ratios(setting, engines, batch, kept)
 
 
-def measure_speculative(where: Place, batch: int) -> dict:
+def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
     """Measures decoding with the draft at the same gamma, by us and by assisted
     generation.
 
     Assisted generation decodes one text at a time; for more texts its error message is
     recorded.
     """
-    from experiments.rivals import huggingface
-
     own, setting = reference(where), where.setting
     length, gamma, inputs = setting.new_tokens, setting.gamma, where.inputs
-    size = {"new_tokens": length, "batch": batch}
-    both = where.target, where.draft
-    target, draft = (huggingface.load(path, setting.threads) for path in both)
-    mine = ours.load(where.draft, where.vocab)
-    programs = {
-        OURS: ours.decoder(own.model, inputs, **size, draft=mine, gamma=gamma),
-        "huggingface": huggingface.decoder(
-            target, inputs, **size, draft=draft, gamma=gamma
-        ),
-        f"{OURS}_plain": ours.decoder(own.model, inputs, **size),
-        "huggingface_plain": huggingface.decoder(target, inputs, **size),
-    }
-    outputs = programs[OURS]()
-    written = {OURS: ours.texts(outputs, length)}
-    result = acceptance(outputs, own.texts.size)
+    size, made_calls = {"new_tokens": length, "batch": batch}, {}
+    engines = Engines({}, {}, {})
+
+    def mine() -> dict[str, Callable]:
+        draft = ours.load(where.draft, where.vocab)
+        return {
+            OURS: ours.decoder(own.model, inputs, **size, draft=draft, gamma=gamma),
+            f"{OURS}_plain": ours.decoder(own.model, inputs, **size),
+        }
+
+    def alone() -> dict[str, Callable]:
+        from experiments.rivals import huggingface
+
+        target = huggingface.load(where.target, setting.threads)
+        return {"huggingface_plain": huggingface.decoder(target, inputs, **size)}
+
+    def assisted() -> dict[str, Callable]:
+        from experiments.rivals import huggingface
+
+        both = where.target, where.draft
+        target, draft = (huggingface.load(path, setting.threads) for path in both)
+        options = dict(size, draft=draft, gamma=gamma)
+        program = huggingface.decoder(target, inputs, **options)
+        if batch == 1:
+            made_calls["huggingface"] = huggingface.calls(target, program)
+        return {"huggingface": program}
+
+    engines.add(OURS, mine)
+    engines.add("huggingface", assisted)
+    engines.add("huggingface_plain", alone)
+    result, written = {}, {}
+    if OURS in engines.written:
+        outputs = engines.written[OURS]
+        written[OURS] = ours.texts(outputs, length)
+        result |= acceptance(outputs, own.texts.size)
+        made_calls[OURS] = result["target_calls"]
     if batch == 1:
-        written["huggingface"] = programs["huggingface"]()
-        calls = huggingface.calls(target, programs["huggingface"])
-        result["calls"] = {"huggingface": calls, OURS: result["target_calls"]}
-    else:
-        result["refusals"] = {"huggingface": refusal(programs.pop("huggingface"))}
+        result["calls"] = made_calls
+        if "huggingface" in engines.written:
+            written["huggingface"] = engines.written["huggingface"]
     result["same_texts"] = {
         k: compare(where, own, engine=k, texts=written[k]) for k in written
     }
-    return result | time_ratios(setting, programs, batch)
-
-
-def refusal(program: Callable) -> str | None:
-    """Returns the error message of a program that cannot do a batch; None if it can."""
-    try:
-        program()
-    except ValueError as error:
-        return str(error)
-    return None
+    return result | time_ratios(setting, engines, batch, kept)
 
 
 def acceptance(outputs: list, tokens: int) -> dict:
@@ -217,7 +274,7 @@ def acceptance(outputs: list, tokens: int) -> dict:
     }
 
 
-def target_call(where: Place) -> dict:
+def target_call(where: Place, kept: Journal) -> dict:
     """Returns v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the readout's
     share.
     """
@@ -235,8 +292,12 @@ def target_call(where: Place) -> dict:
         )
         programs[f"readout_{name}"] = ours.readouts(model, gamma, LOOPS)
     seconds = ratios.measure(
-        programs, rounds=setting.rounds, pause=setting.pause, label="target call"
-    )
+        programs,
+        rounds=setting.rounds,
+        pause=setting.pause,
+        label="target call",
+        kept=kept,
+    ).seconds
     result = ratios.milliseconds(seconds, LOOPS)
     many = f"{setting.gamma + 1}"
     result |= ratios.speed_ratio(seconds, fast="call_1", slow=f"call_{many}", name="v")
@@ -252,24 +313,30 @@ def target_call(where: Place) -> dict:
 
 
 def time_ratios(
-    setting: EngineSetting, programs: dict[str, Callable], batch: int
+    setting: EngineSetting, engines: Engines, batch: int, kept: Journal
 ) -> dict:
     """Returns milliseconds a token of each engine, and how many times as fast as each
     we are.
     """
-    label = f"{setting.size}, batch {batch}"
-    seconds = ratios.measure(
-        programs, rounds=setting.rounds, pause=setting.pause, label=label
+    taken = ratios.measure(
+        engines.programs,
+        rounds=setting.rounds,
+        pause=setting.pause,
+        label=f"{setting.size}, batch {batch}",
+        kept=kept,
     )
-    tokens = setting.texts * setting.new_tokens
+    seconds, tokens = taken.seconds, setting.texts * setting.new_tokens
     result = {"setting": setting._asdict(), "batch": batch, "tokens": tokens}
+    result |= {"sittings": len(kept.sittings)}
+    if refusals := engines.refusals | taken.refusals:
+        result["refusals"] = refusals
     result |= ratios.milliseconds(seconds, tokens)
-    for name in programs:
-        if name != OURS:
+    for name in seconds:
+        if name != OURS and OURS in seconds:
             result |= ratios.speed_ratio(
                 seconds, fast=OURS, slow=name, name=f"over_{name}"
             )
-    if {"huggingface", "huggingface_plain"} <= programs.keys():
+    if {"huggingface", "huggingface_plain"} <= seconds.keys():
         result |= ratios.speed_ratio(
             seconds,
             fast="huggingface",

@@ -7,14 +7,14 @@ calls on several tokens.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.rivals import agreement, calls, children, ratios
-from experiments.rivals.children import Answers, Child, Refused
+from experiments.rivals import agreement, calls, children, journal, ratios, turns
 from experiments.rivals.exports import (
     ENGINES,
     FLOAT,
@@ -23,6 +23,8 @@ from experiments.rivals.exports import (
     place,
     program_name,
 )
+from experiments.rivals.journal import Journal, Journals
+from experiments.rivals.turns import Answers, Program
 from specjax import pretrained, prompts
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
@@ -39,7 +41,7 @@ class LanguageSetting(NamedTuple):
     Attributes:
         texts: questions, of at most `longest` tokens.
         gamma: of every engine that drafts.
-        batch: of the row with several texts at once.
+        batch: of the row with several texts at once, at most `texts`.
         prefill: tokens of the long prompt.
         rounds: of all engines in turns, `pause` seconds before each.
         engines: some of `ENGINES`, joined by commas, ours among them; empty for all.
@@ -63,12 +65,14 @@ class OpenEngines(NamedTuple):
 
     Attributes:
         programs: by their names in a record.
+        plain: the names of programs that draft nothing.
         beside: our program that each is compared with.
         exact: the names of programs in float32.
         refusals: the reasons why the others are missing.
     """
 
-    programs: dict[str, tuple[Child, str]]
+    programs: dict[str, Program]
+    plain: set[str]
     beside: dict[str, str]
     exact: set[str]
     refusals: dict[str, str]
@@ -80,16 +84,25 @@ def rows(setting: LanguageSetting) -> list[str]:
 
 
 def batches(setting: LanguageSetting) -> list[int]:
-    return sorted({1, setting.batch})
+    return sorted({1, min(setting.batch, setting.texts)})
 
 
 def check(setting: LanguageSetting) -> None:
-    """Raises ValueError for a setting without a row of several texts."""
-    if setting.texts < setting.batch:
+    """Raises ValueError for a setting that measures nothing."""
+    names = "texts", "new_tokens", "gamma", "batch", "prefill", "rounds", "threads"
+    for name in names:
+        if (value := getattr(setting, name)) < 1:
+            raise ValueError(f"--{name} {value}: it must be at least 1")
+    wanted = engine_names(setting)
+    if unknown := set(wanted) - ENGINES.keys() or {OURS} - set(wanted):
         raise ValueError(
-            f"--texts {setting.texts} are fewer than --batch {setting.batch}: ask for"
-            " more texts, or for a smaller batch"
+            f"engines must be some of {', '.join(ENGINES)}, ours among them; look at"
+            f" {', '.join(sorted(unknown))}"
         )
+
+
+def engine_names(setting: LanguageSetting) -> list[str]:
+    return setting.engines.split(",") if setting.engines else [*ENGINES]
 
 
 def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
@@ -98,39 +111,59 @@ def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
 
 
 def measure(
-    setting: LanguageSetting, file: Path, *, work: Path, texts_to: Path | None = None
+    setting: LanguageSetting,
+    file: Path,
+    *,
+    work: Path,
+    texts_to: Path | None = None,
+    wanted: Sequence[str] | None = None,
+    journals: Journals = journal.in_memory,
 ) -> Iterator[tuple[str, dict]]:
     """Yields each row's name and numbers.
 
     Args:
         file: of questions.
+        work: a folder for the weights in each engine's format.
         texts_to: a folder for the texts of every engine, in the format of `specjax
             microscope --texts`.
+        wanted: some of `rows`; None for all.
+        journals: opens the journal of a row.
     """
     target = pretrained.load(setting.model)
     every = read_questions(file, target, setting.texts, setting.longest)
     exports = Exports(target.files[0], place(work, setting.model, target.files[0]))
-    *names, long, alone = rows(setting)
+    names = rows(setting)
+    wanted = names if wanted is None else wanted
+    *several, long, alone = names
     with ExitStack() as stack:
-        opened = open_all(setting, exports, ends=target.ends, stack=stack)
-        for name, batch in zip(names, batches(setting), strict=True):
-            taken = whole_texts(setting, opened, every, batch)
+        if {*several, long} & set(wanted):
+            opened = open_all(setting, exports, ends=target.ends, stack=stack)
+        for name, batch in zip(several, batches(setting), strict=True):
+            if name not in wanted:
+                continue
+            kept = journals(name)
+            taken = whole_texts(setting, opened, every, batch, kept)
             said = texts(taken.values, every.ends, setting.new_tokens)
             if texts_to is not None:
                 write(texts_to, name, every, said)
-            row = time_numbers(setting, opened, taken, lengths(said, batch)) | {
-                "batch": batch
-            }
+            row = time_numbers(setting, opened, taken, lengths(said, batch))
+            row |= {"batch": batch, "sittings": len(kept.sittings)}
             yield name, row | compare_texts(target, every, opened, said)
-        taken = time_prefill(setting, opened, at_length(every, setting.prefill))
-        count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
-        row = time_numbers(setting, opened, taken, count) | {"batch": 1}
-        drafting = tuple(f"_{name}" for name in ("lookup", "drafted"))
-        why = row["refusals"].items()
-        row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
-        yield long, row
-    # When nobody else holds memory.
-    yield alone, calls.measure(setting.model, [*every.tokens[0]], setting.new_tokens)
+        if long in wanted:
+            kept = journals(long)
+            prompt = at_length(every, setting.prefill)
+            taken = time_prefill(setting, opened, prompt, kept)
+            count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
+            row = time_numbers(setting, opened, taken, count)
+            row |= {"batch": 1, "sittings": len(kept.sittings)}
+            drafting = tuple(f"_{name}" for name in ("lookup", "drafted"))
+            why = row["refusals"].items()
+            row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
+            yield long, row
+    if alone in wanted:  # when nobody else holds memory
+        turns.say(f"{alone}: our calls on one and on several tokens")
+        prompt = [*every.tokens[0]]
+        yield alone, calls.measure(setting.model, prompt, setting.new_tokens)
 
 
 def read_questions(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
@@ -174,64 +207,77 @@ def at_length(every: Prompts, length: int) -> list[int]:
 def open_all(
     setting: LanguageSetting, exports: Exports, *, ends: Sequence[int], stack: ExitStack
 ) -> OpenEngines:
-    opened = OpenEngines({}, {}, set(), {})
+    """Starts every engine; one that fails, in whatever way, is a reason in
+    `refusals`.
+    """
+    opened = OpenEngines({}, set(), {}, set(), {})
     options = dict(room=setting.new_tokens, gamma=setting.gamma, ends=list(ends))
     options["threads"] = setting.threads
-    wanted = setting.engines.split(",") if setting.engines else [*ENGINES]
-    if unknown := set(wanted) - ENGINES.keys() or {OURS} - set(wanted):
-        raise ValueError(
-            f"engines must be some of {', '.join(ENGINES)}, ours among them; look at"
-            f" {', '.join(sorted(unknown))}"
-        )
-    for engine in wanted:
+    for engine in engine_names(setting):
         about = ENGINES[engine]
         loader = f"{__package__}.{about.module}:language"
         opened.refusals.update({f"{engine}_{x}": y for x, y in about.lacks.items()})
         for kind, make in about.kinds.items():
+            first = program_name(engine, kind, "plain")
+            turns.say(f"{setting.model}: {first}, loading; its weights are made once")
             try:
                 where = {"path": str(make(exports)), "kind": kind}
                 started = children.start(loader, where | options, setting.threads)
-            except Refused as error:
-                opened.refusals[program_name(engine, kind, "plain")] = str(error)
+            except Exception as error:  # of its converter, whatever it raises
+                opened.refusals[first] = why = children.refusal(error)
+                turns.say(f"{setting.model}: {first} gives no number: {why}")
                 continue
             stack.callback(started.close)
             for program in started.programs:
                 name = program_name(engine, kind, program)
-                opened.programs[name] = started, program
+                opened.programs[name] = partial(started.ask, program)
                 opened.beside[name] = our_program(engine, kind, program)
+                if program == "plain":
+                    opened.plain.add(name)
                 if kind == FLOAT:
                     opened.exact.add(name)
     return opened
 
 
 def whole_texts(
-    setting: LanguageSetting, opened: OpenEngines, every: Prompts, batch: int
+    setting: LanguageSetting,
+    opened: OpenEngines,
+    every: Prompts,
+    batch: int,
+    kept: Journal,
 ) -> Answers:
     prompts = [list(map(int, ids)) for ids in every.tokens]
     if batch > 1:
         prompts = prompts[: len(prompts) // batch * batch]
     groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
-    arguments = [(group, setting.new_tokens) for group in groups]
-    warm = [(group, 2) for group in groups]
-    label = f"{setting.model}, batch {batch}"
-    return children.collect(
+    return turns.collect(
         opened.programs,
-        arguments,
-        warm,
+        [(group, setting.new_tokens) for group in groups],
+        [(group, 2) for group in groups],
         rounds=setting.rounds,
         pause=setting.pause,
-        label=label,
+        label=f"{setting.model}, {batch} at a time",
+        journal=kept,
     )
 
 
 def time_prefill(
-    setting: LanguageSetting, opened: OpenEngines, prompt: list[int]
+    setting: LanguageSetting, opened: OpenEngines, prompt: list[int], kept: Journal
 ) -> Answers:
     """Measures one token after a long prompt."""
-    alone = {k: v for k, v in opened.programs.items() if v[1] == "plain"}
-    group, label = [([prompt], 1)], f"{setting.model}, {len(prompt)} tokens"
-    return children.collect(
-        alone, group, group, rounds=setting.rounds, pause=setting.pause, label=label
+    group = [([prompt], 1)]
+    return turns.collect(
+        {
+            name: opened.programs[name]
+            for name in opened.programs
+            if name in opened.plain
+        },
+        group,
+        group,
+        rounds=setting.rounds,
+        pause=setting.pause,
+        label=f"{setting.model}, {len(prompt)} tokens",
+        journal=kept,
     )
 
 
@@ -270,6 +316,7 @@ def time_numbers(
     result = {
         "setting": setting._asdict(),
         "refusals": opened.refusals | taken.refusals,
+        "peak_mb": taken.peak_mb,
     }
     result["written"] = {k: tokens[k].tolist() for k in taken.seconds}
     result |= ratios.time_numbers(taken.seconds, tokens, opened.beside)
@@ -282,11 +329,13 @@ def compare_texts(
     target: Pretrained, every: Prompts, opened: OpenEngines, said: Mapping
 ) -> dict:
     """Returns whose texts equal ours, which differences rounding explains, and the
-    share of tokens before the first difference.
+    share of tokens before the first difference; nothing is compared where ours failed.
     """
-    ours = said[OURS]
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
-    result["texts"] = len(ours)
+    result["texts"] = max(map(len, said.values()), default=0)
+    if OURS not in said:
+        return result
+    ours = said[OURS]
     for name, theirs in said.items():
         other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
         result["same_texts"][name] = len(ours) - len(other)

@@ -5,30 +5,50 @@ Axes: R rounds, G groups of prompts.
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import jax
 import numpy as np
 
+from experiments.rivals import turns, worker
+from experiments.rivals.children import Refused
+from experiments.rivals.journal import Call, Journal
 from specjax.measure import timing
 
-IDLE = "idle before "
 DIGITS = 4  # of seconds in a record
 
 
 def measure(
-    programs: Mapping[str, Callable], *, rounds: int, pause: float, label: str
-) -> dict[str, np.ndarray]:
-    """Returns the seconds [R] of each program.
+    programs: Mapping[str, Callable],
+    *,
+    rounds: int,
+    pause: float,
+    label: str,
+    kept: Journal,
+) -> turns.Answers:
+    """Returns the seconds [R, 1] of each program of this process, which take turns.
 
     Args:
         pause: seconds of idling before each, because idle threads of the last program
             keep the cores busy for up to 0.2 s.
+        kept: the calls that are measured already.
     """
-    turns = {}
-    for name, program in programs.items():
-        turns[IDLE + name] = lambda: time.sleep(pause)
-        turns[name] = program
-    seconds = timing.time_in_turns(turns, rounds, label, warm=programs.values())
-    return {name: seconds[name] for name in programs}
+    timed = {name: partial(time_call, program) for name, program in programs.items()}
+    return turns.collect(
+        timed, [()], [()], rounds=rounds, pause=pause, label=label, journal=kept
+    )
+
+
+def time_call(program: Callable) -> Call:
+    """Returns a measured call of a program. Raises `Refused` with one line where it
+    fails.
+    """
+    begun = time.perf_counter()
+    try:
+        jax.block_until_ready(program())
+    except Exception as error:  # whatever an engine raises
+        raise Refused(worker.reason(error)) from error
+    return Call(time.perf_counter() - begun)
 
 
 def milliseconds(seconds: Mapping[str, np.ndarray], count: int) -> dict[str, float]:

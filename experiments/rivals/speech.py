@@ -6,16 +6,18 @@ positions where the ids of two engines differ.
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.rivals import agreement, children, exports, ratios
-from experiments.rivals.children import Child, Refused
+from experiments.rivals import agreement, children, exports, journal, ratios, turns
+from experiments.rivals.journal import Journals
+from experiments.rivals.turns import Program
 from experiments.tasks import word_errors
 from specjax import pretrained
 from specjax.checkpoints import published
@@ -77,37 +79,52 @@ def inputs(setting: SpeechSetting, folders: list[Path]) -> tuple[Path, ...]:
 
 
 def measure(
-    setting: SpeechSetting, folders: list[Path], work: Path, texts_to: Path | None
+    setting: SpeechSetting,
+    folders: list[Path],
+    *,
+    work: Path,
+    texts_to: Path | None = None,
+    wanted: Sequence[str] | None = None,
+    journals: Journals = journal.in_memory,
 ) -> Iterator[tuple[str, dict]]:
     """Yields the row's name and numbers.
 
     Args:
+        work: a folder for the weights in each engine's format.
         texts_to: a folder for the transcripts of every engine.
+        wanted: some of `rows`; None for all.
+        journals: opens the journal of a row.
     """
+    if wanted is not None and setting.model not in wanted:
+        return
     heard = [each for folder in folders for each in recordings(folder, setting)]
     groups = [(str(each.file.resolve()),) for each in heard]
     asked, beside, refusals = {}, {}, {}
     with ExitStack() as stack:
         for module, kind, name in LISTENERS:
+            turns.say(f"{setting.model}: {name}, loading; its weights are made once")
             try:
-                programs = open_one(setting, work, module, kind, name)
-            except Refused as error:
-                refusals[name] = str(error)
+                programs = open_one(setting, work, module, kind, name, stack)
+            except Exception as error:  # of its converter, whatever it raises
+                refusals[name] = children.refusal(error)
+                turns.say(f"{setting.model}: {name} gives no number: {refusals[name]}")
                 continue
-            stack.callback(programs[name][0].close)
             asked |= programs
             of_kind = OURS if kind == "float32" else f"{OURS}_{kind}"
             beside |= dict.fromkeys(programs, of_kind)
-        taken = children.collect(
+        kept = journals(setting.model)
+        taken = turns.collect(
             asked,
             groups,
             groups[:1],
             rounds=setting.rounds,
             pause=setting.pause,
             label=setting.model,
+            journal=kept,
         )
     result = {"setting": setting._asdict(), "batch": 1, "texts": len(heard)}
     result["refusals"] = refusals | taken.refusals
+    result |= {"peak_mb": taken.peak_mb, "sittings": len(kept.sittings)}
     lasting = np.array([each.seconds for each in heard])
     result["heard"] = round(float(lasting.sum()), 1)
     result |= ratios.time_numbers(taken.seconds, dict.fromkeys(asked, lasting), beside)
@@ -135,11 +152,18 @@ def recordings(folder: Path, setting: SpeechSetting) -> list[Recording]:
 
 
 def open_one(
-    setting: SpeechSetting, work: Path, module: str, kind: str, name: str
-) -> dict[str, tuple[Child, str]]:
+    setting: SpeechSetting,
+    work: Path,
+    module: str,
+    kind: str,
+    name: str,
+    stack: ExitStack,
+) -> dict[str, Program]:
     place = published.path(setting.model)
     if place is None:
-        raise Refused(f"{setting.model} is not here: specjax fetch {setting.model}")
+        raise children.Refused(
+            f"{setting.model} is not here: specjax fetch {setting.model}"
+        )
     make, path = exports.WHISPER.get(module), place
     if make is not None:
         path = make(place, exports.place(work, setting.model, place / "model.bin"))
@@ -147,8 +171,11 @@ def open_one(
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
     loader = f"{__package__}.{module}:speech"
     started = children.start(loader, options, setting.threads)
+    stack.callback(started.close)
     return {
-        name if program == "plain" else f"{name}_{program}": (started, program)
+        name if program == "plain" else f"{name}_{program}": partial(
+            started.ask, program
+        )
         for program in started.programs
     }
 

@@ -4,7 +4,8 @@ MODULE:LOADER`
 It imports nothing but that module, so that no two engines share a process. The first
 line of stdin holds the options of the loader, which returns programs by name; every
 other line is [name, arguments]. Each is answered by one line of stdout: the result of
-the program and the seconds that it took, or the reason why there is none.
+the program, the seconds that it took and the largest resident memory of this process
+so far, or the reason why there is none.
 
 `language(path, kind, room, gamma, ends, threads)` of a module returns (prompts,
 new_tokens) -> new ids of each prompt, greedy, at most `new_tokens`: `plain` decodes
@@ -18,9 +19,13 @@ earlier text; drafts: more programs by name, each with the draft of a name.
 import importlib
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
 
 
 def main(loader: str) -> None:
@@ -49,7 +54,21 @@ def main(loader: str) -> None:
 def time_program(program: Callable, arguments: list) -> dict:
     begun = time.perf_counter()
     value = program(*arguments)
-    return {"seconds": time.perf_counter() - begun, "value": value}
+    seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "value": value, "peak_mb": peak_mb()}
+
+
+def peak_mb() -> float:
+    """Returns the largest resident memory of this process since it began, MiB.
+
+    Linux counts what the parent held into `ru_maxrss` of a process that it starts, so
+    that its own line of /proc is read there.
+    """
+    if STATUS.exists():
+        fields = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+        return int(fields["VmHWM"].split()[0]) / 2**10  # of KiB
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)  # of bytes, of KiB
 
 
 def reason(error: Exception) -> str:

@@ -1,8 +1,8 @@
 """Pairs of models small enough to enumerate, for `specjax.exactness.certify`.
 
 They cover every regime of drafts, setting of the sampler and kind of support that an
-exact verifier must handle. Their laws are computed in float64, and as the `Law`s of
-decoding. Axes: V vocabulary, C contexts."""
+exact verifier must handle. Their laws are computed in float64, and as a `Law` of
+decoding has them. Axes: V vocabulary, C contexts."""
 
 import functools
 import itertools

@@ -4,6 +4,7 @@ p is the target's law, q the drafter's; alpha, gamma and c are those of Leviatha
 (2023). Nothing is measured here: speeds are those of the records. Axes: V vocabulary.
 """
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,19 +185,51 @@ CROWDED = "small_t0_b32"  # the same pair with the most texts at a time
 
 
 def clock(results: Records) -> dict:
-    """Returns the times of scoring token by token and at once, in milliseconds of rows
-    of walltime.
+    """Returns the rows of one call, a text of two ways of writing it, and the times of
+    rows of walltime.
     """
     pairs = [it for it in timed_rows(results) if len(it["gamma"]) > 2]
     crowded = next(it for it in pairs if it["row"] == CROWDED)
     last = pairs[0]["gamma"].index(pairs[0]["best_gamma"])
     return {
+        "rows": attention_rows(results),
+        "text": timed_text(results, pairs[0]),
         "pairs": pairs,
         "gamma": pairs[0]["best_gamma"],
         "v": pairs[0]["v"][last],
         "crowded_gamma": crowded["gamma"][-1],
         "crowded_v": crowded["v"][-1],
     }
+
+
+CHECKED = 4  # drafted tokens of the first picture
+
+
+def attention_rows(results: Records) -> list[dict]:
+    """Returns the rows of one call, each with its token and the token that follows: the
+    last of the prompt, and CHECKED drafted ones that were kept.
+    """
+    it = record_numbers(results, *TRACED[0])
+    drafted = it["steps"][0]["accepted"]
+    if len(drafted) <= CHECKED:
+        raise ValueError(f"{TRACED[0]}: its first call kept no {CHECKED + 1} tokens")
+    tokens = [last_line(it["prompt"]), *drafted[: CHECKED + 1]]
+    return [{"token": a, "next": b} for a, b in itertools.pairwise(tokens)]
+
+
+def last_line(text: str) -> str:
+    return text.splitlines()[-1].strip()
+
+
+def timed_text(results: Records, pair: dict) -> dict:
+    """Returns a recorded text of the pair, call by call, with the measured c and v of
+    its gamma.
+    """
+    it = record_numbers(results, *TRACED[0])
+    if (it["target"], it["draft"]) != (pair["target"], pair["draft"]):
+        raise ValueError(f"{TRACED[0]} and {OPENED} must be of one pair")
+    place = pair["gamma"].index(it["gamma"])
+    return trace(it) | {"c": pair["c"][place], "v": pair["v"][place]}
 
 
 def speed(results: Records) -> dict:

@@ -32,56 +32,56 @@ class Page(NamedTuple):
 PAGES = (
     Page(
         "clock",
-        "One clock",
-        "Scoring token by token and all at once, in measured milliseconds.",
+        "One call checks many tokens",
+        "What a call reads, how a draft fills it, and what it takes in milliseconds.",
         export.clock,
     ),
     Page(
         "steps",
-        "Draft, score, keep, add",
-        "Recorded texts of real models, an iteration at a time.",
+        "Draft, check, keep, add",
+        "A recorded text writes itself, phase by phase.",
         export.steps,
     ),
     Page(
         "images",
         "Pixels as tokens",
-        "Recorded images of digits, a call of the target at a time.",
+        "Digits drawn pixel by pixel: nothing in the method is about words.",
         export.images,
     ),
     Page(
         "hand",
         "p and q by hand",
-        "What is kept of a draft, what is thrown away and what gives it back.",
+        "Move two distributions: what is kept, what is rejected, what comes out.",
         lambda results: export.hand(),
     ),
     Page(
         "samples",
         "Count the tokens",
-        "The right rule and five wrong ones, and how far from p each is.",
+        "Draw tokens by the right rule, and by five that are almost right.",
         lambda results: export.samples(),
     ),
     Page(
         "speed",
         "What a draft costs",
-        "How often a draft is kept, how long it is and what it costs, against speed.",
+        "When a draft makes decoding faster, and when it makes it slower.",
         export.speed,
     ),
     Page(
         "tasks",
         "Speed by task",
-        "Our rows by what is written, beside the published ones, each with its label.",
+        "What speeds up and what does not, beside the published numbers.",
         export.tasks,
     ),
     Page(
         "decoder",
         "A decoder, rule by rule",
-        "Two real models and every rule of chains, with what both said at each place.",
+        "Two real models, five rules, and the probabilities behind each decision.",
         lambda results: export.decoder(),
     ),
     Page(
         "methods",
         "Who drafts, and what is promised",
-        "Methods from 2018 on, by what each guarantees of the text.",
+        "Methods since 2018, by what each guarantees of the text.",
         lambda results: export.methods(),
     ),
 )
@@ -93,7 +93,11 @@ def texts(results: Records, docs: str | None = None) -> dict[str, str]:
     Args:
         docs: the path to the documentation, if there is any.
     """
-    shown = {"title": "Nine simulations", "pages": PAGES, "docs": docs}
+    shown = {
+        "title": "Speculative decoding in nine simulations",
+        "pages": PAGES,
+        "docs": docs,
+    }
     files = {"index.html": render("lesson/index", **shown)}
     for number, page in enumerate(PAGES, 1):
         data = page.data(results)

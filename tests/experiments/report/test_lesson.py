@@ -1,5 +1,6 @@
 """The lesson: what its pages show is what the library gives, in a real browser."""
 
+import itertools
 import json
 import re
 import shutil
@@ -163,9 +164,15 @@ def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_p
     parts = pair["tokens"][at] / (pair["v"][at] + pair["best_gamma"] * pair["c"][at])
     assert (clock["alone"], clock["speed"]) == ("24", f"{parts:.2f}")
     assert clock["measured"] == f"{pair['best']:.2f}"
+    assert clock["race-alone-is"].endswith(
+        f" of {data['clock']['text']['tokens']} tokens"
+    )
+    assert (clock["rows-run"], clock["race-run"]) == ("Pause", "Pause")  # both move
 
     assert (said["samples"]["draws"], said["samples"]["exact"]) == ("100", "0.0000")
-    assert said["steps"]["phase"] == "Begin"
+    first = data["steps"]["traces"][0]  # which moves by itself from its first phase on
+    moving = rf"Iteration \d+ of {len(first['steps'])}: (Draft|Check|Keep|Add)"
+    assert re.fullmatch(moving, said["steps"]["phase"])
     assert (said["images"]["count"], said["images"]["per-call"]) == ("0", "none yet")
     assert said["tasks"]["shown"] == str(len(data["tasks"]["rows"]))
     assert said["decoder"]["per-call"] == "3.00"
@@ -287,3 +294,29 @@ def test_its_closed_forms_are_the_librarys(tmp_path):
     np.testing.assert_allclose(tokens, wanted, **near)
     wanted = closed_forms.walltime_factor(a, gammas, 0.07)
     np.testing.assert_allclose(speed, wanted, **near)
+
+
+def test_the_first_page_has_the_rows_of_one_call_and_a_text_of_its_pair(texts):
+    it = json.loads(texts["clock.json"])
+    assert len(it["rows"]) == export.CHECKED + 1
+    for row, following in itertools.pairwise(it["rows"]):
+        assert row["next"] == following["token"]
+    text, pair = it["text"], it["pairs"][0]
+    at = pair["gamma"].index(text["gamma"])
+    assert (text["c"], text["v"]) == (pair["c"][at], pair["v"][at])
+    written = [step["accepted"] + step["added"] for step in text["steps"]]
+    assert sum(map(len, written)) == text["tokens"]
+    assert len(written) == text["target_calls"]
+
+
+def test_a_text_of_another_pair_is_refused():
+    results = tables.collect(catalogue.ROOT / "results")
+    pair = export.timed_rows(results)[0] | {"draft": "another"}
+    with pytest.raises(ValueError, match="must be of one pair"):
+        export.timed_text(results, pair)
+
+
+def test_the_index_has_a_picture_of_each_page(texts):
+    pictures = re.findall(r'<svg class="picture".*?</svg>', texts["index.html"], re.S)
+    assert len(pictures) == len(pages.PAGES)
+    assert all(len(re.findall(r"<(?:rect|path|circle)", it)) > 5 for it in pictures)

@@ -13,6 +13,7 @@ from experiments.rivals import (
     agreement,
     bench,
     comparisons,
+    journal,
     ours,
     ratios,
     weights,
@@ -152,14 +153,15 @@ def test_one_changed_number_of_another_stops_the_row(
     monkeypatch.setattr(module, "load", lambda path, *rest: load(broken, *rest))
     monkeypatch.setattr(comparisons, "time_ratios", None)  # nothing may be timed
     with pytest.raises(ValueError, match="more than rounding"):
-        comparisons.measure_greedy(where, 1)
+        comparisons.measure_greedy(where, 1, journal.in_memory("a"))
 
 
 def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     ran = []
     programs = {name: lambda name=name: ran.append(name) for name in "ab"}
-    seconds = ratios.measure(programs, rounds=3, pause=0.0, label="test")
-    assert "".join(ran) == "ab" * 4 and set(seconds) == set("ab")
+    kept = journal.in_memory("a")
+    taken = ratios.measure(programs, rounds=3, pause=0.0, label="test", kept=kept)
+    assert "".join(ran) == "ab" * 4 and set(taken.seconds) == set("ab")
     by_hand = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 6.0, 9.0])}
     ratio = ratios.speed_ratio(by_hand, fast="a", slow="b", name="over_b")
     assert ratio["over_b_ci"][0] <= ratio["over_b"] == 3 <= ratio["over_b_ci"][1]

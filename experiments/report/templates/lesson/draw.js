@@ -26,9 +26,9 @@ const path = (points, kind) =>
 const unit = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 // An SVG in the element of this id; paint: width -> its children. height: a number, or
-// width -> a number. Returns what redraws.
-function drawing(id, height, paint) {
-  const host = at(id), caption = host.parentElement.querySelector("figcaption");
+// width -> a number. figure: what has its caption. Returns what redraws.
+function drawing(id, height, paint, figure = at(id).parentElement) {
+  const host = at(id), caption = figure.querySelector("figcaption");
   const named = { role: "img", "aria-labelledby": caption.id };
   const svg = host.appendChild(node("svg", named));
   const draw = () => {

@@ -1,0 +1,83 @@
+"""The fields of a record, from one schema: its page, and what does not conform to it.
+
+`schema.json` is a JSON Schema; `description` and `unit` of a field are what the page
+says. `python -m experiments.records.schema` writes docs/guides/records.md.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from experiments.records import markup
+
+HERE = Path(__file__).with_name("schema.json")
+PAGE = HERE.parents[2] / "docs/guides/records.md"
+INTRODUCTION = """\
+# A record's fields
+
+A record is one line of a `.jsonl` file: the numbers of a measured row, and where they
+come from. `results/` has those that the tables are rendered from, and `specjax run`,
+`measure --out` and `python -m experiments.run` write them. This page is rendered from
+`experiments/records/schema.json`, a JSON Schema to which tests hold every record of
+`results/`.
+
+"""
+OF_MEASURED = """\
+What is measured differs from table to table; these fields are common. Every other
+number is named by what it counts, with the endings and beginnings below. A list is in
+the order of another field: `speedup` and the other lists of rows of walltime are in the
+order of `gamma`.
+
+"""
+
+
+@cache
+def load() -> dict[str, Any]:
+    """Returns the schema."""
+    return json.loads(HERE.read_text("utf-8"))
+
+
+def page() -> str:
+    """Returns the page of all fields, in Markdown."""
+    schema = load()
+    measured, origin = (schema["properties"][x] for x in ("measured", "provenance"))
+    text = INTRODUCTION + table(schema)
+    text += "\n## measured\n\n" + OF_MEASURED + table(measured)
+    text += "\n" + named_alike(measured)
+    return text + "\n## provenance\n\n" + table(origin)
+
+
+def table(schema: dict[str, Any]) -> str:
+    rows = [[f"`{name}`", *words] for name, *words in fields(schema)]
+    return markup.markdown(["field", "unit", "what it is"], rows)
+
+
+def fields(schema: dict[str, Any], before: str = "") -> Iterator[list[str]]:
+    """Yields each field's name, unit and description, those of inner objects after
+    their own; not those within `measured` and `provenance`.
+    """
+    required = schema.get("required", [])
+    for name, it in schema.get("properties", {}).items():
+        rare = "" if name in required or not required else "; not in every record"
+        yield [before + name, it.get("unit", ""), it["description"] + rare]
+        if name not in ("measured", "provenance"):
+            yield from fields(it, f"{before}{name}.")
+
+
+def named_alike(schema: dict[str, Any]) -> str:
+    """Returns the table of endings and beginnings of names."""
+    rows = [
+        [it["title"], it["description"]] for it in schema["patternProperties"].values()
+    ]
+    return markup.markdown(["a name with", "is"], rows)
+
+
+def main() -> None:
+    PAGE.write_text(page(), "utf-8")
+    print(f"rendered {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
