@@ -11,10 +11,11 @@ from xml.sax import saxutils
 import jinja2
 from markupsafe import Markup
 
+from experiments.report import typeset
 from experiments.report.claims.claims import VERDICTS
+from experiments.report.typeset import NONE, Grid
 
 TEMPLATES = Path(__file__).with_name("templates")
-NONE = "\N{EN DASH}"  # a cell with nothing to say
 SHORT, LONG = 20, 60  # characters: never broken up to SHORT, wide beyond LONG
 SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", SVG)
@@ -60,12 +61,9 @@ def sides(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns the alignment of columns: those that hold numbers are aligned to the
     right.
     """
-
-    def numeric(text: str) -> bool:
-        return text == "not run" or kind(text) in ("number", "none")
-
-    columns = zip(*rows, strict=True) if rows else [["text"]] * len(head)
-    return ["right" if all(map(numeric, column)) else "left" for column in columns]
+    shown = [["" if text == NONE else text for text in row] for row in rows]
+    letters = typeset.alignments(Grid("", [*head], shown))
+    return ["right" if letter == "r" else "left" for letter in letters]
 
 
 def width(svg: str) -> float:

@@ -20,6 +20,7 @@ APART = 4.0  # points between columns
 WORDS = 11  # characters of a line of a head
 LINES = 48  # rows of a table on one page
 ROOM = 70  # characters of a line whose cells are short enough
+PAPER, OURS = "paper", "ours"  # under the quantity of a pair of columns
 STACK = re.compile(r"(\S+) (\[.*\]|± .*)")
 ESCAPED = {c: f"\\{c}" for c in "&%$#_{}"}
 ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
@@ -101,10 +102,17 @@ def width(grid: Grid) -> float:
 
 def column_widths(grid: Grid) -> list[float]:
     """Returns the points of each column, none of them broken but the words of heads."""
-    widths = [LARGE * max(map(len, head_lines(name))) for name in grid.head]
+    widths = [head_width(name) for name in grid.head]
     for row in grid.rows:
         widths = [max(x, cell_width(text)) for x, text in zip(widths, row, strict=True)]
     return widths
+
+
+def head_width(name: str) -> float:
+    """Returns the points of a head; of a pair of columns that of PAPER or OURS."""
+    if name.endswith((", published", ", ours")):
+        return SMALL * len(PAPER)
+    return LARGE * max(map(len, head_lines(name)))
 
 
 def cell_width(text: str) -> float:
@@ -114,9 +122,7 @@ def cell_width(text: str) -> float:
 
 
 def head_lines(name: str) -> list[str]:
-    """Returns the lines of a head; of a pair of columns only "published" or "ours" is
-    counted."""
-    name = re.sub(r".*, (published|ours)$", r"\1", name)
+    """Returns the lines of a head."""
     return textwrap.wrap(name, WORDS, break_long_words=False) or [""]
 
 
@@ -142,7 +148,7 @@ def head_rows(head: Sequence[str]) -> str:
         if told and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
             above.append(rf"\multicolumn{{2}}{{c}}{{{escape(of)}}}")
             rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
-            below += ["published", "ours"]
+            below += [rf"\tiny {word}" for word in (PAPER, OURS)]
             at += 2
         else:
             above.append("")

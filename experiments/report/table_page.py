@@ -38,7 +38,7 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
     return render(
         "table",
         title=table.title,
-        name=table.name,
+        key=table.name,
         folder=folder,
         files=[("md", f"{table.page}.md"), ("tex", f"tables/{table.name}.tex"), *own],
         page=printed.printed(table, results),
