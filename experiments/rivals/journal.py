@@ -98,8 +98,9 @@ def open_journal(out: Path, row: str, belongs: Mapping[str, Any]) -> Journal:
     if lines and lines[0]["belongs"] != belongs:
         aside = path.with_name(f"{path.name}.replaced")
         path.replace(aside)
-        print(f"bench/{row}: earlier times belong to other settings, files, versions,")
-        print(f"  commit or processor, and are set aside in {aside}", flush=True)
+        if any("program" in line for line in lines):
+            what = "calls of other settings, files or versions, or of another commit"
+            print(f"bench/{row}: {what} are set aside in {aside}", flush=True)
         lines = []
     calls, sittings, sitting = {}, set(), 0
     for line in lines:

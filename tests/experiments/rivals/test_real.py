@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from experiments.report import rivals as tables
 from experiments.rivals import (
     agreement,
     bench,
@@ -130,7 +131,7 @@ def test_calls_of_other_settings_are_set_aside(tmp_path, capsys):
     same = journal.open_journal(tmp_path, "a_row", {"config": "gamma = 2"})
     assert same.calls == {("a", 0, 0): (1.0, [5], 7.5)} and same.sitting == 2
     assert not journal.open_journal(tmp_path, "a_row", {"config": "gamma = 3"}).calls
-    assert "belong to other settings" in capsys.readouterr().out
+    assert "calls of other settings, files or versions" in capsys.readouterr().out
     assert (tmp_path / "bench.jsonl.a_row.replaced").exists()
 
 
@@ -297,6 +298,17 @@ def test_two_texts_are_a_row_of_two_and_a_failure_is_a_line(stand_ins, tmp_path,
     assert not [*tmp_path.glob("bench.jsonl.*")]
     real.main(stand_ins)
     assert capfd.readouterr().out.count("kept") == 4
+
+
+def test_records_without_memory_have_no_column_of_it():
+    rows = bench.read_rows(bench.ROOT / "results")
+    old = {row: it["measured"] for row, it in rows.items() if row == "smollm2_b1"}
+    old["smollm2_b1"].pop("peak_mb", None)
+    ((_, head, lines),) = tables.grids(old)
+    assert tables.MEMORY not in head and {len(head)} == {*map(len, lines)}
+    old["smollm2_b1"]["peak_mb"] = {"specjax": 812.4}
+    ((_, head, lines),) = tables.grids(old)
+    assert "812" in {line[head.index(tables.MEMORY)] for line in lines}
 
 
 ENGINES = "specjax", "other"
