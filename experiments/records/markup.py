@@ -7,6 +7,26 @@ from collections.abc import Sequence
 LEAST = 1e-3  # the least number that is printed with four decimals
 
 
+def markdown_grid(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    rule: Sequence[str] | None = None,
+) -> str:
+    """Returns a grid in Markdown, without a last line's end.
+
+    Args:
+        rule: what stands below each name of `head`, "---" or, to the right, "--:".
+    """
+    lines = [head, rule or ["---"] * len(head), *rows]
+    return "\n".join(map(markdown_line, lines))
+
+
+def markdown_line(cells: Sequence[str]) -> str:
+    texts = (text.replace("|", "\\|").replace("\n", "; ") for text in cells)
+    return f"| {' | '.join(texts)} |"
+
+
 def comma_separated(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([head, *rows])

@@ -51,7 +51,7 @@ def page() -> str:
 
 def table(schema: dict[str, Any]) -> str:
     rows = [[f"`{name}`", *words] for name, *words in fields(schema)]
-    return markup.markdown(["field", "unit", "what it is"], rows)
+    return markup.markdown_grid(["field", "unit", "what it is"], rows) + "\n"
 
 
 def fields(schema: dict[str, Any], before: str = "") -> Iterator[list[str]]:
@@ -71,7 +71,7 @@ def named_alike(schema: dict[str, Any]) -> str:
     rows = [
         [it["title"], it["description"]] for it in schema["patternProperties"].values()
     ]
-    return markup.markdown(["a name with", "is"], rows)
+    return markup.markdown_grid(["a name with", "is"], rows) + "\n"
 
 
 def main() -> None:

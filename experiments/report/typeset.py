@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from experiments.records import markup
+
 LIMIT = 200  # characters of a line of Markdown
 PROSE = 100  # characters of a line of running text
 LONG = 36  # characters of a cell that may become a footnote
@@ -135,12 +137,7 @@ def grid_markdown(grid: Grid) -> str:
     """Returns the lines of a grid, as it is."""
     sides = alignments(grid)
     rule = ["--:" if side == "r" else "---" for side in sides]
-    return "\n".join(map(line_markdown, [grid.head, rule, *grid.rows]))
-
-
-def line_markdown(cells: Sequence[str]) -> str:
-    texts = (text.replace("|", "\\|").replace("\n", "; ") for text in cells)
-    return f"| {' | '.join(texts)} |"
+    return markup.markdown_grid(grid.head, grid.rows, rule=rule)
 
 
 def alignments(grid: Grid) -> str:
@@ -177,7 +174,7 @@ def trim(grid: Grid) -> Grid:
 
 def line_width(grid: Grid) -> int:
     """Returns the characters of the longest line."""
-    return max(len(line_markdown(cells)) for cells in (grid.head, *grid.rows))
+    return max(len(markup.markdown_line(cells)) for cells in (grid.head, *grid.rows))
 
 
 def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
