@@ -15,7 +15,6 @@ TITLES = {
 REASONS = {"tie": "rounding", "int8": "rounded weights", "difference": "not explained"}
 REASONS |= {"window": "hears zeros or silence behind the end"}
 FEW = 4  # times, of which no interval is drawn
-MEMORY = "most memory of its process, MiB"  # a column
 BATCH = "{model} on questions, {batch} texts at once"
 
 
@@ -30,18 +29,7 @@ def grids(rows: dict[str, Item]) -> list[Grid]:
         if is_real(it):
             name = "listeners" if "word_errors" in it else "rivals"
             found += grid(name, lines(it), title=title(row, it))
-    return [*map(without_blank_memory, found)]
-
-
-def without_blank_memory(table: Grid) -> Grid:
-    """Returns the table without the column of memory where no line has any: of a record
-    that is older than this number.
-    """
-    name, head, rows = table
-    at = head.index(MEMORY)
-    if any(row[at] for row in rows):
-        return table
-    return name, [*head[:at], *head[at + 1 :]], [[*x[:at], *x[at + 1 :]] for x in rows]
+    return found
 
 
 def title(row: str, it: Item) -> str:
