@@ -3,7 +3,7 @@
 A cell with an interval or an error is a stack: the number, and the rest under it in
 small type. Names of rows are broken into lines. What is still too wide is cut into
 panels, and what is too long for a page into several tables. Widths are estimated in
-points of Times at 7 pt, in which a character is half as wide as the type is large.
+points of Computer Modern, the widest of the usual types: in Times a table is narrower.
 """
 
 import re
@@ -15,10 +15,10 @@ from experiments.report.typeset import LOWERED, Grid, Notes, Printed
 
 COLUMN = 234.0  # points, of a page of two columns
 LEAST = 56.0  # points that names of rows have
-LARGE, SMALL = 3.5, 2.5  # points of a character in \scriptsize and \tiny
+LARGE, SMALL = 4.0, 3.4  # points of a character in \scriptsize and \tiny
 APART = 4.0  # points between columns
 WORDS = 11  # characters of a line of a head
-LINES = 48  # rows of a table on one page
+LINES, FEW = 32, 12  # rows of a table on a page; of one whose panels share a page
 ROOM = 70  # characters of a line whose cells are short enough
 PAPER, OURS = "paper", "ours"  # under the quantity of a pair of columns
 STACK = re.compile(r"(\S+) (\[.*\]|± .*)")
@@ -49,19 +49,22 @@ def latex(name: str, page: Printed) -> str:
     notes = Notes()
     notes.texts += page.notes
     cut = [typeset.shorten(grid, notes, ROOM) for grid in page.grids]
-    chunks = [
-        (at, grid._replace(rows=grid.rows[at : at + LINES]))
-        for grid in cut
-        for at in range(0, len(grid.rows), LINES)
+    parts = [
+        (at, grid, several)
+        for each in cut
+        for at in range(0, len(each.rows), LINES)
+        for grid in [each._replace(rows=each.rows[at : at + LINES])]
+        for several in together(panels(grid))
     ]
     tables = []
-    for place, (at, grid) in enumerate(chunks):
+    for place, (at, grid, several) in enumerate(parts):
         title = ": ".join(filter(None, [page.title, grid.title]))
-        title += " (continued)" if at else ""
+        begun = at or grid.head[grid.keys :][:1] != several[0].head[grid.keys :][:1]
+        title += " (continued)" if begun else ""
         first = f" {page.about}" if place == 0 else ""
-        said = below(page, notes) if place == len(chunks) - 1 else ""
+        said = below(page, notes) if place == len(parts) - 1 else ""
         label = f"tab:{name}" + (f"-{place + 1}" if place else "")
-        body = "\n\\par\\smallskip\n".join(map(tabular, panels(grid)))
+        body = "\n\\par\\smallskip\n".join(map(tabular, several))
         tables.append(
             "\\begin{table}[t]\n"
             f"\\caption{{{escape(title)}.{escape(first)}}}\n\\label{{{label}}}\n"
@@ -69,6 +72,13 @@ def latex(name: str, page: Printed) -> str:
             f"{body}\n{said}\\end{{table}}\n"
         )
     return "% Needs \\usepackage{booktabs}.\n" + "\n".join(tables)
+
+
+def together(several: list[Grid]) -> list[list[Grid]]:
+    """Returns the panels that share a page: all if they are short, else none."""
+    if len(several[0].rows) <= FEW:
+        return [several]
+    return [[panel] for panel in several]
 
 
 def below(page: Printed, notes: Notes) -> str:
@@ -109,9 +119,12 @@ def column_widths(grid: Grid) -> list[float]:
 
 
 def head_width(name: str) -> float:
-    """Returns the points of a head; of a pair of columns that of PAPER or OURS."""
-    if name.endswith((", published", ", ours")):
+    """Returns the points of a head; of a pair of columns, the share of each."""
+    if name.endswith(", published"):
         return SMALL * len(PAPER)
+    if name.endswith(", ours"):
+        above = max(map(len, head_lines(name.removesuffix(", ours"))))
+        return max(SMALL * len(OURS), LARGE * above - SMALL * len(PAPER))
     return LARGE * max(map(len, head_lines(name)))
 
 
@@ -146,7 +159,7 @@ def head_rows(head: Sequence[str]) -> str:
     while at < len(head):
         of, told, _ = head[at].rpartition(", published")
         if told and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
-            above.append(rf"\multicolumn{{2}}{{c}}{{{escape(of)}}}")
+            above.append(rf"\multicolumn{{2}}{{c}}{{{stacked(head_lines(of))}}}")
             rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
             below += [rf"\tiny {word}" for word in (PAPER, OURS)]
             at += 2
