@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from experiments import catalogue
 from specjax import configs
 from specjax.cli import decode, measure
 
+yaml = pytest.importorskip("yaml")
 ROOT = catalogue.ROOT
 LAUNCH = ROOT / "experiments/launch"
 PAGE = (ROOT / "docs/guides/recipes.md").read_text("utf-8")
