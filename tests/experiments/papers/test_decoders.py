@@ -87,9 +87,9 @@ def over(folder: Path, row: RowFile) -> RowFile:
     if CHAT in text:
         lines += [f"TARGET_NAME = '{folder / 'chat'}'"]
         lines += ["DRAFT = 'random'"] if "checkpoints/cached" not in text else []
-        keys = {key for key in keys if key.startswith("coder")}
-    place = folder / ("chat" if chats else "model")
-    lines += [f"{key} = '{place}'" for key in sorted(keys)]
+    else:
+        place = folder / ("chat" if chats else "model")
+        lines += [f"{key} = '{place}'" for key in sorted(keys)]
     texts.append(text)
     data = re.findall(r"^(\w+) = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
     lines += [f"{macro} = '{folder / name}'" for macro, name in data]
