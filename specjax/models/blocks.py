@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -14,6 +14,11 @@ from specjax.models.dense import Dense, declare, multiply_plainly
 from specjax.models.few_rows import Products
 from specjax.models.norms import Norm as NormLaw
 from specjax.native.operation import Operation, run
+
+
+def rms_norm(x: Array) -> Array:
+    """Returns x / rms(x) over the last axis, in float32, without a learned scale."""
+    return NormLaw(None, None, "rms", 1e-6)(x)
 
 
 class Turn(NamedTuple):
@@ -155,7 +160,7 @@ class FeedForward(nn.Module):
         return feed_plainly(of, self.activation, add, dtype)[0]
 
 
-ACTIVATIONS = {nn.silu: "silu", nn.gelu: "gelu", nn.relu: "relu"}
+ACTIVATIONS: dict[Any, str] = {nn.silu: "silu", nn.gelu: "gelu", nn.relu: "relu"}
 
 
 def feed_plainly(

@@ -69,7 +69,7 @@ def _or_nothing(x: Array | None) -> Array:
     return _nothing() if x is None else x
 
 
-def _buffers(weights: Sequence[Weights]) -> list[Array]:
+def _buffers(weights: Sequence[Weights]) -> Sequence[Array]:
     """Returns three arrays for each matrix: its numbers, scales and bias."""
     out = []
     for kernel, bias in weights:
@@ -115,7 +115,7 @@ def normalize(x: Array, norm: Norm) -> Array:
     return operation.run(NORM, Normalized(x, norm))[0]
 
 
-def _normalize(of: Normalized) -> list[Array]:
+def _normalize(of: Normalized) -> Sequence[Array]:
     return [of.norm(of.x)]
 
 
@@ -124,7 +124,7 @@ def same_shape(of: Any) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(of.x.shape, of.x.dtype)]
 
 
-def native_norm(of: Normalized) -> list[Array]:
+def native_norm(of: Normalized) -> Sequence[Array]:
     """Calls rows_norm.cc."""
     return jax.ffi.ffi_call("specjax_rows_norm", same_shape(of))(
         of.x, *_norm_buffers(of.norm), **_norm_attributes(of.norm)
@@ -158,7 +158,7 @@ def product_shapes(of: Products) -> list[jax.ShapeDtypeStruct]:
     ]
 
 
-def native_products(of: Products) -> list[Array]:
+def native_products(of: Products) -> Sequence[Array]:
     """Calls rows_products.cc."""
     return jax.ffi.ffi_call("specjax_rows_products", product_shapes(of))(
         of.x,
@@ -185,7 +185,7 @@ def readout_shapes(of: Logits, tied: bool) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(shape, jnp.float32)]
 
 
-def native_readout(of: Logits, tied: bool) -> list[Array]:
+def native_readout(of: Logits, tied: bool) -> Sequence[Array]:
     """Calls rows_products.cc for logits [..., V] of features [..., E]."""
     weights = (Weights(of.table),)
     return jax.ffi.ffi_call("specjax_rows_products", readout_shapes(of, tied))(
@@ -212,7 +212,7 @@ class FeedForward(NamedTuple):
     norm: Norm | None
 
 
-def native_feed_forward(of: FeedForward, activation: str, add: bool) -> list[Array]:
+def native_feed_forward(of: FeedForward, activation: str, add: bool) -> Sequence[Array]:
     """Calls rows_feed_forward.cc. add: whether x is added."""
     return jax.ffi.ffi_call("specjax_rows_feed_forward", same_shape(of))(
         of.x,
@@ -281,13 +281,13 @@ def serves_attention(of: Attended) -> bool:
     slots = values.shape[2]
     if of.bias is not None:
         heads = width // values.shape[3]
-        if of.bias.shape not in ((n, heads, count, slots) for n in (1, batch)):
+        if of.bias.shape[1:] != (heads, count, slots):
             return False
     fits = len(values) == batch and count <= slots
     return fits and values.dtype == of.query.dtype and operation.in_use()
 
 
-def native_attention(of: Attended, kind: AttentionKind) -> list[Array]:
+def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
     """Calls rows_attention.cc, which writes the cache in place."""
     scales = (
         (None, None) if of.norms is None else (of.norms[0].scale, of.norms[1].scale)

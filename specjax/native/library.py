@@ -84,8 +84,7 @@ def int8_library() -> Library:
 @functools.cache
 def rows_library() -> Library:
     """Returns the library of operations on few rows; see `float_library`."""
-    parts = (SOURCE.with_name(name) for name in ROWS_PARTS)
-    return load((ROWS_SOURCE, *parts), ROWS_FUNCTIONS)
+    return load(rows_sources(), ROWS_FUNCTIONS)
 
 
 def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
@@ -112,9 +111,15 @@ def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
 
 
 def sources(*dtypes: str) -> tuple[Path, ...]:
-    """Returns the source files of the products with weights of these dtypes."""
+    """Returns the source files of what computes with weights of these dtypes."""
     eight = any(dtype.startswith("int8") for dtype in dtypes)
-    return (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
+    thin = (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
+    return tuple(dict.fromkeys((*thin, *rows_sources())))
+
+
+def rows_sources() -> tuple[Path, ...]:
+    """Returns the source files of the operations on few rows, the main one first."""
+    return ROWS_SOURCE, *(SOURCE.with_name(name) for name in ROWS_PARTS)
 
 
 def problem() -> str | None:

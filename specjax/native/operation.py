@@ -6,7 +6,7 @@ returns the same numbers up to rounding.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from specjax.native.product import most_rows, warn_once
 
 
 class Operation(NamedTuple):
-    """A function of arrays in two forms. Each takes a pytree and returns a list.
+    """A function of arrays in two forms. Each takes a pytree and returns a sequence.
 
     Attributes:
       name: in a printed program.
@@ -29,8 +29,8 @@ class Operation(NamedTuple):
     """
 
     name: str
-    twin: Callable[[Any], list[Any]]
-    native: Callable[[Any], list[Any]]
+    twin: Callable[[Any], Sequence[Any]]
+    native: Callable[[Any], Sequence[Any]]
     shapes: Callable[[Any], list[jax.ShapeDtypeStruct]]
 
 
@@ -40,7 +40,6 @@ def run(operation: Operation, operands: Any) -> list[Any]:
     return rows_p.bind(*leaves, operation=operation, tree=tree)
 
 
-@functools.cache
 def is_compiled() -> bool:
     """Tells whether the operations are compiled here; logs once why they are not."""
     if why := rows_library().problem:
@@ -54,11 +53,11 @@ def in_use() -> bool:
     return bool(most_rows()) and is_compiled()
 
 
-def _twin(*leaves: Any, operation: Operation, tree: Any) -> list[Any]:
+def _twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:
     return operation.twin(jax.tree.unflatten(tree, leaves))
 
 
-def _native(*leaves: Any, operation: Operation, tree: Any) -> list[Any]:
+def _native(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:
     return operation.native(jax.tree.unflatten(tree, leaves))
 
 
