@@ -51,7 +51,7 @@ setup(
     package_data={
         "specjax.gin_configs": ["**/*.gin"],
         "specjax": ["py.typed"],
-        "specjax.native": ["*.cc"],
+        "specjax.native": ["*.cc", "*.h"],
         "pallas_kernels": ["tuned/*.json"],
         "specjax.zoo": ["*.model", "*.safetensors", "*.json", "*.LICENSE", "speech/*"]
         + ["code_eagle3/*"],

@@ -15,10 +15,14 @@ from jax import Array
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
-from specjax.models import lowering
+from specjax.models import few_rows, lowering, window_cache
+from specjax.models.blocks import Turn
 from specjax.models.cache import KeyValues
 from specjax.models.dense import NORMAL, Dense, multiply
+from specjax.models.few_rows import Attended, AttentionKind
+from specjax.models.norms import Norm
 from specjax.models.tree_mask import Tree
+from specjax.native.operation import Operation, run
 
 HEADS = "embed", "joined_heads"  # axes of a product before attention
 
@@ -131,8 +135,12 @@ class Attention(nn.Module):
         mask: Array | None = None,
         bias: Array | None = None,
         tree: Tree | None = None,
-        rotate: Callable[[Array], Array] | None = None,
+        rotate: Turn | None = None,
         write: Callable[[Any, KeyValues], tuple[Any, KeyValues]] | None = None,
+        start: Array | None = None,
+        ring: bool = False,
+        before: Norm | None = None,
+        add: Array | None = None,
     ) -> tuple[Array, Any]:
         """Returns the attention of a text to itself, [B, T, E], and its cache.
 
@@ -144,35 +152,42 @@ class Attention(nn.Module):
           mask: as in `attend`; None is causal, each token sees the slots up to its own.
           bias: as in `attend`.
           tree: the tree that the call's tokens form; None for a chain.
-          rotate: x [B, heads, T, D] -> x, of queries and keys; or None.
+          rotate: turns queries and keys; or None.
           write: (cache, new) -> (cache, the keys and values to attend to); None is
-            `lowering.write`.
+            `lowering.write`, or `window_cache.write` if `ring`.
+          start: [B], the slot of the first token; None is its position.
+          ring: whether the cache is a ring, see `window_cache`.
+          before: the norm of x before the first products; or None.
+          add: [B, T, E], to which the result is added; or None.
         """
-        products = multiply(x, self.query, self.key, self.value, joined=self.joined)
-        query, key, value = map(self._heads, products)
+        by = self.query, self.key, self.value
+        query, key, value = multiply(x, *by, joined=self.joined, norm=before)
+        norms = None
         if self.norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)
-        if rotate is not None:
-            query, key = rotate(query), rotate(key)
-        memory, slots = KeyValues(key.swapaxes(2, 3), value), positions
-        if cache is not None:
-            if write is None:
-                begin = positions[:, 0] if tree is None else tree.start
-                write = functools.partial(lowering.write, start=begin)
-            cache, memory = write(cache, memory)
-            slots = jnp.arange(memory.values.shape[2])[None]
+            width = self.head_width
+            norms = self.query_norm.law(width), self.key_norm.law(width)
+        if start is None:
+            start = positions[:, 0] if tree is None else tree.start
+        slots = positions if cache is None else None
         if tree is not None:
             mask = tree.mask
         elif mask is None:
+            if slots is None:
+                slots = jnp.arange(cache.values.shape[2])[None]
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
-        scale, cap = self._scale(), self.cap
-        mixed = attend(query, memory, mask, scale=scale, bias=bias, cap=cap)
-        return self.out(mixed), cache
+        kind = AttentionKind(self.head_width, self._scale(), self.cap, ring)
+        of = Attended(query, key, value, cache, start, mask, bias, norms, rotate)
+        if write is None and few_rows.serves_attention(of):
+            mixed, *after = run(attention(kind), of)
+            cache = KeyValues(*after)
+        else:
+            mixed, cache = attend_plainly(of, kind, write)
+        return multiply(mixed, self.out, residual=add)[0], cache
 
     def read(self, x: Array) -> KeyValues:
         """Returns the keys and values of a text [B, S, E] that others attend to."""
         x = lowering.beside_no_other(x, self.key.kernel)
-        key, value = self._heads(self.key(x)), self._heads(self.value(x))
+        key, value = (_heads(by(x), self.head_width) for by in (self.key, self.value))
         return KeyValues(key.swapaxes(2, 3), value)
 
     def across(
@@ -184,7 +199,7 @@ class Attention(nn.Module):
         float32; or None. The collection "intermediates" gets the scores before softmax,
         [B, H, T, S] float32.
         """
-        query = self._heads(multiply(x, self.query, factor=factor)[0])
+        query = _heads(multiply(x, self.query, factor=factor)[0], self.head_width)
         if self.is_mutable_collection("intermediates"):
             keys = memory.keys.astype(query.dtype)
             scores = jnp.einsum("bhtd,bhds->bhts", query, keys).astype(jnp.float32)
@@ -194,7 +209,42 @@ class Attention(nn.Module):
     def _scale(self) -> float:
         return self.head_width**-0.5 if self.scale is None else self.scale
 
-    def _heads(self, x: Array) -> Array:
-        """Divides features among heads: [B, T, heads * D] -> [B, heads, T, D]."""
-        x = x.reshape(*x.shape[:2], -1, self.head_width)
-        return x.transpose(0, 2, 1, 3)
+
+def attend_plainly(
+    of: Attended, kind: AttentionKind, write: Callable[..., Any] | None = None
+) -> tuple[Array, Any]:
+    """Returns attention as XLA computes it, [B, T, H * D], and the written cache.
+
+    write: as of `Attention`; without a cache tokens see each other alone.
+    """
+    query, key, value = (_heads(x, kind.width) for x in (of.query, of.key, of.value))
+    if of.norms is not None:
+        query, key = of.norms[0](query), of.norms[1](key)
+    if of.turn is not None:
+        query, key = of.turn(query), of.turn(key)
+    memory, cache = KeyValues(key.swapaxes(2, 3), value), of.cache
+    if cache is not None:
+        if write is None:
+            writer = window_cache.write if kind.ring else lowering.write
+            write = functools.partial(writer, start=of.start)
+        cache, memory = write(cache, memory)
+    mixed = attend(query, memory, of.mask, scale=kind.scale, bias=of.bias, cap=kind.cap)
+    return mixed, cache
+
+
+@functools.cache
+def attention(kind: AttentionKind) -> Operation:
+    """Returns the operation of the attention of a text to its cache."""
+
+    def twin(of: Attended) -> list[Array]:
+        mixed, cache = attend_plainly(of, kind)
+        return [mixed, *cache]
+
+    native = functools.partial(few_rows.native_attention, kind=kind)
+    return Operation("attention", twin, native, few_rows.attended_shapes)
+
+
+def _heads(x: Array, width: int) -> Array:
+    """Divides features among heads: [B, T, heads * D] -> [B, heads, T, D]."""
+    x = x.reshape(*x.shape[:2], -1, width)
+    return x.transpose(0, 2, 1, 3)

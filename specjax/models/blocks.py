@@ -2,33 +2,45 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
-from specjax.models.dense import Dense, declare, multiply
+from specjax.models import few_rows
+from specjax.models.dense import Dense, declare, multiply_plainly
+from specjax.models.few_rows import Products
+from specjax.models.norms import Norm as NormLaw
+from specjax.native.operation import Operation, run
 
 
 def rms_norm(x: Array) -> Array:
     """Returns x / rms(x) over the last axis, in float32, without a learned scale."""
-    y = x.astype(jnp.float32)
-    y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
-    return y.astype(x.dtype)
+    return NormLaw(None, None, "rms", 1e-6)(x)
 
 
-def rotary(x: Array, positions: Array) -> Array:
-    """Turns pairs of features by an angle that grows with position (Su et al. 2021).
+class Turn(NamedTuple):
+    """The rotation of rotary positions (Su et al. 2021): `turn(x)` of x [B, H, T, D].
 
-    x: [B, H, T, D] with D even. positions: [B, T]. Returns [B, H, T, D].
+    cos, sin: of each position's angles, [B, 1, T, D / 2].
     """
-    half = x.shape[-1] // 2
+
+    cos: Array
+    sin: Array
+
+    def __call__(self, x: Array) -> Array:
+        return turn(x, cos=self.cos, sin=self.sin)
+
+
+def rotary(positions: Array, width: int, dtype: DTypeLike) -> Turn:
+    """Returns the rotation of heads of an even width by angles that grow with
+    positions [B, T]."""
+    half = width // 2
     frequency = 10_000.0 ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
-    cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
-    return turn(x, cos=cos, sin=sin)
+    return Turn(jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype))
 
 
 def turn(x: Array, *, cos: Array, sin: Array) -> Array:
@@ -64,23 +76,23 @@ def check_taps(taps: tuple[int, ...], layers: int) -> None:
 
 
 class Norm(nn.Module):
-    """The norm `rms_norm`, or, if `learned`, a layer norm with a scale and a bias.
-    [..., E] -> [..., E]."""
+    """The norm x / rms(x), without a learned scale, or, if `learned`, a layer norm with
+    a scale and a bias. [..., E] -> [..., E]."""
 
     learned: bool = False
 
-    @nn.compact
     def __call__(self, x: Array) -> Array:
+        return few_rows.normalize(x, self.law(x.shape[-1]))
+
+    @nn.compact
+    def law(self, width: int) -> NormLaw:
+        """Returns the norm of rows of this width as a function with its parameters."""
         if not self.learned:
-            return rms_norm(x)
-        axes, shape = ("embed",), x.shape[-1:]
+            return NormLaw(None, None, "rms", 1e-6)
         ones, zeros = nn.initializers.ones, nn.initializers.zeros
-        scale = declare(self, "scale", ones, axes=axes, shape=shape)
-        bias = declare(self, "bias", zeros, axes=axes, shape=shape)
-        y = x.astype(jnp.float32)
-        y = y - jnp.mean(y, axis=-1, keepdims=True)
-        y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-5)
-        return (y * scale + bias).astype(x.dtype)
+        scale = declare(self, "scale", ones, axes=("embed",), shape=(width,))
+        bias = declare(self, "bias", zeros, axes=("embed",), shape=(width,))
+        return NormLaw(scale, bias, "layer", 1e-5)
 
 
 class RMSNorm(nn.Module):
@@ -98,23 +110,20 @@ class RMSNorm(nn.Module):
     axis: str = "embed"
 
     def __call__(self, x: Array) -> Array:
-        y, factor, scale = self._parts(x)
-        return (y * factor * scale).astype(x.dtype)
+        return few_rows.normalize(x, self.law(x.shape[-1]))
 
     def scale_and_factor(self, x: Array) -> tuple[Array, Array]:
         """Returns scale * x and 1 / rms [..., 1], by which a product of the former is
         to be multiplied: a GPU then makes no kernel of the norm."""
-        y, factor, scale = self._parts(x)
-        return (y * scale).astype(x.dtype), factor
+        law, y = self.law(x.shape[-1]), x.astype(jnp.float32)
+        return (y * law.scaled()).astype(x.dtype), law.factor(y)
 
     @nn.compact
-    def _parts(self, x: Array) -> tuple[Array, Array, Array]:
+    def law(self, width: int) -> NormLaw:
+        """Returns the norm of rows of this width as a function with its parameters."""
         init = nn.initializers.zeros if self.offset else nn.initializers.ones
-        scale = declare(self, "scale", init, axes=(self.axis,), shape=x.shape[-1:])
-        scale = 1 + scale if self.offset else scale
-        y = x.astype(jnp.float32)
-        factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
-        return y, factor, scale
+        scale = declare(self, "scale", init, axes=(self.axis,), shape=(width,))
+        return NormLaw(scale, None, "rms", self.eps, self.offset)
 
 
 class FeedForward(nn.Module):
@@ -132,12 +141,51 @@ class FeedForward(nn.Module):
     gated: bool = False
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(
+        self, x: Array, *, norm: NormLaw | None = None, add: bool = False
+    ) -> Array:
+        """Returns the layer of x, or of norm(x); x itself is added if `add`."""
         shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
         product = functools.partial(Dense, dtype=self.dtype, use_bias=self.use_bias)
         names = ("gate", "in") if self.gated else ("in",)
         by = [product(shape, axes=axes, name=name) for name in names]
-        hidden, *other = multiply(x, *by)
-        hidden = self.activation(hidden)
-        hidden = hidden * other[0] if other else hidden
-        return product(shape[::-1], axes=axes[::-1], name="out")(hidden)
+        out = product(shape[::-1], axes=axes[::-1], name="out")
+        weights = tuple(dense.weights() for dense in (*by, out))
+        of = few_rows.FeedForward(x, weights, norm)
+        activation, dtype = ACTIVATIONS.get(self.activation), jnp.dtype(self.dtype)
+        kernels = [each.kernel for each in weights]
+        known = activation is not None and x.dtype == dtype
+        if known and few_rows.serves(x, kernels):
+            return run(feed_forward(self.activation, add), of)[0]
+        return feed_plainly(of, self.activation, add, dtype)[0]
+
+
+ACTIVATIONS: dict[Any, str] = {nn.silu: "silu", nn.gelu: "gelu", nn.relu: "relu"}
+
+
+def feed_plainly(
+    of: few_rows.FeedForward,
+    activation: Callable[[Array], Array],
+    add: bool,
+    dtype: DTypeLike | None = None,
+) -> list[Array]:
+    """Returns a feed-forward layer as XLA computes it. dtype: of products; None is that
+    of x. add: whether x is added."""
+    *by, out = of.weights
+    hidden, *other = multiply_plainly(Products(of.x, tuple(by), of.norm), dtype)
+    hidden = activation(hidden)
+    hidden = hidden * other[0] if other else hidden
+    residual = of.x if add else None
+    return multiply_plainly(Products(hidden, (out,), None, residual), dtype)
+
+
+@functools.cache
+def feed_forward(activation: Callable[[Array], Array], add: bool) -> Operation:
+    """Returns the operation of a feed-forward layer. add: whether x is added."""
+    by = ACTIVATIONS[activation]
+    return Operation(
+        "feed_forward",
+        functools.partial(feed_plainly, activation=activation, add=add),
+        functools.partial(few_rows.native_feed_forward, activation=by, add=add),
+        few_rows.same_shape,
+    )

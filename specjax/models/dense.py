@@ -16,7 +16,10 @@ from jax.typing import DTypeLike
 
 from specjax import quantized
 from specjax.keys import root_key
-from specjax.models import lowering
+from specjax.models import few_rows, lowering
+from specjax.models.few_rows import Logits, Products, Weights
+from specjax.models.norms import Norm
+from specjax.native.operation import Operation, run
 
 NORMAL = nn.initializers.normal(0.02)
 
@@ -98,9 +101,18 @@ class Dense(nn.Module):
     def __call__(self, x: Array) -> Array:
         return multiply(x, self)[0]
 
+    def weights(self, dtype: DTypeLike | None = None) -> Weights:
+        """Returns the parameters, the matrix in the dtype of the product."""
+        return Weights(self.kernel.astype(dtype or self.dtype), self.bias)
+
 
 def multiply(
-    x: Array, *by: Dense, joined: bool = False, factor: Array | None = None
+    x: Array,
+    *by: Dense,
+    joined: bool = False,
+    factor: Array | None = None,
+    norm: Norm | None = None,
+    residual: Array | None = None,
 ) -> list[Array]:
     """Returns the product of x [..., K] with each of `by`.
 
@@ -108,9 +120,32 @@ def multiply(
       joined: whether they are one product on a GPU, see `lowering.products`.
       factor: [..., 1] in float32, by which the products are multiplied before they are
         rounded; or None.
+      norm: of x before it is multiplied; or None.
+      residual: [..., N], to which the first product is added; or None.
     """
-    x = x.astype(by[0].dtype)
-    kernels = [dense.kernel.astype(x.dtype) for dense in by]
+    dtype = jnp.dtype(by[0].dtype)
+    weights = tuple(dense.weights(dtype) for dense in by)
+    of = Products(x, weights, norm, residual)
+    kernels = [each.kernel for each in weights]
+    alike = residual is None or residual.dtype == x.dtype
+    few = factor is None and x.dtype == dtype and alike
+    if few and few_rows.serves(x, kernels):
+        return run(PRODUCTS, of)
+    return multiply_plainly(of, dtype, joined=joined, factor=factor)
+
+
+def multiply_plainly(
+    of: Products,
+    dtype: DTypeLike | None = None,
+    *,
+    joined: bool = False,
+    factor: Array | None = None,
+) -> list[Array]:
+    """Returns the products as XLA computes them. dtype: of products; None is that of x.
+    All else as of `multiply`."""
+    x = of.x if of.norm is None else of.norm(of.x)
+    x = x if dtype is None else x.astype(dtype)
+    kernels = [each.kernel for each in of.weights]
     if joined:
         products = lowering.products(x, kernels)
     else:
@@ -118,10 +153,16 @@ def multiply(
     if factor is not None:
         products = [y * factor for y in products]
     rounded = [y.astype(x.dtype) for y in products]
-    return [
-        y if dense.bias is None else y + dense.bias.astype(x.dtype)
-        for y, dense in zip(rounded, by, strict=True)
+    first, *others = [
+        y if each.bias is None else y + each.bias.astype(x.dtype)
+        for y, each in zip(rounded, of.weights, strict=True)
     ]
+    return [first if of.residual is None else of.residual + first, *others]
+
+
+PRODUCTS = Operation(
+    "products", multiply_plainly, few_rows.native_products, few_rows.product_shapes
+)
 
 
 def readout(features: Array, table: Array, *, tied: bool, dtype: DTypeLike) -> Array:
@@ -129,4 +170,22 @@ def readout(features: Array, table: Array, *, tied: bool, dtype: DTypeLike) -> A
 
     table: the embedding [V, E], if `tied`, else a readout's own [E, V].
     """
-    return quantized.dot(features, table.astype(dtype), transposed=tied)
+    of = Logits(features, table.astype(dtype))
+    if features.dtype == dtype and few_rows.serves(features, [of.table], tied):
+        return run(readout_operation(tied), of)[0]
+    return _readout(of, tied)[0]
+
+
+def _readout(of: Logits, tied: bool) -> list[Array]:
+    return [quantized.dot(of.x, of.table, transposed=tied)]
+
+
+@functools.cache
+def readout_operation(tied: bool) -> Operation:
+    """Returns the product with an embedding, if `tied`, or with a readout's table."""
+    return Operation(
+        "readout",
+        functools.partial(_readout, tied=tied),
+        functools.partial(few_rows.native_readout, tied=tied),
+        functools.partial(few_rows.readout_shapes, tied=tied),
+    )

@@ -96,7 +96,7 @@ class Block(nn.Module):
         norm = functools.partial(Norm, config.learned)
         rotate = None
         if config.positions is None:
-            rotate = functools.partial(rotary, positions=positions)
+            rotate = rotary(positions, config.head_width, dtype)
         attention = Attention(
             features=config.dim,
             heads=config.num_heads,
@@ -105,11 +105,18 @@ class Block(nn.Module):
             use_bias=config.learned,
             name="attention",
         )
-        y = norm(name="attention_norm")(x)
-        y, cache = attention(y, positions, cache, tree=tree, rotate=rotate)
-        x = x + y
+        x, cache = attention(
+            x,
+            positions,
+            cache,
+            tree=tree,
+            rotate=rotate,
+            before=norm(name="attention_norm").law(config.dim),
+            add=x,
+        )
         mlp = FeedForward(config.mlp_dim, dtype, config.learned, name="mlp")
-        return x + mlp(norm(name="mlp_norm")(x)), cache
+        last = norm(name="mlp_norm").law(config.dim)
+        return mlp(x, norm=last, add=True), cache
 
 
 class Decoder(nn.Module):

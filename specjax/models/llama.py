@@ -20,8 +20,8 @@ from jax.typing import DTypeLike
 from specjax import chunks
 from specjax.models import dense, int8_cache, lowering, window_cache
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, RMSNorm, check_rotary, check_taps, turn
-from specjax.models.cache import Cache, KeyValues
+from specjax.models.blocks import FeedForward, RMSNorm, Turn, check_rotary, check_taps
+from specjax.models.cache import Cache
 from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
 from specjax.types import Branches, Hidden, Model, Prompt
@@ -156,15 +156,12 @@ def first_layers(config: Config, layers: int) -> Config:
     return config._replace(num_layers=layers, local=local, taps=())
 
 
-def rotator(
-    rotation: Rotation, width: int, positions: Array, dtype: DTypeLike
-) -> Callable[[Array], Array]:
-    """Returns the function that turns x [B, H, T, D] by angles that grow with positions
-    [B, T]. Angles are float32; their cosines and sines are rounded to `dtype`."""
+def rotator(rotation: Rotation, width: int, positions: Array, dtype: DTypeLike) -> Turn:
+    """Returns what turns x [B, H, T, D] by angles that grow with positions [B, T].
+    Angles are float32; their cosines and sines are rounded to `dtype`."""
     frequency = jnp.asarray(frequencies(rotation, width))
     angle = positions[:, None, :, None].astype(jnp.float32) * frequency
-    cos, sin = jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype)
-    return functools.partial(turn, cos=cos, sin=sin)
+    return Turn(jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype))
 
 
 def frequencies(rotation: Rotation, width: int) -> np.ndarray:
@@ -201,8 +198,9 @@ class Block(nn.Module):
         cache: Any,
         *,
         mask: Array,
-        rotate: Callable[[Array], Array],
-        write: Callable[[Any, KeyValues], tuple[Any, KeyValues]],
+        rotate: Turn,
+        start: Array,
+        ring: bool,
     ) -> tuple[Array, Any]:
         """Returns ([B, T, E], cache) for x [B, T, E]; all else as of `Attention`."""
         config, style = self.config, STYLES[self.config.style]
@@ -221,17 +219,19 @@ class Block(nn.Module):
             norm=functools.partial(norm, axis="head_width") if style.normed else None,
             name="attention",
         )
+        first = norm(name="attention_norm").law(config.dim)
         y, cache = attention(
-            norm(name="attention_norm")(x),
+            x,
             positions,
             cache,
             mask=mask,
             rotate=rotate,
-            write=write,
+            start=start,
+            ring=ring,
+            before=first,
+            add=None if style.after else x,
         )
-        if style.after:
-            y = norm(name="attention_after_norm")(y)
-        x = x + y
+        x = x + norm(name="attention_after_norm")(y) if style.after else y
         mlp = FeedForward(
             config.mlp_dim,
             dtype,
@@ -240,10 +240,9 @@ class Block(nn.Module):
             gated=True,
             name="mlp",
         )
-        y = mlp(norm(name="mlp_norm")(x))
-        if style.after:
-            y = norm(name="mlp_after_norm")(y)
-        return x + y, cache
+        last = norm(name="mlp_norm").law(config.dim)
+        y = mlp(x, norm=last, add=not style.after)
+        return (x + norm(name="mlp_after_norm")(y) if style.after else y), cache
 
 
 class Decoder(nn.Module):
@@ -275,7 +274,7 @@ class Decoder(nn.Module):
         count = tokens.shape[1]
         positions = positions_of(start, count, branches)
 
-        def rotate(rotation: Rotation) -> Callable[[Array], Array]:
+        def rotate(rotation: Rotation) -> Turn:
             return rotator(rotation, config.head_width, positions, dtype)
 
         @functools.cache
@@ -310,7 +309,8 @@ class Decoder(nn.Module):
                 layer,
                 mask=visible(slots, config.window if local else None),
                 rotate=nearby if local else everywhere,
-                write=functools.partial(writer(config, i), start=start),
+                start=start,
+                ring=local,
             )
             entered.append(x)
         last, taps = (

@@ -33,6 +33,10 @@ FUNCTIONS = "thin_float32", "thin_bfloat16"
 FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
 INT8_SOURCE = SOURCE.with_name("thin_int8.cc")  # it includes the other
 INT8_FUNCTIONS = "thin_int8", "thin_int8_transposed", "thin_int8_dynamic_transposed"
+ROWS_SOURCE = SOURCE.with_name("rows.cc")  # the operations of `models.few_rows`
+ROWS_PARTS = "rows_attention.cc", "rows_feed_forward.cc", "rows_products.cc"
+ROWS_PARTS += "rows_norm.cc", "rows.h", "team.h", "thin_int8.cc", "thin.cc"
+ROWS_FUNCTIONS = "rows_attention", "rows_feed_forward", "rows_norm", "rows_products"
 ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
     "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
@@ -77,6 +81,12 @@ def int8_library() -> Library:
     return load((INT8_SOURCE, SOURCE), INT8_FUNCTIONS)
 
 
+@functools.cache
+def rows_library() -> Library:
+    """Returns the library of operations on few rows; see `float_library`."""
+    return load(rows_sources(), ROWS_FUNCTIONS)
+
+
 def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
     """Returns the library of the first source, which may include the others."""
     if sys.platform not in ("linux", "darwin"):
@@ -101,9 +111,15 @@ def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
 
 
 def sources(*dtypes: str) -> tuple[Path, ...]:
-    """Returns the source files of the products with weights of these dtypes."""
+    """Returns the source files of what computes with weights of these dtypes."""
     eight = any(dtype.startswith("int8") for dtype in dtypes)
-    return (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
+    thin = (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
+    return tuple(dict.fromkeys((*thin, *rows_sources())))
+
+
+def rows_sources() -> tuple[Path, ...]:
+    """Returns the source files of the operations on few rows, the main one first."""
+    return ROWS_SOURCE, *(SOURCE.with_name(name) for name in ROWS_PARTS)
 
 
 def problem() -> str | None:
@@ -187,6 +203,8 @@ def register(path: Path, functions: Sequence[str]) -> int:
 def summary(error: Exception) -> str:
     """Returns the line of a compiler's output that states the error, or the error."""
     output = getattr(error, "stderr", None) or ""
+    if isinstance(output, bytes):  # of a command that took too long
+        output = output.decode(errors="replace")
     lines = [line for line in output.splitlines() if "error: " in line]
     return (lines or [str(error)])[0].strip()[:200]
 

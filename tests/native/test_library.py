@@ -23,6 +23,7 @@ def fails(*arguments):
 def forget():
     library.float_library.cache_clear()
     library.int8_library.cache_clear()
+    library.rows_library.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,318 @@
+"""Layers of few rows as calls of compiled code on a CPU: see `native.operation`.
+
+A decoder's token is read by hundreds of small programs, each of which takes longer to
+begin than to run. Here a layer is four calls: a norm with the products of its result,
+attention with all that belongs to it, the product after it, and the feed-forward
+layer. What each computes is defined by its twin, in `dense`, `blocks` and `attention`.
+
+A row's numbers do not depend on how many rows a call has, on the other rows, on unseen
+slots or on the number of threads.
+Axes: B rows, T tokens in one call, S slots, H heads of queries, K of keys and values,
+D head width.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.models.cache import KeyValues
+from specjax.models.norms import Norm
+from specjax.native import operation
+from specjax.quantized import Dynamic, Int8
+
+MOST = 32  # rows of a call; of more, arithmetic takes most of the time
+FLOATS = "float32", "bfloat16"
+LAWS = {None: 0, "rms": 1, "layer": 2}
+ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "relu": 3}
+
+
+class Weights(NamedTuple):
+    """A matrix [K, N], or [N, K] for a transposed product, and its bias [N] or None."""
+
+    kernel: Any
+    bias: Array | None = None
+
+
+def serves(x: Array, kernels: Sequence[Any], transposed: bool = False) -> bool:
+    """Tells whether compiled code multiplies x [..., K] by these matrices."""
+    kinds = {_kind(kernel, transposed) for kernel in kernels}
+    known = None not in kinds and not {"int8", "dynamic"} <= kinds
+    return known and _few(x) and operation.in_use()
+
+
+def _few(x: Array) -> bool:
+    few = 1 <= math.prod(x.shape[:-1]) <= MOST
+    return few and x.dtype.name in FLOATS and jax.sharding.get_abstract_mesh().empty
+
+
+def _kind(kernel: Any, transposed: bool) -> str | None:
+    """Returns the name of the code for a matrix, None if there is none."""
+    if kernel.ndim != 2 or kernel.dtype.name not in FLOATS:
+        return None
+    if not isinstance(kernel, Int8):
+        return kernel.dtype.name
+    if kernel.scale.shape[transposed] != 1:  # its outputs are not those of the product
+        return None
+    return "dynamic" if isinstance(kernel, Dynamic) else "int8"
+
+
+def _nothing() -> Array:
+    return jnp.zeros(0, jnp.float32)
+
+
+def _or_nothing(x: Array | None) -> Array:
+    return _nothing() if x is None else x
+
+
+def _buffers(weights: Sequence[Weights]) -> Sequence[Array]:
+    """Returns three arrays for each matrix: its numbers, scales and bias."""
+    out = []
+    for kernel, bias in weights:
+        numbers, scale = kernel, None
+        if isinstance(kernel, Int8):
+            numbers = kernel.values
+            if isinstance(kernel, Dynamic):
+                numbers = kernel.outputs
+            scale = kernel.scale.reshape(-1)
+        out += [numbers, _or_nothing(scale), _or_nothing(bias)]
+    return out
+
+
+def _norm_buffers(norm: Norm | None) -> tuple[Array, Array]:
+    if norm is None:
+        return _nothing(), _nothing()
+    return _or_nothing(norm.scale), _or_nothing(norm.bias)
+
+
+def _norm_attributes(norm: Norm | None) -> dict[str, Any]:
+    return dict(
+        kind=np.int32(LAWS[norm.law if norm else None]),
+        eps=np.float32(norm.eps if norm else 0),
+        offset=np.float32(norm.offset if norm else False),
+    )
+
+
+def _is_dynamic(weights: Sequence[Weights]) -> bool:
+    return any(isinstance(each.kernel, Dynamic) for each in weights)
+
+
+class Normalized(NamedTuple):
+    """The operands of norm(x), [..., E]."""
+
+    x: Array
+    norm: Norm
+
+
+def normalize(x: Array, norm: Norm) -> Array:
+    """Returns norm(x), by compiled code for few rows."""
+    if not (_few(x) and operation.in_use()):
+        return norm(x)
+    return operation.run(NORM, Normalized(x, norm))[0]
+
+
+def _normalize(of: Normalized) -> Sequence[Array]:
+    return [of.norm(of.x)]
+
+
+def same_shape(of: Any) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of an operation's result, which is that of its x."""
+    return [jax.ShapeDtypeStruct(of.x.shape, of.x.dtype)]
+
+
+def native_norm(of: Normalized) -> Sequence[Array]:
+    """Calls rows_norm.cc."""
+    return jax.ffi.ffi_call("specjax_rows_norm", same_shape(of))(
+        of.x, *_norm_buffers(of.norm), **_norm_attributes(of.norm)
+    )
+
+
+NORM = operation.Operation("norm", _normalize, native_norm, same_shape)
+
+
+class Products(NamedTuple):
+    """The operands of norm(x) W_i + b_i, to the first of which a residual is added.
+
+    Attributes:
+      x: [..., K].
+      weights: of each product.
+      norm: of x, or None.
+      residual: [..., N], or None.
+    """
+
+    x: Array
+    weights: tuple[Weights, ...]
+    norm: Norm | None = None
+    residual: Array | None = None
+
+
+def product_shapes(of: Products) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shapes of products, which have the dtype of x."""
+    return [
+        jax.ShapeDtypeStruct((*of.x.shape[:-1], each.kernel.shape[1]), of.x.dtype)
+        for each in of.weights
+    ]
+
+
+def native_products(of: Products) -> Sequence[Array]:
+    """Calls rows_products.cc."""
+    return jax.ffi.ffi_call("specjax_rows_products", product_shapes(of))(
+        of.x,
+        _or_nothing(of.residual),
+        *_norm_buffers(of.norm),
+        *_buffers(of.weights),
+        **_norm_attributes(of.norm),
+        transposed=False,
+        dynamic=_is_dynamic(of.weights),
+    )
+
+
+class Logits(NamedTuple):
+    """The operands of x W in float32. table: [V, E] if `tied`, in which case a row of
+    it is an output, else [E, V]."""
+
+    x: Array
+    table: Any
+
+
+def readout_shapes(of: Logits, tied: bool) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of logits, which are float32."""
+    shape = *of.x.shape[:-1], of.table.shape[not tied]
+    return [jax.ShapeDtypeStruct(shape, jnp.float32)]
+
+
+def native_readout(of: Logits, tied: bool) -> Sequence[Array]:
+    """Calls rows_products.cc for logits [..., V] of features [..., E]."""
+    weights = (Weights(of.table),)
+    return jax.ffi.ffi_call("specjax_rows_products", readout_shapes(of, tied))(
+        of.x,
+        _nothing(),
+        *_norm_buffers(None),
+        *_buffers(weights),
+        **_norm_attributes(None),
+        transposed=tied,
+        dynamic=_is_dynamic(weights),
+    )
+
+
+class FeedForward(NamedTuple):
+    """The operands of a feed-forward layer of x [..., E], see `blocks.FeedForward`.
+
+    Attributes:
+      weights: of the gate, if there is one, in and out.
+      norm: of x, or None.
+    """
+
+    x: Array
+    weights: tuple[Weights, ...]
+    norm: Norm | None
+
+
+def native_feed_forward(of: FeedForward, activation: str, add: bool) -> Sequence[Array]:
+    """Calls rows_feed_forward.cc. add: whether x is added."""
+    return jax.ffi.ffi_call("specjax_rows_feed_forward", same_shape(of))(
+        of.x,
+        *_norm_buffers(of.norm),
+        *_buffers(of.weights),
+        **_norm_attributes(of.norm),
+        activation=np.int32(ACTIVATIONS[activation]),
+        gated=len(of.weights) == 3,
+        add=add,
+        dynamic=_is_dynamic(of.weights),
+    )
+
+
+class Attended(NamedTuple):
+    """The operands of the attention of a text to its cache.
+
+    Attributes:
+      query: [B, T, H D]; not yet normalised or turned, and so are keys.
+      key: [B, T, K D].
+      value: [B, T, K D].
+      cache: of the layer.
+      start: [B], the slot of the first token.
+      mask: bool [B or 1, T, S], True where a token sees a slot.
+      bias: of scores, [B or 1, H, T, S], or None.
+      norms: of each head's queries and keys, or None.
+      turn: a `blocks.Turn`, or None.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    cache: KeyValues
+    start: Array
+    mask: Array
+    bias: Array | None
+    norms: tuple[Norm, Norm] | None
+    turn: Any
+
+
+class AttentionKind(NamedTuple):
+    """The static side of `Attended`.
+
+    Attributes:
+      width: D, of a head.
+      scale: of scores.
+      cap: of scores, see `attention.attend`; None leaves them.
+      ring: whether slots are a ring, see `window_cache`.
+    """
+
+    width: int
+    scale: float
+    cap: float | None
+    ring: bool
+
+
+def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shapes of what is mixed, [B, T, H D], and of keys and values."""
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (of.query, *of.cache)]
+
+
+def serves_attention(of: Attended) -> bool:
+    """Tells whether compiled code attends to a layer's cache for these queries."""
+    if not isinstance(of.cache, KeyValues) or not _few(of.query):
+        return False
+    (batch, count, width), values = of.query.shape, of.cache.values
+    slots = values.shape[2]
+    if of.bias is not None:
+        heads = width // values.shape[3]
+        if of.bias.shape[1:] != (heads, count, slots):
+            return False
+    fits = len(values) == batch and count <= slots
+    return fits and values.dtype == of.query.dtype and operation.in_use()
+
+
+def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
+    """Calls rows_attention.cc, which writes the cache in place."""
+    scales = (
+        (None, None) if of.norms is None else (of.norms[0].scale, of.norms[1].scale)
+    )
+    turn = (None, None) if of.turn is None else of.turn
+    norm = None if of.norms is None else of.norms[0]
+    call = jax.ffi.ffi_call(
+        "specjax_rows_attention",
+        attended_shapes(of),
+        input_output_aliases={10: 1, 11: 2},
+    )
+    shape = (len(of.mask), *of.query.shape[1:2], of.cache.values.shape[2])
+    return call(
+        of.query,
+        of.key,
+        of.value,
+        *map(_or_nothing, scales),
+        *map(_or_nothing, turn),
+        of.start.astype(jnp.int32),
+        jnp.broadcast_to(of.mask, shape),
+        _or_nothing(of.bias),
+        *of.cache,
+        scale=np.float32(kind.scale),
+        cap=np.float32(kind.cap or 0),
+        eps=np.float32(norm.eps if norm else 0),
+        offset=np.float32(norm.offset if norm else False),
+        ring=kind.ring,
+    )

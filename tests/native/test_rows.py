@@ -1,0 +1,228 @@
+"""Operations on few rows: near their twins, and of each row the same bits always."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import native
+from specjax.drafters import autoregressive, nothing
+from specjax.inputs import make_prompt
+from specjax.models import families, gpt, llama
+from specjax.models.tree_mask import positions_of
+from specjax.native import library, operation
+from specjax.step import Decoder
+from specjax.types import Branches, Params
+from tests.support import devices, tiny
+from tests.support.model_cases import greedy, weights
+
+V, SLOTS = 300, 40  # no multiples of a vector
+SMALL = dict(vocab=V, dim=72, mlp_dim=136, num_layers=2)
+LLAMA = llama.Config(**SMALL, num_heads=4, key_heads=2, head_width=18, biased=True)
+QWEN3 = LLAMA._replace(style="qwen3", tied=True, biased=False)
+GEMMA2 = LLAMA._replace(
+    style="gemma2", window=6, local=(0,), score_cap=20.0, logit_cap=30.0, biased=False
+)
+GPT = gpt.Config(**SMALL, num_heads=4)
+LEARNED = GPT._replace(positions=SLOTS, learned=True, tied=True)
+WIDE = LLAMA._replace(dim=288, mlp_dim=640, num_heads=8, head_width=36)  # for threads
+CONFIGS = dict(llama=LLAMA, qwen3=QWEN3, gemma2=GEMMA2, gpt=GPT, learned=LEARNED)
+DTYPES = "float32", "bfloat16", "int8", "int8_dynamic"
+NEAR = {"float32": 2e-4, "int8": 2e-4, "int8_dynamic": 5e-3, "bfloat16": 0.2}
+TOKENS = np.random.default_rng(0).integers(1, V, (3, 12)).astype(np.int32)
+READ = 7  # tokens of a text before the calls that are compared
+
+# Each family in float32, and Llama in all dtypes.
+CASES = [(family, "float32") for family in CONFIGS]
+CASES += [("llama", dtype) for dtype in DTYPES[1:]]
+of_cases = pytest.mark.parametrize(("family", "dtype"), CASES)
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    if problem := library.rows_library().problem:
+        pytest.skip(problem)
+
+
+@functools.cache
+def model_of(family, dtype):
+    """A model, its weights, and (params, tokens, start, cache[, branches]) -> logits
+    and cache."""
+    config = WIDE if family == "wide" else CONFIGS[family]
+    if dtype == "bfloat16":
+        config = config._replace(dtype=dtype)
+    params = weights(config, 3) if "gpt" not in str(type(config)) else None
+    if params is None:
+        params = tiny.weights(config, 3, 3.0)
+    if dtype == "bfloat16":
+        params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+    elif dtype != "float32":
+        params = tiny.rounded(params, dtype)
+    model = families.build(config)
+
+    def logits(params, tokens, start, cache, branches=None):
+        features, cache = model.apply(params, tokens, start, cache, branches)
+        return model.readout(params, features), cache
+
+    return model, params, jax.jit(logits)
+
+
+def fresh(family, dtype, rows=1, slots=SLOTS):
+    model, params, _ = model_of(family, dtype)
+    prompt = make_prompt([[1]] * rows)
+    return model.init(params, prompt, slots)
+
+
+def call(family, dtype, tokens, start, cache, branches=None):
+    _, params, run = model_of(family, dtype)
+    return run(params, np.asarray(tokens), np.asarray(start), cache, branches)
+
+
+def one_by_one(family, dtype, tokens, slots=SLOTS):
+    """Logits [T, V] of a text [T], each token by a call of its own."""
+    cache, rows = fresh(family, dtype, slots=slots), []
+    for t, token in enumerate(tokens):
+        logits, cache = call(family, dtype, [[token]], [t], cache)
+        rows.append(logits[0, 0])
+    return np.stack(rows)
+
+
+@of_cases
+def test_they_are_near_their_twins(family, dtype):
+    _, params, run = model_of(family, dtype)
+    given = params, TOKENS[:2], np.zeros(2, np.int32), fresh(family, dtype, 2)
+    assert "specjax_rows" in str(jax.make_jaxpr(run)(*given))
+    fused, cache = run(*given)
+    with native.products(native.XLA):
+        assert "specjax_rows" not in str(jax.make_jaxpr(run)(*given))
+        plain, wanted = run(*given)
+    scale = np.abs(np.asarray(plain)).max()
+    assert np.abs(np.asarray(fused) - plain).max() <= NEAR[dtype] * scale
+    for new, old in zip(jax.tree.leaves(cache), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(
+            np.float32(new), np.float32(old), atol=20 * NEAR[dtype], rtol=0.05
+        )
+
+
+@of_cases
+def test_a_rows_bits_do_not_depend_on_the_call(family, dtype):
+    """Not on how many tokens it has, nor on other texts, nor on slots that are not
+    seen."""
+    alone = one_by_one(family, dtype, TOKENS[0])
+    once, _ = call(family, dtype, TOKENS[:1], [0], fresh(family, dtype))
+    np.testing.assert_array_equal(once[0], alone)
+    beside, _ = call(family, dtype, TOKENS[:2], [0, 0], fresh(family, dtype, 2))
+    np.testing.assert_array_equal(beside[0], alone)
+    longer = fresh(family, dtype, slots=SLOTS + 13)
+    once, _ = call(family, dtype, TOKENS[:1], [0], longer)
+    if family != "gemma2":  # a longer ring begins anew in another slot
+        np.testing.assert_array_equal(once[0], alone)
+    _, cache = call(family, dtype, TOKENS[:1, :READ], [0], fresh(family, dtype))
+    for count in 2, 5:
+        few, _ = call(family, dtype, TOKENS[:1, READ : READ + count], [READ], cache)
+        np.testing.assert_array_equal(few[0], alone[READ : READ + count])
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("llama", "float32"), ("gpt", "bfloat16")]
+)
+def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
+    """Two branches after the text, of which the second is TOKENS'."""
+    chain = one_by_one(family, dtype, TOKENS[0, : READ + 3])
+    _, cache = call(family, dtype, TOKENS[:1, :READ], [0], fresh(family, dtype))
+    root, first, second = TOKENS[0, READ : READ + 3]
+    nodes = [[root, second, first, first, second]]
+    paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]]
+    sees = np.zeros((1, 5, 5), bool)
+    for node, path in enumerate(paths):
+        sees[0, node, path] = True
+    depth = np.array([[len(path) - 1 for path in paths]], np.int32)
+    branches = Branches(jnp.asarray(depth), jnp.asarray(sees))
+    assert positions_of(jnp.array([READ]), 5, branches).shape == (1, 5)
+    logits, _ = call(family, dtype, nodes, [READ], cache, branches)
+    for node, position in (0, READ), (2, READ + 1), (4, READ + 2):
+        np.testing.assert_array_equal(logits[0, node], chain[position])
+
+
+def test_xlas_rows_do_depend_on_the_call():
+    """What the tests above would say of operations that sum in another order."""
+    with native.products(native.XLA):
+        alone = one_by_one("llama", "float32", TOKENS[0])
+        once, _ = call("llama", "float32", TOKENS[:1], [0], fresh("llama", "float32"))
+    assert (np.asarray(once[0]) != alone).any()
+
+
+def test_what_is_not_finite_stays_so():
+    _, params, run = model_of("llama", "float32")
+    bad = jax.tree.map(lambda x: x, params)
+    bad["layers_0"]["mlp"]["in"]["kernel"] = jnp.full_like(
+        params["layers_0"]["mlp"]["in"]["kernel"], jnp.nan
+    )
+    logits, _ = run(bad, TOKENS[:1, :3], np.array([0]), fresh("llama", "float32"))
+    assert np.isnan(logits).all()
+
+
+def test_in_batches_and_for_gradients_they_are_their_twins():
+    config = LLAMA._replace(num_layers=1)
+    model, params = families.build(config), weights(config, 1)
+    cache = model.init(params, make_prompt([[1]]), 8)
+
+    def loss(params, tokens):
+        features, _ = model.apply(params, tokens, jnp.array([0]), cache)
+        return (features**2).sum()
+
+    def both(function):
+        fused = function()
+        with native.products(native.XLA):
+            return fused, function()
+
+    rows = jnp.asarray(TOKENS[:, None, :3])
+    for new, old in zip(
+        *both(lambda: jax.vmap(loss, (None, 0))(params, rows)), strict=True
+    ):
+        np.testing.assert_allclose(new, old, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8_dynamic"])
+@pytest.mark.parametrize("family", ["llama", "gpt"])
+def test_greedy_drafted_texts_are_the_targets_own(family, dtype):
+    """Bit for bit: their logits are, so that ties are too."""
+    target, own, _ = model_of(family, dtype)
+    drafts = jax.tree.map(
+        lambda x: x if x.dtype == jnp.int8 else (x * 1.01 + 0.003).astype(x.dtype), own
+    )
+    prompt, params = make_prompt([[1, 2, 3], [4, 5]]), Params(own, drafts)
+    alone, drafted = (
+        greedy(Decoder(target, drafter), params, prompt, new=24)
+        for drafter in (nothing.drafter, autoregressive.build(target, 4))
+    )
+    np.testing.assert_array_equal(alone.tokens, drafted.tokens)
+    assert drafted.counts.calls.sum() < alone.counts.calls.sum()
+
+
+THREADS = """
+import hashlib
+import numpy as np
+from tests.native import test_rows as rows
+
+for dtype in "float32", "bfloat16", "int8_dynamic":
+    logits, _ = rows.call("wide", dtype, rows.TOKENS[:2, :6], [0, 0],
+                          rows.fresh("wide", dtype, 2))
+    print(dtype, hashlib.sha256(np.asarray(logits).tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_bits_do_not_depend_on_threads():
+    texts = {
+        devices.run_python("-c", THREADS, NPROC=str(count)) for count in (1, 2, 4, 8)
+    }
+    assert len(texts) == 1
+
+
+def test_in_use_is_false_where_it_is_switched_off():
+    assert operation.in_use()
+    with native.products(native.XLA):
+        assert not operation.in_use()
