@@ -6,19 +6,21 @@ panels, and what is too long for a page into several tables. Widths are estimate
 points of Computer Modern, the widest of the usual types: in Times a table is narrower.
 """
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
 
 from experiments.report import typeset
-from experiments.report.typeset import LOWERED, Grid, Notes, Printed
+from experiments.report.typeset import LOWERED, Grid, Notes, Printed, trim
 
 COLUMN = 234.0  # points, of a page of two columns
 LEAST = 56.0  # points that names of rows have
 LARGE, SMALL = 4.0, 3.4  # points of a character in \scriptsize and \tiny
 APART = 4.0  # points between columns
 WORDS = 11  # characters of a line of a head
-LINES, FEW = 32, 12  # rows of a table on a page; of one whose panels share a page
+HEIGHT, LEAD = 480.0, 8.5  # points of the rows of a page, and of a line of them
+FEW = 6  # rows of a table whose panels share a page
 ROOM = 70  # characters of a line whose cells are short enough
 PAPER, OURS = "paper", "ours"  # under the quantity of a pair of columns
 STACK = re.compile(r"(\S+) (\[.*\]|± .*)")
@@ -49,18 +51,11 @@ def latex(name: str, page: Printed) -> str:
     notes = Notes()
     notes.texts += page.notes
     cut = [typeset.shorten(grid, notes, ROOM) for grid in page.grids]
-    parts = [
-        (at, grid, several)
-        for each in cut
-        for at in range(0, len(each.rows), LINES)
-        for grid in [each._replace(rows=each.rows[at : at + LINES])]
-        for several in together(panels(grid))
-    ]
+    parts = [(grid, several) for grid in cut for several in pages(panels(trim(grid)))]
     tables = []
-    for place, (at, grid, several) in enumerate(parts):
+    for place, (grid, several) in enumerate(parts):
         title = ": ".join(filter(None, [page.title, grid.title]))
-        begun = at or grid.head[grid.keys :][:1] != several[0].head[grid.keys :][:1]
-        title += " (continued)" if begun else ""
+        title += " (continued)" if place and parts[place - 1][0] is grid else ""
         first = f" {page.about}" if place == 0 else ""
         said = below(page, notes) if place == len(parts) - 1 else ""
         label = f"tab:{name}" + (f"-{place + 1}" if place else "")
@@ -74,11 +69,26 @@ def latex(name: str, page: Printed) -> str:
     return "% Needs \\usepackage{booktabs}.\n" + "\n".join(tables)
 
 
-def together(several: list[Grid]) -> list[list[Grid]]:
-    """Returns the panels that share a page: all if they are short, else none."""
+def pages(several: list[Grid]) -> list[list[Grid]]:
+    """Returns the panels of each page: all if they are short, else parts of one."""
     if len(several[0].rows) <= FEW:
         return [several]
-    return [[panel] for panel in several]
+    found = []
+    for panel in several:
+        rows: list[list[str]] = []
+        for row in panel.rows:
+            if sum(row_height(panel, it) for it in [*rows, row]) > HEIGHT:
+                found.append([panel._replace(rows=rows)])
+                rows = []
+            rows = [*rows, row]
+        found.append([panel._replace(rows=rows)])
+    return found
+
+
+def row_height(panel: Grid, row: Sequence[str]) -> float:
+    """Returns the points of a row, whose name may have several lines."""
+    named = math.ceil(LARGE * len(row[0]) / max(name_width(panel), LEAST))
+    return LEAD * max(named, *(1 + bool(STACK.fullmatch(cell)) for cell in row))
 
 
 def below(page: Printed, notes: Notes) -> str:
@@ -108,6 +118,12 @@ def width(grid: Grid) -> float:
     """Returns the points that a grid needs if the names of its rows are broken."""
     first, *rest = column_widths(grid)
     return min(first, LEAST) + sum(rest) + APART * len(rest)
+
+
+def name_width(grid: Grid) -> float:
+    """Returns the points that are left for the names of rows."""
+    _, *rest = column_widths(grid)
+    return COLUMN - sum(rest) - APART * len(rest)
 
 
 def column_widths(grid: Grid) -> list[float]:
@@ -141,8 +157,8 @@ def head_lines(name: str) -> list[str]:
 
 def tabular(grid: Grid) -> str:
     """Returns one panel."""
-    first, *rest = column_widths(grid)
-    left = COLUMN - sum(rest) - APART * len(rest)
+    first, *_ = column_widths(grid)
+    left = name_width(grid)
     name = "l" if first <= left else f"p{{{max(left, LEAST):.0f}pt}}"
     sides = typeset.alignments(grid)[1:]
     body = "".join(f"{' & '.join(map(cell, row))} \\\\\n" for row in grid.rows)

@@ -240,6 +240,8 @@ def measured(line: Line, record: dict, notes: Notes) -> str:
     x = numbers.value(it, line.quantity)
     if isinstance(x, str):
         return x if len(x) <= WORD else NONE + notes.mark(x)
+    if x is None:
+        return markup.number(x)
     ends = it.get(f"{line.quantity}_ci", it.get(f"{line.quantity}_interval"))
     if ends is not None and not isinstance(x, int):
         return markup.interval(x, ends)

@@ -22,8 +22,9 @@ def speeds(results: Records, record: dict) -> list[float]:
     the texts.
     """
     every = [each for rows in results.values() for each in rows.values()]
-    found = [speed_of(each["measured"]) for each in every if same_setup(each, record)]
-    return sorted(found or [speed_of(record["measured"])])
+    found = [each["measured"] for each in every if same_setup(each, record)]
+    known = map(speed_of, found or [record["measured"]])
+    return sorted(x for x in known if x is not None)
 
 
 def same_setup(record: dict, other: dict) -> bool:
