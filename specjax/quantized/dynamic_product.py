@@ -5,10 +5,11 @@ levels as the sum can hold. A sum of integers is exact, so the result is the sam
 order, for any number of rows in a call, and in our C++ as in XLA. Eight bits would not
 be enough: a few activations of a row are far larger than the rest.
 
-This holds for a product and not for a model. Attention and norms sum floats, in an
-order that depends on the number of rows. Where their last bit moves an activation to
-another level, the step is as large as the rounding itself, and logits move far more
-than with `Int8`. Axes: M rows, K features in, N outputs.
+For a model this holds where norms and attention are native operations too
+(`models.few_rows`). Elsewhere these sum floats, in an order that depends on the number
+of rows. Where their last bit moves an activation to another level, the step is as large
+as the rounding itself, and logits move far more than with `Int8`. Axes: M rows, K
+features in, N outputs.
 """
 
 import jax
