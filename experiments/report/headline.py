@@ -16,25 +16,18 @@ from experiments.report.typeset import Notes
 README = catalogue.ROOT / "README.md"
 BEGIN, END = "<!-- headline: rendered from results -->\n", "<!-- headline ends -->\n"
 At = tuple[str, str | int]  # folder and row; of Spec-Bench, the temperature
-QWEN: At = ("real_pair", "walltime_t0")
 SMOLLM2 = "SmolLM2-135M + copying, else a small draft"
-# Each place: folder and row -> the pair and what it writes. The first that was measured
-# is shown.
-ROWS: tuple[dict[At, tuple[str, str]], ...] = (
-    {
-        QWEN: ("Qwen2.5-Coder 1.5B + 0.5B", "Python (HumanEval)"),
-        ("spec_bench", 0): (SMOLLM2, "answers (Spec-Bench)"),
-    },
-    {("spec_bench", 1): ("SmolLM2-135M + a small draft", "answers (Spec-Bench)")},
-    {("table2", "small_t0_b1"): ("code_target + code_small", "Python")},
-    {("table2", "ende_small_t0"): ("t5_target + t5_small", "German, from English")},
-    {
-        ("table2", "small_t0_b32"): (
-            "code_target + code_small",
-            "Python, 32 texts at a time",
-        )
-    },
-)
+# Folder and row -> the pair and what it writes.
+ROWS: dict[At, tuple[str, str]] = {
+    ("spec_bench", 0): (SMOLLM2, "answers (Spec-Bench)"),
+    ("spec_bench", 1): ("SmolLM2-135M + a small draft", "answers (Spec-Bench)"),
+    ("table2", "small_t0_b1"): ("code_target + code_small", "Python"),
+    ("table2", "ende_small_t0"): ("t5_target + t5_small", "German, from English"),
+    ("table2", "small_t0_b32"): (
+        "code_target + code_small",
+        "Python, 32 texts at a time",
+    ),
+}
 
 
 def table(results: Records) -> str:
@@ -51,11 +44,8 @@ def table(results: Records) -> str:
 
 def headline_records(results: Records) -> dict[At, dict]:
     """Returns the record of each of ROWS that has one."""
-    found = {}
-    for place in ROWS:
-        measured = ((at, record_of(results, *at)) for at in place)
-        found |= dict([pair for pair in measured if pair[1] is not None][:1])
-    return found
+    found = {at: record_of(results, *at) for at in ROWS}
+    return {at: record for at, record in found.items() if record is not None}
 
 
 def items(results: Records) -> list[dict]:
@@ -79,7 +69,7 @@ def record_of(results: Records, folder: str, row: str | int) -> dict | None:
 
 def line_of(at: At, it: dict) -> dict:
     """Returns a row at its best gamma."""
-    pair, writes = next(place[at] for place in ROWS if at in place)
+    pair, writes = ROWS[at]
     speed = interval(it["best_speedup"], it["best_speedup_ci"])
     calls = it.get("best_tokens_per_call", it.get("tokens_per_call"))
     alpha = f"{it['alpha']:.2f} ± {it['alpha_se']:.2f}"
@@ -119,7 +109,6 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
             real=whole and whole["measured"],
             paper=catalogue.published("table2", "ende_small_t0"),
-            qwen=QWEN in found,
             chip=chip and named,
             counted=count(results),
         )
