@@ -173,7 +173,7 @@ class Attention(nn.Module):
             mask = tree.mask
         elif mask is None:
             if slots is None:
-                slots = jnp.arange(cache.values.shape[2])[None]
+                slots = jnp.arange(lowering.num_slots(cache))[None]
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
         kind = AttentionKind(self.head_width, self._scale(), self.cap, ring)
         of = Attended(query, key, value, cache, start, mask, bias, norms, rotate)

@@ -243,6 +243,13 @@ class Slice(NamedTuple):
     layer: int
 
 
+def num_slots(cache: KeyValues | Slice) -> int:
+    """Returns S, the number of slots of a layer's cache."""
+    if isinstance(cache, Slice):
+        return cache.joined.buffer.shape[4]
+    return cache.values.shape[2]
+
+
 class Unwritten(NamedTuple):
     """The new keys and values of a layer, to be written from slot `start` [B] on."""
 

@@ -119,7 +119,7 @@ def sources(*dtypes: str) -> tuple[Path, ...]:
 
 def rows_sources() -> tuple[Path, ...]:
     """Returns the source files of the operations on few rows, the main one first."""
-    return ROWS_SOURCE, *(SOURCE.with_name(name) for name in ROWS_PARTS)
+    return ROWS_SOURCE, *(ROWS_SOURCE.with_name(name) for name in ROWS_PARTS)
 
 
 def problem() -> str | None:

@@ -58,7 +58,9 @@ def test_a_call_is_few_operations_and_as_xlas(family, dtype):
         assert native.in_use() == "xla"
         assert "specjax_" not in str(jax.make_jaxpr(logits)(*arguments))
         plain = logits(*arguments)
-    np.testing.assert_allclose(thin, plain, rtol=1e-4, atol=1e-4)
+    # A norm that rounds otherwise may move an activation by one of 127 levels.
+    near = 5e-3 if dtype == "int8_dynamic" else 1e-4
+    np.testing.assert_allclose(thin, plain, rtol=near, atol=near)
 
 
 def wrong_at_times(params):
