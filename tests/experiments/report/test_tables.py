@@ -311,8 +311,8 @@ def test_committed_records_say_what_they_measured():
             setting = it | it.get("protocol", {})
             place = PLACES.get(setting["task"], "")
             words = [f"{it['target']} with {it['draft']} {place}".rstrip()]
-            # Sides are folders, or the paper's.
-            words = [] if line.folder.endswith(("_data", "_paper")) else words
+            # Sides are files, or the paper's.
+            words = [] if line.folder.endswith(("_data", "_paper", "_pair")) else words
             words += [f"T = {setting['temperature']:g}"]
             if line.folder == "table3":
                 published = line.published and {"alpha": line.published}
