@@ -97,7 +97,8 @@ def desk(tmp_path, monkeypatch):
     shutil.copy(ROOT / "docs/my_parts.py", tmp_path)
     prompts = "".join(f'{{"prompt": "def f{n}("}}\n' for n in range(4))
     sentence = '{"prompt": "translate English to German: Where is it?"}\n'
-    (tmp_path / "prompts.jsonl").write_text(prompts)
+    for name in ("prompts.jsonl", "held_out.jsonl"):
+        (tmp_path / name).write_text(prompts)
     (tmp_path / "mine.jsonl").write_text('{"text": "def f0(x):"}\n')
     question = '{"question_id": 1, "category": "qa", "prompt": "def f("}\n'
     (tmp_path / "question.jsonl").write_text(question)

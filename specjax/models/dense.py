@@ -130,7 +130,7 @@ def multiply(
     alike = residual is None or residual.dtype == x.dtype
     few = factor is None and x.dtype == dtype and alike
     if few and few_rows.serves(x, kernels):
-        return run(PRODUCTS, of)
+        return run(products_operation(joined), of)
     return multiply_plainly(of, dtype, joined=joined, factor=factor)
 
 
@@ -160,9 +160,15 @@ def multiply_plainly(
     return [first if of.residual is None else of.residual + first, *others]
 
 
-PRODUCTS = Operation(
-    "products", multiply_plainly, few_rows.native_products, few_rows.product_shapes
-)
+@functools.cache
+def products_operation(joined: bool) -> Operation:
+    """Returns the products of one input. joined: as of `multiply`, of the twin."""
+    return Operation(
+        "products",
+        functools.partial(multiply_plainly, joined=joined),
+        few_rows.native_products,
+        few_rows.product_shapes,
+    )
 
 
 def readout(features: Array, table: Array, *, tied: bool, dtype: DTypeLike) -> Array:
