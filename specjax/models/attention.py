@@ -160,8 +160,9 @@ class Attention(nn.Module):
           before: the norm of x before the first products; or None.
           add: [B, T, E], to which the result is added; or None.
         """
-        by = self.query, self.key, self.value
-        query, key, value = multiply(x, *by, joined=self.joined, norm=before)
+        query, key, value = multiply(
+            x, self.query, self.key, self.value, joined=self.joined, norm=before
+        )
         norms = None
         if self.norm is not None:
             width = self.head_width

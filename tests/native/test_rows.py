@@ -147,7 +147,7 @@ def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
 
 
 def test_xlas_rows_do_depend_on_the_call():
-    """What the tests above would say of operations that sum in another order."""
+    """The tests above would fail for operations that sum in another order."""
     with native.products(native.XLA):
         alone = one_by_one("llama", "float32", TOKENS[0])
         once, _ = call("llama", "float32", TOKENS[:1], [0], fresh("llama", "float32"))

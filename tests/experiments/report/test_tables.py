@@ -149,7 +149,7 @@ def test_a_row_has_its_parts_as_columns_and_what_is_the_same_as_a_title():
 
 
 def test_tables_fit_a_column_of_a_paper():
-    """As they are typeset; where one cell alone is wider, it has a panel of its own."""
+    """A cell that is wider than the column by itself has a panel of its own."""
     there = tables.collect(RESULTS)
     for name in ("table2", "table3", "table4", "chip", "quality", "figure_wagner"):
         page = printed.printed(catalogue.find_table(name), there)
