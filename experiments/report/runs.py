@@ -1,4 +1,4 @@
-"""All runs of one pair: the spread of its speed over records."""
+"""The spread of a pair's speed over all records of it."""
 
 from collections.abc import Mapping
 

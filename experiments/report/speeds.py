@@ -1,4 +1,4 @@
-"""All measured speeds in one drawing, a line each, beside the published ones.
+"""The drawing of every measured speed, a line each, beside the published ones.
 
 A thick bar is the 95 % interval over texts. A thin one reaches from the lowest to the
 highest speed of all records of the pair, where there are several (`runs`). A published

@@ -104,7 +104,9 @@ def measure(
         for module, kind, name in LISTENERS:
             turns.say(f"{setting.model}: {name}, loading; its weights are made once")
             try:
-                programs = open_one(setting, work, module, kind, name, stack)
+                programs = open_engine(
+                    setting, work, name, module=module, kind=kind, stack=stack
+                )
             except Exception as error:  # of its converter, whatever it raises
                 refusals[name] = children.refusal(error)
                 turns.say(f"{setting.model}: {name} gives no number: {refusals[name]}")
@@ -151,14 +153,26 @@ def recordings(folder: Path, setting: SpeechSetting) -> list[Recording]:
     ]
 
 
-def open_one(
+def open_engine(
     setting: SpeechSetting,
     work: Path,
+    name: str,
+    *,
     module: str,
     kind: str,
-    name: str,
     stack: ExitStack,
 ) -> dict[str, Program]:
+    """Returns an engine's programs by their names; `stack` closes the engine.
+
+    Args:
+        work: the folder of files made for engines.
+        name: of the engine, as in the table.
+        module: the worker that runs it.
+        kind: of its products, as the worker names them.
+
+    Raises:
+        Refused: the model was not fetched.
+    """
     place = published.path(setting.model)
     if place is None:
         raise children.Refused(

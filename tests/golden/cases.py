@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from specjax import drafts, policies, verifiers
+from specjax import drafts, policies, verifiers, zoo
+from specjax.exactness import small_drafts
 
 
 class Case(NamedTuple):
@@ -88,6 +89,7 @@ NAMED = (
     chain("q_other"),
     chain("copying_else:draft=q,least=1,short=1"),
     chain("hierarchy:q,bigram,gammas=2", gamma=3),
+    *(chain(kind) for kind in small_drafts.HEADS),
     chain("q", rules="penalties"),
     chain("q", "block", rules="grammar"),
     tree("lookahead:tokens=3", "match"),
@@ -101,9 +103,12 @@ NAMED = (
     tree("tree:draft=q,grown=0.3/0.2", "traversal"),
     tree("tree:draft=q,copied=2", "recursive_replaced"),
     tree("tree:draft=q_some", "recursive"),
+    tree("tree:draft=medusa,width=2", "recursive"),
+    tree("tree:draft=eagle,grown=0.4/0.3", "recursive"),
     tree("tree:draft=bigram,best=2,floors=0.1", "recursive"),
     tree("tree:draft=q", "recursive", rules="grammar"),
     Case("code_small", "suffix"),
+    *(Case("code_target", head) for head in zoo.HEADS),
     Case("code_small", "t5_decoder"),
     Case("code_small", "strings:draft=t5_decoder"),
     Case("code_small", "tree:draft=bigram", "recursive", rules="penalties"),

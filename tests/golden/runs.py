@@ -128,7 +128,7 @@ def pair(case: Case) -> tuple[Pretrained, DraftSource | None]:
     elif case.draft in MODELS:
         draft = models.model_source(model(case.draft))
     elif case.draft:
-        draft = drafts.pair(target, case.draft)[1]
+        target, draft = drafts.pair(target, case.draft)
     if not case.rules:
         return target, draft
     rules = RULES[case.rules]
@@ -143,8 +143,9 @@ def players(case: Case) -> tuple[tuple, str]:
 
 def shape(case: Case) -> Case:
     """Returns a case that is equal for all that share a program: those of other drafts
-    and rules, or other numbers of truncation. Trees share none with chains, and cases
-    with rules, or a policy that stops within a draft, none at all."""
+    and rules, or other numbers of truncation. Trees share none with chains, nor heads
+    that tap a target's layers with other drafts; and cases with rules, or a policy that
+    stops within a draft, none at all."""
     policy = policies.find(case.policy)
     if case.rules or (policy is not None and policy.go_on is not None):
         return case
@@ -154,6 +155,7 @@ def shape(case: Case) -> Case:
     if case.draft:
         _, draft = pair(case)
         kind = "chain" if draft.drafter(case.gamma).siblings is None else "tree"
+        kind += " of a head" * bool(draft.taps)
     return case._replace(
         draft=kind, rule="any", scored=False, **dict.fromkeys(cut, is_cut)
     )

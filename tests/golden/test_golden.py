@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specjax import drafts, policies, verifiers
+from specjax import drafts, policies, verifiers, zoo
+from specjax.exactness import small_drafts
 from specjax.measure import provenance
 from tests.golden import runs
 from tests.golden.cases import CASES, Case
@@ -67,7 +68,7 @@ def test_every_golden_has_a_case_and_the_changelog_names_its_number():
 
 def test_every_name_of_a_draft_a_rule_a_policy_and_a_constraint_is_in_a_golden():
     for field, names in {
-        "draft": drafts.DRAFTS,
+        "draft": {*drafts.DRAFTS, *small_drafts.HEADS, *zoo.HEADS},
         "rule": {*verifiers.EXACT, *verifiers.LOSSY},
         "policy": policies.POLICIES,
         "rules": runs.RULES,
