@@ -97,6 +97,7 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
         generate=chosen.generate,
         texts=chosen.texts,
         new=chosen.tokens,
+        greedy_every=chosen.greedy_every,
         longest=chosen.longest,
         held_out=chosen.held_out,
         part=chosen.together,
@@ -130,7 +131,9 @@ def make_parser() -> console.Parser:
         kind = count if least else console.whole_number(0, 2**31 - 1)
         add(name, type=kind, default=default, metavar="N", help=f"{help}; {default}")
 
-    whole("--texts", 320, "that the target writes; every other one is greedy")
+    whole("--texts", 320, "that the target writes")
+    of_greedy = "of these one in so many is greedy, the others are sampled; 0 for none"
+    whole("--greedy-every", 2, of_greedy, least=0)
     whole("--tokens", 64, "new tokens of such a text")
     whole("--longest", 32, "leave out beginnings of more tokens")
     whole("--together", 32, "texts that are written or read together")

@@ -52,6 +52,8 @@ class Setting:
       generate: a file of beginnings that it goes on from, None for `data`.
       texts: how many it writes; beginnings are used again where they are fewer.
       new: how many tokens it adds to each at most.
+      greedy_every: of the texts that it writes one in so many is greedy, the others are
+        sampled at temperature 1; 0 for none.
       longest: beginnings of more tokens are left out.
       held_out: texts that are measured on, of other beginnings than the rest.
       part: texts that are written or read together, and make a shard.
@@ -69,6 +71,7 @@ class Setting:
     generate: Path | None = None
     texts: int = 512
     new: int = 96
+    greedy_every: int = 2
     longest: int = 64
     held_out: int = 32
     part: int = 64
@@ -158,8 +161,7 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
             tokens[row, : len(ids)] = ids
         lengths = np.array([len(ids) for ids in some], np.int32)
         prompt = Prompt(jnp.asarray(tokens), jnp.asarray(lengths))
-        # Every other text is greedy.
-        return write(key, prompt, np.arange(len(some)) % 2)
+        return write(key, prompt, temperatures(len(some), setting.greedy_every))
 
     seed, size = 2 * setting.recipe.seed, setting.part
     both = []
@@ -176,12 +178,20 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     about = {
         "texts": digest_ids(begins),
         "new": setting.new,
+        "greedy_every": setting.greedy_every,
         "width": width,
         "together": size,
         "seed": setting.recipe.seed,
         "held_out": [len(apart), setting.held_out],
     }
     return Material(both[0], both[1], about)
+
+
+def temperatures(count: int, greedy_every: int) -> np.ndarray:
+    """Returns the temperatures of texts: one in `greedy_every` has 0, the others 1."""
+    if greedy_every == 0:
+        return np.ones(count, int)
+    return (np.arange(count) % greedy_every != 0).astype(int)
 
 
 def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:

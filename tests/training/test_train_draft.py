@@ -15,7 +15,14 @@ from specjax.cli import train_draft as command
 from specjax.drafters import eagle3, medusa
 from specjax.drafts import eagle3_files, head_files, medusa_files
 from specjax.models import gpt
-from specjax.training import heads, loop, states, target_states, written
+from specjax.training import (
+    heads,
+    loop,
+    states,
+    target_states,
+    train_draft,
+    written,
+)
 from specjax.training.target_states import Lesson
 from specjax.types import Hidden, Prompt, TargetCall
 from tests.support import head_folders, text_folders
@@ -150,6 +157,11 @@ def test_a_trained_head_is_read_back_exactly(desk, head):
     assert point["step"] == 4
     for name in ("alpha_1", "best_1", "alpha_2", "best_2"):
         assert 0 <= point[f"held_out {name}"] <= 1
+
+
+@pytest.mark.parametrize(("every", "wanted"), [(0, "1111"), (1, "0000"), (3, "0110")])
+def test_one_text_in_so_many_is_greedy(every, wanted):
+    assert train_draft.temperatures(4, every).tolist() == [*map(int, wanted)]
 
 
 def kill_at(call, build):
