@@ -112,7 +112,7 @@ def make_parser() -> console.Parser:
     add, count = parser.add_argument, console.count
     shared.add(parser, "target", default=zoo.MODELS[0])
     of_kind = "small: a model of its own; early_exit: one that begins as the target's"
-    of_kind += " first layers; medusa, eagle3: heads that read the target"
+    of_kind += " first layers; medusa, blockwise, eagle3: heads that read the target"
     add("--kind", choices=RATES, default="eagle3", help=f"{of_kind}; %(default)s")
     of_beginnings = "the target goes on from these beginnings: JSON lines,"
     add(
@@ -147,10 +147,10 @@ def make_parser() -> console.Parser:
         "--layers": "of a small model (2), of Medusa's heads (1), or how many of the"
         " target's begin an early exit (a quarter)",
         "--dim": "features of a small model; 64",
-        "--mlp-dim": "features of its feed-forward layer (four times --dim), or of an"
-        " EAGLE-3 head's (as many as the target has features)",
+        "--mlp-dim": "features of its feed-forward layer (four times --dim), of an"
+        " EAGLE-3 head's, or of each blockwise head (as many as the target has)",
         "--num-heads": "of attention; default: 2, for a head half of the target's",
-        "--heads": "of Medusa; 3",
+        "--heads": "of Medusa, or blockwise parallel ones; 3",
         "--turns": "an EAGLE-3 head learns to draft so many tokens; 2",
     }
     for name, help in sizes.items():

@@ -20,7 +20,7 @@ import numpy as np
 from specjax import checkpoints, pretrained, prompts, zoo
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.drafters import eagle3, medusa
-from specjax.drafts import eagle3_files, medusa_files
+from specjax.drafts import blockwise_files, eagle3_files, medusa_files
 from specjax.keys import root_key
 from specjax.models import families, gpt
 from specjax.prompts.questions import Chosen
@@ -271,6 +271,8 @@ def make_learner(
         return draft_kinds.eagle3_learner(target, sizes, goal, ids)
     if setting.kind == "medusa":
         return draft_kinds.medusa_learner(target, sizes, goal)
+    if setting.kind == "blockwise":
+        return draft_kinds.blockwise_learner(target, sizes, goal)
     return draft_kinds.model_learner(target, sizes, goal, setting.kind)
 
 
@@ -356,7 +358,8 @@ def save(setting: Setting, target: Pretrained, learner: Learner, params: Any) ->
             chain=turns,
         )
     elif isinstance(config, medusa.Config):
-        medusa_files.write(setting.out, config, params, target=target)
+        write = blockwise_files.write if config.blockwise else medusa_files.write
+        write(setting.out, config, params, target=target)
     else:
         config = config._replace(dtype="float32")
         if isinstance(config, gpt.Config) and config.positions is None:

@@ -231,6 +231,7 @@ def test_what_cannot_be_trained_is_one_line(flags, message, desk, head, capsys):
     "flags",
     [
         "--kind medusa --heads 2 --loss hybrid --parts 2",
+        "--kind blockwise --heads 2 --mlp-dim 16",
         "--kind early_exit --layers 1 --dtype bfloat16",
         "--kind small --dim 16 --loss jsd",
     ],
