@@ -12,6 +12,7 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records.table import Records
+from experiments.report import trees
 from experiments.report.columns import numbers_by_row, part
 from experiments.report.walltime import XLA, draft_label
 
@@ -23,14 +24,30 @@ WORDS = ("function word", "other word"), ("other word", "name")
 
 
 def find(what: str | dict, records: Records) -> Iterable[dict]:
-    """Returns the subjects of a function of this module, or of every row of a folder
-    that has a number.
+    """Returns the subjects of a function of this module, or of rows of a folder.
+
+    Args:
+        what: the name of the function; or `folder`, one or several, with one of `rows`
+            (the label of each), `pairs` (of each label two rows, `more` and `less`) and
+            `label` (of every row, or of those that have the number `has`). `beside` is
+            as for a subject.
     """
     if isinstance(what, str):
         return globals()[what](records)
-    rows = numbers_by_row(records, what["folder"]).values()
-    rows = [it for it in rows if "has" not in what or what["has"] in it]
-    labels = [it | {"label": what["label"].format_map(it)} for it in rows]
+    folder = what["folder"]
+    rows = numbers_by_row(records, *([folder] if isinstance(folder, str) else folder))
+    beside = {"beside": what.get("beside", False)}
+    if "rows" in what:
+        named = what["rows"].items()
+        return [rows[x] | beside | {"label": label} for x, label in named if x in rows]
+    if "pairs" in what:
+        return [
+            {"label": label, "more": rows[more], "less": rows[less]} | beside
+            for label, (more, less) in what["pairs"].items()
+            if more in rows and less in rows
+        ]
+    several = [it for it in rows.values() if "has" not in what or what["has"] in it]
+    labels = [it | beside | {"label": what["label"].format_map(it)} for it in several]
     return sorted(labels, key=lambda it: it["label"])
 
 
@@ -92,10 +109,18 @@ DECIDES = {"beside": False}  # whatever the batch
 
 
 def greedy(records: Records) -> list[dict]:
-    return [
+    """Returns the rows at T = 0. A pair in `int8_dynamic` is shown beside them: its
+    logits depend on how many tokens a call has."""
+    whole = [
         it | DECIDES | {"count": it.get("texts", it.get("sequences"))}
         for it in table2(records) + every_alpha(records)
         if it.get("temperature", it.get("heat")) == 0
+    ]
+    label = "{target} with {draft}, gamma = {best_gamma}, activations in 8 bits".format
+    return whole + [
+        it | {"label": label(**it), "count": it["texts"], "beside": True}
+        for it in numbers_by_row(records, "real_pair").values()
+        if it.get("same_greedy_texts") is not None and "best_gamma" in it
     ]
 
 
@@ -215,6 +240,11 @@ def trivial(records: Records) -> list[dict]:
     return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
 
 
+def models(records: Records) -> list[dict]:
+    """Returns the rows of folder table3 whose draft is a model."""
+    return [it for it in every_alpha(records) if it["kind"] not in TRIVIAL]
+
+
 def compare_alphas(records: Records, pairs: Iterable[tuple]) -> list[dict]:
     """Returns the two measurements of folder table3 of each pair, once all are there.
 
@@ -282,6 +312,27 @@ def wider_beams(records: Records) -> Iterator[dict]:
         least, *wider = group
         bound = {f"least_{name}": least[name] for name in ("share", "share_se")}
         yield from (it | bound for it in wider)
+
+
+def timed_trees(records: Records) -> Iterator[dict]:
+    """Yields each tree that was timed beside the chain of its pair, with its speed over
+    that of the chain."""
+    rows = numbers_by_row(records, *trees.FOLDERS).items()
+    timed = {row: it for row, it in rows if "best_speedup" in it}
+    for it in trees.compare_trees(timed):
+        label = "{pair}: {tree_draft}, T = {tree_temperature:g}".format_map(it)
+        yield it | {"label": label}
+
+
+def spoken(records: Records) -> list[dict]:
+    """Returns the pairs that share the encoder of their target, one recording at a
+    time."""
+    label = "{}: {target} with {draft}".format
+    return [
+        part(it, "b1") | {"recordings": it["recordings"], "label": label(row, **it)}
+        for row, it in sorted(numbers_by_row(records, "speech_data").items())
+        if it.get("shared_encoder") and "same_texts_b1" in it
+    ]
 
 
 def certificate(records: Records) -> list[dict]:
