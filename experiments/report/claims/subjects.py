@@ -29,13 +29,14 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
     Args:
         what: the name of the function; or `folder`, one or several, with one of `rows`
             (the label of each), `pairs` (of each label two rows, `more` and `less`) and
-            `label` (of every row, or of those that have the number `has`). `beside` is
-            as for a subject.
+            `label` (of every row). Rows without the number `has` are left out; `beside`
+            is as for a subject.
     """
     if isinstance(what, str):
         return globals()[what](records)
-    folder = what["folder"]
-    rows = numbers_by_row(records, *([folder] if isinstance(folder, str) else folder))
+    folder, number = what["folder"], what.get("has")
+    every = numbers_by_row(records, *([folder] if isinstance(folder, str) else folder))
+    rows = {row: it for row, it in every.items() if number is None or number in it}
     beside = {"beside": what.get("beside", False)}
     if "rows" in what:
         named = what["rows"].items()
@@ -46,9 +47,9 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
             for label, (more, less) in what["pairs"].items()
             if more in rows and less in rows
         ]
-    several = [it for it in rows.values() if "has" not in what or what["has"] in it]
-    labels = [it | beside | {"label": what["label"].format_map(it)} for it in several]
-    return sorted(labels, key=lambda it: it["label"])
+    label = what["label"].format_map
+    several = [it | beside | {"label": label(it)} for it in rows.values()]
+    return sorted(several, key=lambda it: it["label"])
 
 
 def table1(records: Records) -> list[dict]:

@@ -161,6 +161,12 @@ def counted(tokens, **others):
     return measured | {"same_greedy_texts": 40} | others
 
 
+def at_positions(first, fourth):
+    """The numbers of alpha at the first and the fourth drafted token."""
+    found = {"alpha_1": first, "alpha_4": fourth}
+    return found | {f"{name}_se": 0.001 for name in found}
+
+
 def in_seconds(seconds):
     """`measured` of a chain or a tree that was timed beside the target alone."""
     texts = {"seconds": [[[1.0]] * 9, [[seconds]] * 9], "tokens": [[10] * 9] * 2}
@@ -187,7 +193,9 @@ def beyond_the_paper():
     """`measured` of the rows that later claims are about, by folder and row."""
     rows = {("pairs", row): of_pairs() for row in ("tree_lookahead", "strings")}
     rows["heads", "eagle3_t1_certain_4"] = counted(2.9)
-    rows["heads", "eagle3_t1_token_4"] = counted(2.0)
+    rows["heads", "eagle3_t1_token_4"] = counted(2.0, **at_positions(0.6, 0.58))
+    rows["heads", "eagle3_t1_block_4"] = counted(2.1)
+    rows["heads_data", "medusa_t1_chain_3"] = counted(1.8)
     rows["heads", "eagle3_t0_token_8"] = counted(2.8)
     rows["model_free", "code_lookahead_t0"] = counted(2.3)
     rows["trees", "code_t1_grown_8"] = counted(2.7)
@@ -319,6 +327,8 @@ SPOILED = {
     "eagle_trees": ("trees", "code_t1_grown_8", {"tokens_per_call": 2.0}),
     "eagle_trees_time": ("trees", "code_t0_best", in_seconds(0.9)),
     "eagle_lookahead": ("heads", "eagle3_t0_token_8", {"tokens_per_call": 2.0}),
+    "eagle_medusa": ("heads_data", "medusa_t1_chain_3", {"tokens_per_call": 2.3}),
+    "eagle_positions": ("heads", "eagle3_t1_token_4", at_positions(0.6, 0.5)),
     "heads_copying": ("heads_data", "seed_0_t0", {"tokens_per_call": 1.1}),
     "lookahead_exact": ("pairs", "tree_lookahead", {"wrong": 1}),
     "lookahead_calls": ("model_free", "code_lookahead_t0", FEWER_TOKENS),
