@@ -106,15 +106,6 @@ def tokens_of_a_call(it: dict) -> Number:
     return Number(x, error, uncertain(x, error))
 
 
-def speed_gained(it: dict) -> Number:
-    """Returns the best speed of one measurement less that of another, taken as
-    independent."""
-    more, less = (number_of(m, "best_speedup") for m in (it["more"], it["less"]))
-    shown = f"{more.shown} against {less.shown}"
-    error = math.hypot(more.error, less.error)
-    return Number(more.value - less.value, error, shown)
-
-
 def text_identity(it: dict) -> tuple:
     """Returns what identifies the texts that alpha was measured on: their target and
     its protocol.
@@ -190,7 +181,6 @@ NUMBERS = {
     "difference": difference,
     "tokens gained": tokens_gained,
     "tokens a call": tokens_of_a_call,
-    "speed gained": speed_gained,
     "largest c": largest_c,
     # Corollary 3.9.
     "least gain": lambda it: exactly(

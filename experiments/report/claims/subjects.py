@@ -28,9 +28,9 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
 
     Args:
         what: the name of the function; or `folder`, one or several, with one of `rows`
-            (the label of each), `pairs` (of each label two rows, `more` and `less`) and
-            `label` (of every row). Rows without the number `has` are left out; `beside`
-            is as for a subject.
+            (the label of each), `pairs` (of each label two rows, of which
+            `beside_each_other` makes one subject) and `label` (of every row). Rows
+            without the number `has` are left out; `beside` is as for a subject.
     """
     if isinstance(what, str):
         return globals()[what](records)
@@ -43,13 +43,21 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
         return [rows[x] | beside | {"label": label} for x, label in named if x in rows]
     if "pairs" in what:
         return [
-            {"label": label, "more": rows[more], "less": rows[less]} | beside
+            beside_each_other(label, rows[more], rows[less]) | beside
             for label, (more, less) in what["pairs"].items()
             if more in rows and less in rows
         ]
     label = what["label"].format_map
     several = [it | beside | {"label": label(it)} for it in rows.values()]
     return sorted(several, key=lambda it: it["label"])
+
+
+def beside_each_other(label: str, more: dict, less: dict) -> dict:
+    """Returns two rows as one subject: whole, and each of their numbers as `more_NAME`
+    and `less_NAME`."""
+    both = {"label": label, "more": more, "less": less}
+    both |= {f"more_{name}": x for name, x in more.items()}
+    return both | {f"less_{name}": x for name, x in less.items()}
 
 
 def table1(records: Records) -> list[dict]:

@@ -204,6 +204,10 @@ def beyond_the_paper():
     rows["trees", "code_t0_best"] = in_seconds(0.4)
     rows["heads_data", "seed_0_t0"] = counted(1.7)
     rows["heads_data", "copying_t0"] = counted(1.2)
+    rows["policies", "time_code_t0_fixed"] = in_seconds(0.5)
+    rows["policies", "time_code_t0_renewal"] = in_seconds(0.4)
+    rows["distillation", "none"] = {"loss": "none", "alpha_t0": 0.5, "alpha_t1": 0.5}
+    rows["distillation", "tvd"] = {"loss": "tvd", "alpha_t0": 0.6, "alpha_t1": 0.6}
     rows["table3", "gpt_random_t1"] = counted(1.1)
     rows["table3_data", "xsum_copying_t0"] = counted(2.0)
     rows["table3_data", "smollm2_strings_t0"] = counted(2.0)
@@ -319,6 +323,8 @@ SPOILED = {
     "random": ("table3", "gpt_random_t1", FEWER_TOKENS),
     "copying": ("table3_data", "xsum_copying_t0", {"alpha": 0.4}),
     "off_the_shelf": ("real_pair", "walltime_t0", SLOWER),
+    "custom": ("distillation", "tvd", {"alpha_t1": 0.4}),
+    "varied": ("policies", "time_code_t0_renewal", SLOWER),
     "transforms": ("open_questions", "transform_small_t1", {"gain_switch": 0.0}),
     "hierarchy_calls": (*HIERARCHY, {"calls_per_draft_token": 1.1}),
     "hierarchy_theorem": (*HIERARCHY, {"by_length": 0.5}),
