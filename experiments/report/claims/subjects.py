@@ -15,6 +15,7 @@ from experiments.records.table import Records
 from experiments.report import trees
 from experiments.report.columns import numbers_by_row, part
 from experiments.report.walltime import XLA, draft_label
+from specjax.theory import closed_forms
 
 DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
 FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
@@ -188,6 +189,29 @@ def largest_gamma(records: Records) -> Iterator[dict]:
         last = {f"last_{key}": it[key][-1] for key in ("gamma", "c", "v")}
         last |= {"speed": it["speedup"][-1], "speed_ci": it["speedup_ci"][-1]}
         yield it | last
+
+
+def hierarchies(records: Records) -> Iterator[dict]:
+    """Yields c of code_small that a bigram accelerates, as measured, beside c_eff of
+    both alone."""
+    timed = numbers_by_row(records, "table2")
+    counted = numbers_by_row(records, "open_questions")
+    for heat in (0, 1):
+        names = (f"{draft}_t{heat}_b1" for draft in ("hierarchy", "small", "bigram"))
+        rows = [*map(timed.get, names), counted.get(f"hierarchy_bigram_t{heat}")]
+        found = [it for it in rows if it is not None]
+        if len(found) < len(rows):
+            continue
+        whole, model, lowest, calls = found
+        at = whole["gamma"].index(whole["best_gamma"])
+        c_eff = closed_forms.accelerated_c(
+            model["best_c"],
+            alpha=calls["alpha_lower"],
+            gamma=calls["gamma_lower"],
+            c_lower=lowest["best_c"],
+        )
+        measured = {"c": whole["c"][at], "c_ci": whole["c_ci"][at]}
+        yield {"label": f"T = {heat}", "c_eff": float(c_eff)} | measured
 
 
 def forecasts(records: Records) -> Iterator[dict]:

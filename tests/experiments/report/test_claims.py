@@ -217,7 +217,8 @@ def beyond_the_paper():
     levels = {"draft": "small, accelerated by bigram (gamma 2)"}
     rows["table2", "hierarchy_t0_b1"] = walltime("large", 0, 1)["measured"] | levels
     calls = {"calls_per_draft_token": 0.7, "calls_per_draft_token_se": 0.001}
-    rows["open_questions", "hierarchy_bigram_t0"] = answered(by_length=0.7, **calls)
+    calls |= {"by_length": 0.7, "alpha_lower": 1.0, "gamma_lower": 2}
+    rows["open_questions", "hierarchy_bigram_t0"] = answered(**calls)
     gain = answered(gain_switch=0.1, gain_switch_se=0.001)
     rows["open_questions", "transform_small_t1"] = gain
     planner = {"fastest": 1.5, "world_time": 1.0, "c": 0.1, "heat": 1.0}
@@ -328,6 +329,7 @@ SPOILED = {
     "transforms": ("open_questions", "transform_small_t1", {"gain_switch": 0.0}),
     "hierarchy_calls": (*HIERARCHY, {"calls_per_draft_token": 1.1}),
     "hierarchy_theorem": (*HIERARCHY, {"by_length": 0.5}),
+    "hierarchy_c": (*HIERARCHY, {"alpha_lower": 0.2}),
     "hierarchy_time": ("table2", "hierarchy_t0_b1", SLOWER),
     "execution": ("open_questions", "execution_8", {"fastest": 0.9}),
     "eagle_trees": ("trees", "code_t1_grown_8", {"tokens_per_call": 2.0}),
