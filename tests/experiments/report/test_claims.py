@@ -228,7 +228,7 @@ def beyond_the_paper():
     heard = {"target": "large", "draft": "small", "shared_encoder": True}
     heard |= {"recordings": 10, "same_texts_b1": 10, "speedup_b1": 2.0}
     heard |= {"speedup_ci_b1": around(2.0), "alpha_b1": 0.6, "tokens_per_call_b1": 2.0}
-    rows["speech_data", "words_speed"] = heard
+    rows["speech_data", "own_speed"] = heard
     return rows
 
 
@@ -302,7 +302,7 @@ TEXT, SCALE = ("wagner_text", "docs_small"), ("wagner_scale", "docs_small")
 FEWER_TOKENS = {"tokens_per_call": 0.9}
 FEWER_TOKENS |= {"estimates": {"chen_r": {"value": 0.18, "se": 0.001}}}
 HIERARCHY = ("open_questions", "hierarchy_bigram_t0")
-HEARD = ("speech_data", "words_speed")
+HEARD = ("speech_data", "own_speed")
 SPOILED = {
     "closed_forms": ("table1", "alpha_0.8_gamma_5", {"speed": 3.696}),
     "capacity": ("table3", "ende_base_t1", {"alpha": 0.59}),
