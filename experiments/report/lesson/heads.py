@@ -6,7 +6,6 @@ Each row is by an exact rule. Those of a group are of the same prompts.
 from collections.abc import Iterator
 
 from experiments import catalogue
-from experiments.records import records
 from experiments.records.table import Records
 from experiments.report.lesson.export import firm, record_numbers
 
@@ -72,7 +71,7 @@ def folder_rows(results: Records, folder: str) -> Iterator[dict]:
             "name": firm(title),
             "group": GROUPS.get(folder),
             "heat": it["protocol"]["temperature"],
-            "where": f"{records.device(record)}, {record['provenance']['date'][:10]}",
+            "date": record["provenance"]["date"][:10],
             **row_numbers(it),
         }
 
