@@ -46,7 +46,7 @@ def run(
     kept = {"JAX_COMPILATION_CACHE_DIR": cache}
     kept["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
     where = {"metadata": {"path": str(path.parent)}}
-    asked = dict(timeout=300, kernel_name="python3", resources=where)
+    asked = dict(timeout=900, kernel_name="python3", resources=where)
     asked |= dict(record_timing=False, coalesce_streams=True)
     NotebookClient(notebook, **asked).execute(env={**os.environ, **kept, **FIXED})
     notebook.metadata, notebook.cells = told, notebook.cells[:count]
