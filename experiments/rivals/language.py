@@ -106,7 +106,13 @@ def engine_names(setting: LanguageSetting) -> list[str]:
 
 
 def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
-    """Returns the files that are measured. Raises ValueError for a missing model."""
+    """Returns the files that are measured.
+
+    Raises:
+        OSError: the file of questions is missing.
+        ValueError: the model is.
+    """
+    file.stat()
     return (file, *pretrained.files_of(pretrained.describe(setting.model)))
 
 

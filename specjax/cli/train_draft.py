@@ -97,6 +97,7 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
         generate=chosen.generate,
         texts=chosen.texts,
         new=chosen.tokens,
+        greedy_every=chosen.greedy_every,
         longest=chosen.longest,
         held_out=chosen.held_out,
         part=chosen.together,
@@ -111,7 +112,7 @@ def make_parser() -> console.Parser:
     add, count = parser.add_argument, console.count
     shared.add(parser, "target", default=zoo.MODELS[0])
     of_kind = "small: a model of its own; early_exit: one that begins as the target's"
-    of_kind += " first layers; medusa, eagle3: heads that read the target"
+    of_kind += " first layers; medusa, blockwise, eagle3: heads that read the target"
     add("--kind", choices=RATES, default="eagle3", help=f"{of_kind}; %(default)s")
     of_beginnings = "the target goes on from these beginnings: JSON lines,"
     add(
@@ -130,7 +131,9 @@ def make_parser() -> console.Parser:
         kind = count if least else console.whole_number(0, 2**31 - 1)
         add(name, type=kind, default=default, metavar="N", help=f"{help}; {default}")
 
-    whole("--texts", 320, "that the target writes; every other one is greedy")
+    whole("--texts", 320, "that the target writes")
+    of_greedy = "of these one in so many is greedy, the others are sampled; 0 for none"
+    whole("--greedy-every", 2, of_greedy, least=0)
     whole("--tokens", 64, "new tokens of such a text")
     whole("--longest", 32, "leave out beginnings of more tokens")
     whole("--together", 32, "texts that are written or read together")
@@ -144,10 +147,10 @@ def make_parser() -> console.Parser:
         "--layers": "of a small model (2), of Medusa's heads (1), or how many of the"
         " target's begin an early exit (a quarter)",
         "--dim": "features of a small model; 64",
-        "--mlp-dim": "features of its feed-forward layer (four times --dim), or of an"
-        " EAGLE-3 head's (as many as the target has features)",
+        "--mlp-dim": "features of its feed-forward layer (four times --dim), of an"
+        " EAGLE-3 head's, or of each blockwise head (as many as the target has)",
         "--num-heads": "of attention; default: 2, for a head half of the target's",
-        "--heads": "of Medusa; 3",
+        "--heads": "of Medusa, or blockwise parallel ones; 3",
         "--turns": "an EAGLE-3 head learns to draft so many tokens; 2",
     }
     for name, help in sizes.items():

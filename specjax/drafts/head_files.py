@@ -24,12 +24,15 @@ from specjax.models.llama import STYLES
 
 SPECULATORS = "speculators_model_type"
 EAGLE, EAGLE3, MEDUSA = "EAGLE", "EAGLE-3", "Medusa"
-READ = f"{MEDUSA}, {EAGLE} (1 and 2) and {EAGLE3}"
+BLOCKWISE = "blockwise parallel"
+BLOCKWISE_TYPE = "blockwise_parallel_heads"  # the `model_type` of this library
+READ = f"{MEDUSA}, {EAGLE} (1 and 2), {EAGLE3} and {BLOCKWISE}"
 PICKLE = "pytorch_model.bin"
 WEIGHTS = {
     EAGLE: (WHOLE, INDEX, PICKLE),
     EAGLE3: (WHOLE, INDEX, PICKLE),
     MEDUSA: (huggingface.MEDUSA, "medusa_lm_head.pt"),
+    BLOCKWISE: (WHOLE,),
 }
 EMBEDDING = "embed_tokens.weight"
 JOIN = "fc.weight"
@@ -68,6 +71,7 @@ OWN_FIELDS = {
     "num_mtp_layers": "native MTP",
 }
 MODEL_TYPES = {
+    BLOCKWISE_TYPE: BLOCKWISE,
     "medusa": "Medusa as vLLM stored it",
     "mlp_speculator": "MLP speculator",
     "muse_glimmer_assistant": "DFlash",

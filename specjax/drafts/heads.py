@@ -14,7 +14,13 @@ from specjax import zoo
 from specjax.checkpoints import Config, Pretrained, huggingface
 from specjax.drafters import eagle, eagle3, medusa
 from specjax.drafters import heads as parts
-from specjax.drafts import eagle3_files, eagle_files, head_files, medusa_files
+from specjax.drafts import (
+    blockwise_files,
+    eagle3_files,
+    eagle_files,
+    head_files,
+    medusa_files,
+)
 from specjax.drafts.models import chain_source
 from specjax.drafts.source import (
     REDUCED_VOCAB,
@@ -93,10 +99,21 @@ def _load_medusa(folder: head_files.Folder, target: Pretrained) -> DraftSource:
     return source._replace(factory=recipe(_medusa_chain, config=config))
 
 
+def _load_blockwise(folder: head_files.Folder, target: Pretrained) -> DraftSource:
+    config, own = blockwise_files.read(folder, target)
+    name = f"{folder.name}, {config.heads} heads with the target's readout"
+    model = recipe(_blockwise, config=config, whole=target.required_config)
+    params = parts.with_target(own, target.params)
+    source = _source(name, model, params, regime=SAMPLED)
+    chain = recipe(_blockwise_chain, config=config, whole=target.required_config)
+    return source._replace(factory=chain)
+
+
 LOADERS: dict[str, Callable[[head_files.Folder, Pretrained], DraftSource]] = {
     head_files.EAGLE3: _load_eagle3,
     head_files.EAGLE: _load_eagle,
     head_files.MEDUSA: _load_medusa,
+    head_files.BLOCKWISE: _load_blockwise,
 }
 
 
@@ -131,3 +148,14 @@ def _medusa(config: medusa.Config) -> Model:
 
 def _medusa_chain(gamma: int, draw: Callable, config: medusa.Config) -> Drafter:
     return medusa.build(config, gamma, draw)
+
+
+@functools.cache
+def _blockwise(config: medusa.Config, whole: Config) -> Model:
+    return medusa.head(config, families.build(whole).readout)
+
+
+def _blockwise_chain(
+    gamma: int, draw: Callable, config: medusa.Config, whole: Config
+) -> Drafter:
+    return medusa.build(config, gamma, draw, families.build(whole).readout)

@@ -26,6 +26,7 @@ from specjax.measure import categories, provenance, scoring, texts
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
 from specjax.measure.lengths import Costs, compare
+from specjax.measure.positions import Positions
 from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, write
 from specjax.policies import POLICIES
@@ -292,7 +293,10 @@ def measure_alpha(
     if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
         truncation = protocol.decode.truncation()
         scores = scoring.score(*pair, text, heat, **truncation)
-    calls = speculate(pair, prompts, len(text.start), protocol, chosen)
+    by_position = Positions([], [])
+    calls = speculate(
+        pair, prompts, len(text.start), protocol, chosen, seen=by_position.see
+    )
     each = scoring.estimates(scores, calls, protocol.decode.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
     siblings = pair[1].drafter(protocol.decode.gamma, chosen.draw).siblings
@@ -313,6 +317,7 @@ def measure_alpha(
             protocol.decode.rule, pair[1].name, protocol.decode.policy
         ),
         "kernels": chosen.record,
+        **by_position.rates(),
     }
     if scores is not None:
         measured["alpha_by_text"] = alpha_by_text(scores)

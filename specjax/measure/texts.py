@@ -158,13 +158,15 @@ def speculate(
     count: int,
     protocol: Protocol,
     kernels: Kernels | None = None,
+    *,
+    seen: Callable | None = None,
 ) -> Calls:
     """Returns the calls by which (target, draft) continue `count` prompts.
 
     Each sequence has random numbers of its own. kernels: what verifies and draws; None
-    is the protocol's rule by the reference.
+    is the protocol's rule by the reference. seen: as of `decode`.
     """
-    each = decode(pair, prompts, count, protocol, kernels=kernels)
+    each = decode(pair, prompts, count, protocol, kernels=kernels, seen=seen)
     return join_calls([calls for _, calls in each], count)
 
 

@@ -15,13 +15,15 @@ from jax import Array
 
 from specjax.checkpoints import Pretrained
 from specjax.drafters import eagle3, medusa
+from specjax.drafters import heads as parts
 from specjax.models import families, llama
 from specjax.training import forward, heads, written
 from specjax.training.heads import Objective
 from specjax.training.target_states import Lesson, Reads
 
 # Of learning, for each kind: lower for what begins with the target's weights.
-RATES = {"small": 4e-3, "early_exit": 5e-4, "medusa": 1e-3, "eagle3": 3e-3}
+RATES = {"small": 4e-3, "early_exit": 5e-4, "medusa": 1e-3, "blockwise": 1e-3}
+RATES |= {"eagle3": 3e-3}
 SHOWN = "held_out alpha_1", "held_out best_1"  # of the curve, beside the bar
 TURNS = 2  # of an EAGLE-3 head
 MATCHED = 2.0  # root mean square of the products that find a token again
@@ -39,7 +41,7 @@ class Sizes(NamedTuple):
       num_heads: of attention.
       vocab: K, how many ids an EAGLE-3 head says.
       taps: the places of the target that an EAGLE-3 head reads.
-      heads: of Medusa.
+      heads: of Medusa, or blockwise parallel.
       turns: how often an EAGLE-3 head is unrolled.
       dtype: of activations while it is trained.
     """
@@ -78,7 +80,7 @@ class Learner(NamedTuple):
 def reads(kind: str, target: Pretrained, sizes: Sizes) -> Reads:
     """Returns the hidden states that a draft of this kind reads. Raises ValueError for
     a target that cannot give them."""
-    if kind == "medusa":
+    if kind in ("medusa", "blockwise"):
         return Reads(last=True)
     if kind != "eagle3":
         return Reads()
@@ -180,6 +182,30 @@ def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner
         return params | {"readout": jnp.tile(own, (config.heads, 1, 1))}
 
     return head_learner(config, init, heads.medusa_turns(config), goal=goal)
+
+
+def blockwise_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner:
+    """Returns blockwise parallel heads, each of which begins as the target's own
+    readout."""
+    whole: Any = target.required_config
+    config = medusa.Config(
+        vocab=target.vocab,
+        dim=whole.dim,
+        heads=sizes.heads or 3,
+        mlp_dim=sizes.mlp_dim or whole.dim,
+        dtype=sizes.dtype,
+    )
+    medusa.check(config)
+    shapes = medusa.abstract_params(config)
+
+    def init(key: Array) -> Any:
+        params = {name: jnp.zeros(of.shape) for name, of in shapes.items()}
+        inner = jax.random.normal(key, params["in"].shape) * whole.dim**-0.5
+        return params | {"in": inner}
+
+    tables = parts.with_target(None, target.params)["target"]
+    say = heads.blockwise_turns(config, families.build(whole).readout, tables)
+    return head_learner(config, init, say, goal=goal)
 
 
 def head_learner(

@@ -1,4 +1,5 @@
-"""The losses of heads that read their target: what EAGLE-3 and Medusa learn by.
+"""The losses of heads that read their target: what EAGLE-3, Medusa and blockwise
+parallel heads learn by.
 
 A head of EAGLE-3 reads its own estimates while it drafts, so it learns on them too: it
 is unrolled over the text ("training-time test", Li et al. 2025,
@@ -11,7 +12,7 @@ Axes: B rows, L tokens, D features of the target, H of the head, K kept ids, C =
 classes, V ids that the head says, J turns or heads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ from specjax.drafters import eagle3, heads, medusa
 from specjax.models.cache import KeyValues, write_row
 from specjax.training import losses, written
 from specjax.training.target_states import Lesson
-from specjax.types import Branches, Prompt
+from specjax.types import Branches, ModelReadout, Prompt
 
 
 class Turn(NamedTuple):
@@ -135,12 +136,35 @@ def medusa_turns(config: medusa.Config) -> Say:
         flat = states.reshape(-1, config.dim)
         logits = medusa.medusa_logits(params, flat)
         logits = logits.reshape(*states.shape[:2], config.heads, config.vocab)
-        return [
-            Turn(logits[:, : -(i + 1), i], shift=i + 1, first=0)
-            for i in range(config.heads)
-        ]
+        return turns_of_heads(config, logits)
 
     return say
+
+
+def blockwise_turns(
+    config: medusa.Config, readout: ModelReadout, tables: Mapping[str, Any]
+) -> Say:
+    """Returns the function (parameters of the heads, batch) -> what each head says by
+    the target's readout, whose parameters are `tables`."""
+
+    def say(params: Any, lesson: Lesson) -> list[Turn]:
+        assert lesson.hidden is not None
+        states = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
+        flat = states.reshape(-1, config.dim)
+        logits = readout(tables, medusa.blockwise_states(params, flat))
+        return turns_of_heads(
+            config, logits.reshape(*states.shape[:2], *logits.shape[1:])
+        )
+
+    return say
+
+
+def turns_of_heads(config: medusa.Config, logits: Array) -> list[Turn]:
+    """Returns the turns of heads that say `logits` [B, L - 1, K, V] at once."""
+    return [
+        Turn(logits[:, : -(i + 1), i], shift=i + 1, first=0)
+        for i in range(config.heads)
+    ]
 
 
 def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:

@@ -20,7 +20,7 @@ import numpy as np
 from specjax import checkpoints, pretrained, prompts, zoo
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.drafters import eagle3, medusa
-from specjax.drafts import eagle3_files, medusa_files
+from specjax.drafts import blockwise_files, eagle3_files, medusa_files
 from specjax.keys import root_key
 from specjax.models import families, gpt
 from specjax.prompts.questions import Chosen
@@ -52,6 +52,8 @@ class Setting:
       generate: a file of beginnings that it goes on from, None for `data`.
       texts: how many it writes; beginnings are used again where they are fewer.
       new: how many tokens it adds to each at most.
+      greedy_every: of the texts that it writes one in so many is greedy, the others are
+        sampled at temperature 1; 0 for none.
       longest: beginnings of more tokens are left out.
       held_out: texts that are measured on, of other beginnings than the rest.
       part: texts that are written or read together, and make a shard.
@@ -69,6 +71,7 @@ class Setting:
     generate: Path | None = None
     texts: int = 512
     new: int = 96
+    greedy_every: int = 2
     longest: int = 64
     held_out: int = 32
     part: int = 64
@@ -158,8 +161,7 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
             tokens[row, : len(ids)] = ids
         lengths = np.array([len(ids) for ids in some], np.int32)
         prompt = Prompt(jnp.asarray(tokens), jnp.asarray(lengths))
-        # Every other text is greedy.
-        return write(key, prompt, np.arange(len(some)) % 2)
+        return write(key, prompt, temperatures(len(some), setting.greedy_every))
 
     seed, size = 2 * setting.recipe.seed, setting.part
     both = []
@@ -176,12 +178,20 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     about = {
         "texts": digest_ids(begins),
         "new": setting.new,
+        "greedy_every": setting.greedy_every,
         "width": width,
         "together": size,
         "seed": setting.recipe.seed,
         "held_out": [len(apart), setting.held_out],
     }
     return Material(both[0], both[1], about)
+
+
+def temperatures(count: int, greedy_every: int) -> np.ndarray:
+    """Returns the temperatures of texts: one in `greedy_every` has 0, the others 1."""
+    if greedy_every == 0:
+        return np.ones(count, int)
+    return (np.arange(count) % greedy_every != 0).astype(int)
 
 
 def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
@@ -261,6 +271,8 @@ def make_learner(
         return draft_kinds.eagle3_learner(target, sizes, goal, ids)
     if setting.kind == "medusa":
         return draft_kinds.medusa_learner(target, sizes, goal)
+    if setting.kind == "blockwise":
+        return draft_kinds.blockwise_learner(target, sizes, goal)
     return draft_kinds.model_learner(target, sizes, goal, setting.kind)
 
 
@@ -346,7 +358,8 @@ def save(setting: Setting, target: Pretrained, learner: Learner, params: Any) ->
             chain=turns,
         )
     elif isinstance(config, medusa.Config):
-        medusa_files.write(setting.out, config, params, target=target)
+        write = blockwise_files.write if config.blockwise else medusa_files.write
+        write(setting.out, config, params, target=target)
     else:
         config = config._replace(dtype="float32")
         if isinstance(config, gpt.Config) and config.positions is None:

@@ -30,6 +30,7 @@ WRITE = {
     "midlayer": midlayer,
     "eagle": head_folders.write_eagle,
     "medusa": head_folders.write_medusa,
+    "blockwise": head_folders.write_blockwise,
 }
 BREAKS = [
     ("speculators", {"norm_before_residual": ...}, "readers disagree on what that"),
@@ -59,6 +60,9 @@ BREAKS = [
     ("medusa", {"medusa_num_layers": 1}, "surplus"),
     ("medusa", {"medusa_num_heads": 5}, "missing:\n  3.0.linear.bias"),
     ("medusa", {"medusa_num_heads": "3"}, "medusa_num_heads must be a whole number"),
+    ("blockwise", {"num_heads": 2}, "in: .16, 3, 10., not .16, 2, 10."),
+    ("blockwise", {"num_heads": ...}, "num_heads must be a whole number"),
+    ("blockwise", {"hidden_size": 8}, "heads of 8 features, and tiny has 16"),
 ]
 
 
@@ -192,7 +196,7 @@ def test_models_are_no_heads(tmp_path):
 
 
 def test_each_layout_is_told_by_what_it_has(tmp_path):
-    kinds = {"eagle": "EAGLE", "medusa": "Medusa"}
+    kinds = {"eagle": "EAGLE", "medusa": "Medusa", "blockwise": "blockwise parallel"}
     for layout, write in WRITE.items():
         folder = write(tmp_path / layout)
         assert head_files.kind_of(folder) == kinds.get(layout, "EAGLE-3")

@@ -137,6 +137,20 @@ def test_laws_of_medusa_are_those_of_all_heads_in_its_file(tmp_path):
         source.drafter(4, draw_independent)
 
 
+def test_laws_of_blockwise_heads_are_by_the_targets_readout(tmp_path):
+    folder = head_folders.write_blockwise(tmp_path / "head")
+    whole, source = drafts.pair(target(), str(folder))
+    assert source.name == f"head, {MEDUSA_HEADS} heads with the target's readout"
+    assert source.params["target"]["readout"] is whole.params["readout"]
+    readout = np.float64(whole.params["readout"])
+    _, laws = drafted(whole, source)
+    for row, text in enumerate(TEXTS):
+        last = hidden(whole, text).last[-1]
+        for head in range(MEDUSA_HEADS):
+            z = head_folders.blockwise_logits(folder, readout, last, head)
+            np.testing.assert_allclose(laws[row, head], softmax(z), atol=1e-5)
+
+
 def test_taps_are_what_enters_each_layer():
     """The last norm of each is what a model of so many layers returns."""
     two = tiny_llama.LLAMA
@@ -181,6 +195,7 @@ def test_texts_by_a_head_are_those_of_its_target(tmp_path):
     for name, write in (
         ("eagle", head_folders.write_eagle),
         ("medusa", head_folders.write_medusa),
+        ("blockwise", head_folders.write_blockwise),
     ):
         chain = ids(str(write(tmp_path / name)), gamma=3)
         np.testing.assert_array_equal(chain, alone)

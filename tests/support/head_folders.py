@@ -168,6 +168,20 @@ def write_medusa(
     return write(folder, fields, arrays, "medusa_lm_head.safetensors")
 
 
+def write_blockwise(folder: Path, **fields: Any) -> Path:
+    """Writes blockwise parallel heads, which have no readout of their own."""
+    draws, count = Draws(), MEDUSA_HEADS
+    arrays = {
+        "in": draws.normal(D, count, WIDE),
+        "in_bias": draws.normal(count, WIDE),
+        "out": draws.normal(count, WIDE, D),
+        "out_bias": draws.normal(count, D),
+    }
+    sizes = {"num_heads": count, "hidden_size": D, "intermediate_size": WIDE}
+    fields = {"model_type": "blockwise_parallel_heads", **sizes, **fields}
+    return write(folder, fields, arrays, "model.safetensors")
+
+
 def change(folder: Path, **fields: Any) -> None:
     """Writes config.json with other fields; `...` takes one out."""
     stated = json.loads((folder / "config.json").read_text()) | fields
@@ -274,3 +288,13 @@ def medusa_logits(folder: Path, last: np.ndarray, head: int) -> np.ndarray:
         name = f"{head}.{j}.linear"
         x = x + silu(w[f"{name}.weight"] @ x + w[f"{name}.bias"])
     return w[f"{head}.{count}.weight"] @ x
+
+
+def blockwise_logits(
+    folder: Path, readout: np.ndarray, last: np.ndarray, head: int
+) -> np.ndarray:
+    """Returns [V] of one head after a token's state [D]; readout: [D, V], the
+    target's."""
+    _, w = weights(folder)
+    hidden = np.maximum(last @ w["in"][:, head] + w["in_bias"][head], 0)
+    return (last + hidden @ w["out"][head] + w["out_bias"][head]) @ readout

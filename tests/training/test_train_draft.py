@@ -15,7 +15,14 @@ from specjax.cli import train_draft as command
 from specjax.drafters import eagle3, medusa
 from specjax.drafts import eagle3_files, head_files, medusa_files
 from specjax.models import gpt
-from specjax.training import heads, loop, states, target_states, written
+from specjax.training import (
+    heads,
+    loop,
+    states,
+    target_states,
+    train_draft,
+    written,
+)
 from specjax.training.target_states import Lesson
 from specjax.types import Hidden, Prompt, TargetCall
 from tests.support import head_folders, text_folders
@@ -152,6 +159,11 @@ def test_a_trained_head_is_read_back_exactly(desk, head):
         assert 0 <= point[f"held_out {name}"] <= 1
 
 
+@pytest.mark.parametrize(("every", "wanted"), [(0, "1111"), (1, "0000"), (3, "0110")])
+def test_one_text_in_so_many_is_greedy(every, wanted):
+    assert train_draft.temperatures(4, every).tolist() == [*map(int, wanted)]
+
+
 def kill_at(call, build):
     """Returns `build`, whose function raises Killed in its call of this number."""
 
@@ -219,6 +231,7 @@ def test_what_cannot_be_trained_is_one_line(flags, message, desk, head, capsys):
     "flags",
     [
         "--kind medusa --heads 2 --loss hybrid --parts 2",
+        "--kind blockwise --heads 2 --mlp-dim 16",
         "--kind early_exit --layers 1 --dtype bfloat16",
         "--kind small --dim 16 --loss jsd",
     ],

@@ -10,7 +10,11 @@ from experiments.records.table import Records
 from experiments.report.lesson.export import firm, record_numbers
 
 HEAD, TREES, TRAINED = "heads", "trees", "heads_data"  # folders of records
-GROUPS = {HEAD: "the library's prompts", TRAINED: "functions of pip"}
+GROUPS = {  # what is decoded, by its task
+    "code": "the library's prompts",
+    "runs/heads/held_out.jsonl": "functions of pip",
+    "runs/data/spec_bench.jsonl": "SmolLM2 on MT-bench",
+}
 CALLED = {"code_small": "the small draft"}  # where a table's words leave it out
 COUNTED = "code_t0_bigram_8", "code_t1_bigram_8"  # beside the small draft's rows
 ASKED = {  # rows of the exercises
@@ -33,26 +37,29 @@ def measured(results: Records) -> dict:
     """
     asked = {key: record_numbers(results, *it) for key, it in ASKED.items()}
     rows = [*head_rows(results), *folder_rows(results, TRAINED)]
+    there = {it["group"] for it in rows}
     return {
-        "groups": list(GROUPS.values()),
+        "groups": [group for group in GROUPS.values() if group in there],
         "drafts": sorted(rows, key=lambda it: -it["tokens"]),
         "asked": {key: row_numbers(it) for key, it in asked.items()},
     }
 
 
 def head_rows(results: Records) -> Iterator[dict]:
-    """Yields the rows of the bundled head, those of the small draft that are drafted
-    and verified alike, and those of bigrams.
+    """Yields the rows of the bundled head; and of the table of trees those of bigrams,
+    and of the small draft where it is drafted and verified like the head.
     """
     yield from folder_rows(results, HEAD)
-    alike = {row.replace("eagle3_", "code_") for row in results[HEAD]}
+    there = results[HEAD]
+    alike = {row.replace("eagle3_", "code_") for row in there}
+    alike -= {row.replace("small_", "code_") for row in there}  # has it itself
     for it in folder_rows(results, TREES):
         if it["row"] in alike or it["row"] in COUNTED:
-            yield it | {"group": GROUPS[HEAD]}
+            yield it
 
 
 def folder_rows(results: Records, folder: str) -> Iterator[dict]:
-    """Yields the rows of a folder that count accepted tokens.
+    """Yields the rows of a folder that count accepted tokens of texts in `GROUPS`.
 
     Raises:
         ValueError: the rule of such a row is not exact.
@@ -62,6 +69,9 @@ def folder_rows(results: Records, folder: str) -> Iterator[dict]:
         it = record["measured"]
         if row not in titles or "counts" not in it.get("estimates", {}):
             continue  # of times, or of a tree's shape
+        group = GROUPS.get(it["protocol"]["task"])
+        if group is None:
+            continue
         if it["exactness"] != "exact law":
             raise ValueError(f"{folder} {row}: its rule is {it['exactness']}")
         drafted = CALLED.get(it["draft"].removeprefix("tree of "))
@@ -69,7 +79,7 @@ def folder_rows(results: Records, folder: str) -> Iterator[dict]:
         yield {
             "row": row,
             "name": firm(title),
-            "group": GROUPS.get(folder),
+            "group": group,
             "heat": it["protocol"]["temperature"],
             "date": record["provenance"]["date"][:10],
             **row_numbers(it),

@@ -129,12 +129,30 @@ def test_drafts_are_those_of_the_records(results, texts):
         assert "T = " not in draft["name"].replace("\N{NO-BREAK SPACE}", " ")
     named = [(draft["group"], draft["heat"], draft["name"]) for draft in it["drafts"]]
     assert len({*named}) == len(named)
-    library, pip = (
-        {x["row"] for x in it["drafts"] if x["group"] == g} for g in it["groups"]
-    )
+    library = {x["row"] for x in it["drafts"] if x["group"] == it["groups"][0]}
     assert {"eagle3_t1_grown_16", "code_t1_grown_16", "code_t1_bigram_8"} < library
     assert "code_t1_traversal_16" not in library  # the head was not drafted so
-    assert pip == {*results["heads_data"]}
+    assert {*results["heads_data"]} < {x["row"] for x in it["drafts"]}
+
+
+def test_drafts_are_ordered_as_the_exercises_say(texts):
+    it = json.loads(texts["methods.json"])
+    asked, pip = it["asked"], it["groups"][1]
+    assert asked["certain"]["share"] < asked["sampled"]["share"]
+    assert asked["grown"]["tokens"] > asked["chain"]["tokens"]
+    warm = [x for x in it["drafts"] if (x["group"], x["heat"]) == (pip, 1)]
+    assert warm[-1]["tokens"] == asked["copied_warm"]["tokens"]
+    assert asked["copied_warm"]["tokens"] < asked["copied_cold"]["tokens"]
+    assert asked["copied_cold"]["tokens"] < asked["both_cold"]["tokens"]
+
+
+def test_the_small_draft_stands_once_beside_the_head(results):
+    """Its row in the head's own folder is shown, and not that of the trees too."""
+    own = {"small_t1_token_4": results["trees"]["code_t1_token_4"]}
+    both = results | {"heads": results["heads"] | own}
+    shown = {it["row"] for it in heads.head_rows(both)}
+    assert "small_t1_token_4" in shown and "code_t1_token_4" not in shown
+    assert "code_t1_token_4" in {it["row"] for it in heads.head_rows(results)}
 
 
 def find_row(results: dict, row: str) -> dict:

@@ -56,6 +56,13 @@ def test_what_a_row_reports():
     assert row["tokens"] == row["decoded_tokens"]
     calls = row["target_calls"]
     assert row["decoded_tokens"] / calls == row["tokens_per_call"] >= 1
+    tests = np.array(row["tested_by_position"])
+    rates = np.array([row[f"alpha_{i}"] for i in range(1, len(tests) + 1)])
+    counted = row["estimates"]["counts"]
+    assert len(tests) == GREEDY.decode.gamma and (np.diff(tests) <= 0).all()
+    assert tests.sum() == counted["count"]
+    assert tests @ rates / tests.sum() == pytest.approx(counted["value"], abs=1e-3)
+    np.testing.assert_allclose(tests[1:], (tests * rates)[:-1])
     assert (row["draft_regime"], row["exactness"]) == ("sampled law", "exact law")
     each = row["alpha_by_text"]
     assert len(each["beta"]) == 4 and sum(each["tokens"]) == row["tokens"]
