@@ -95,7 +95,7 @@ setup(
         "plots": PLOTS,
         "train": TRAINING,  # `specjax train-draft`
         "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
-        "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH],
+        "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH, *TRAINING],
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *RUN_NOTEBOOKS],
     },

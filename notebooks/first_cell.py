@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ADDRESS = ""  # where the project is published, which `make site ADDRESS=...` sets
-NEEDED = "specjax", "gin", "matplotlib", "tokenizers", "soundfile", "soxr"
+NEEDED = "specjax", "gin", "matplotlib", "tokenizers", "soundfile", "soxr", "optax"
 if not all(map(importlib.util.find_spec, NEEDED)):
     checkout = [p for p in Path("x").resolve().parents if (p / "specjax/zoo").is_dir()]
     source = os.environ.get("SPECJAX_SOURCE") or str((*checkout, ADDRESS)[0])

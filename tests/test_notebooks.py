@@ -19,6 +19,9 @@ FIRST = notebooks.FIRST.read_text()
 ANSWER = re.compile(r"<details><summary>Answer</summary>\n\n(.*?)\n\n</details>", re.S)
 FENCE = re.compile(r"```python\n(.*?)```", re.S)
 OURS = "quickstart own_parts table checkpoints kernels slower guarantees speech"
+OURS += " own_draft"
+# What a test replaces in the cells of a notebook that trains.
+BRIEF = {"own_draft": ("STEPS, MEASURED = 320, 320, 48", "STEPS, MEASURED = 32, 40, 8")}
 
 
 def answers(notebook: nbformat.NotebookNode) -> list[str]:
@@ -82,7 +85,24 @@ def test_it_says_so_again_and_its_answers_hold(path, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # compiled as a user's are
     stored = nbformat.read(path, 4)
     solved = [x for text in answers(stored) for x in FENCE.findall(text)]
-    assert cell_outputs(notebooks.run(path, solved)) == cell_outputs(stored)
+    ran = notebooks.run(path, solved, BRIEF.get(path.stem))
+    assert cell_outputs(ran) == cell_outputs(stored)
+
+
+def test_the_head_of_a_notebook_is_worth_what_it_says():
+    """Its stored output has a row for each draft: tokens a call at T = 1 and T = 0."""
+    stored = nbformat.read(notebooks.FOLDER / "own_draft.ipynb", 4)
+    (said,) = [
+        output.text
+        for cell in notebooks.code(stored)
+        for output in cell.outputs
+        if "tokens a call" in output.get("text", "")
+    ]
+    rows = {line.split()[0]: line.split()[1:] for line in said.splitlines()[1:]}
+    warm, cold = ({x: float(it[i]) for x, it in rows.items()} for i in (0, 1))
+    assert {*rows} == {"head", "bigram", "copying"}
+    assert max(warm, key=warm.get) == "head" and warm["copying"] < warm["bigram"]
+    assert warm["head"] > 1.5 and cold["bigram"] < cold["head"] < cold["copying"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from experiments.records.table import Records
 from experiments.report import site
 from experiments.report.html import render
-from experiments.report.lesson import export
+from experiments.report.lesson import export, heads
 
 
 class Page(NamedTuple):
@@ -81,8 +81,8 @@ PAGES = (
     Page(
         "methods",
         "Who drafts, and what is promised",
-        "Methods since 2018, by what each guarantees of the text.",
-        lambda results: export.methods(),
+        "Methods since 2018, by what each guarantees, and what heads and drafts give.",
+        lambda results: export.methods() | heads.measured(results),
     ),
 )
 

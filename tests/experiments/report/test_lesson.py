@@ -14,7 +14,7 @@ import pytest
 
 from experiments import catalogue
 from experiments.report import html, page, tables
-from experiments.report.lesson import export, pages, replay, rules
+from experiments.report.lesson import export, heads, pages, replay, rules
 from specjax import probs
 from specjax.theory import closed_forms
 from specjax.types import Draft, Sampling
@@ -41,11 +41,16 @@ REPLAYED = {  # by no model
 
 
 @pytest.fixture(scope="module")
-def texts() -> dict[str, str]:
-    """Of this checkout's records."""
+def results() -> dict:
+    """The records of this checkout."""
+    return tables.collect(catalogue.ROOT / "results")
+
+
+@pytest.fixture(scope="module")
+def texts(results) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "replays", lambda: REPLAYED)
-        return pages.texts(tables.collect(catalogue.ROOT / "results"))
+        return pages.texts(results)
 
 
 def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
@@ -109,6 +114,58 @@ def test_methods_name_files_that_there_are():
 def test_without_records_it_says_what_to_run():
     with pytest.raises(ValueError, match=r"run gin_configs/table2/\*\.gin"):
         export.clock({})
+    with pytest.raises(ValueError, match=r"run gin_configs/heads/\*\.gin"):
+        heads.measured({})
+
+
+def test_drafts_are_those_of_the_records(results, texts):
+    """Each once; the bundled head beside the small draft in the same shapes."""
+    it = json.loads(texts["methods.json"])
+    for draft in it["drafts"]:
+        measured = find_row(results, draft["row"])
+        numbers = measured["tokens_per_call"], measured["estimates"]["counts"]["value"]
+        assert (draft["tokens"], draft["share"]) == numbers
+        assert draft["heat"] == measured["protocol"]["temperature"]
+        assert "T = " not in draft["name"].replace("\N{NO-BREAK SPACE}", " ")
+    named = [(draft["group"], draft["heat"], draft["name"]) for draft in it["drafts"]]
+    assert len({*named}) == len(named)
+    library = {x["row"] for x in it["drafts"] if x["group"] == it["groups"][0]}
+    assert {"eagle3_t1_grown_16", "code_t1_grown_16", "code_t1_bigram_8"} < library
+    assert "code_t1_traversal_16" not in library  # the head was not drafted so
+    assert {*results["heads_data"]} < {x["row"] for x in it["drafts"]}
+
+
+def test_drafts_are_ordered_as_the_exercises_say(texts):
+    it = json.loads(texts["methods.json"])
+    asked, pip = it["asked"], it["groups"][1]
+    assert asked["certain"]["share"] < asked["sampled"]["share"]
+    assert asked["grown"]["tokens"] > asked["chain"]["tokens"]
+    warm = [x for x in it["drafts"] if (x["group"], x["heat"]) == (pip, 1)]
+    assert warm[-1]["tokens"] == asked["copied_warm"]["tokens"]
+    assert asked["copied_warm"]["tokens"] < asked["copied_cold"]["tokens"]
+    assert asked["copied_cold"]["tokens"] < asked["both_cold"]["tokens"]
+
+
+def test_the_small_draft_stands_once_beside_the_head(results):
+    """Its row in the head's own folder is shown, and not that of the trees too."""
+    own = {"small_t1_token_4": results["trees"]["code_t1_token_4"]}
+    both = results | {"heads": results["heads"] | own}
+    shown = {it["row"] for it in heads.head_rows(both)}
+    assert "small_t1_token_4" in shown and "code_t1_token_4" not in shown
+    assert "code_t1_token_4" in {it["row"] for it in heads.head_rows(results)}
+
+
+def find_row(results: dict, row: str) -> dict:
+    """What was measured of a row of heads or of trees."""
+    folders = heads.HEAD, heads.TREES, heads.TRAINED
+    return next(results[x][row]["measured"] for x in folders if row in results[x])
+
+
+def test_a_draft_by_a_rule_that_is_not_exact_is_refused(results):
+    lossy = find_row(results, "copying_t1") | {"exactness": "lossy"}
+    record = results["heads_data"]["copying_t1"] | {"measured": lossy}
+    with pytest.raises(ValueError, match="heads_data copying_t1: its rule is lossy"):
+        [*heads.folder_rows({"heads_data": {"copying_t1": record}}, "heads_data")]
 
 
 def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
@@ -178,6 +235,12 @@ def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_p
     assert said["decoder"]["per-call"] == "3.00"
     many = len(data["methods"]["methods"])
     assert said["methods"]["told"] == f"{many} of {many} methods."
+    drafts, first = data["methods"]["drafts"], data["methods"]["groups"][0]
+    tokens = [x["tokens"] for x in drafts if (x["group"], x["heat"]) == (first, 1)]
+    assert said["methods"]["drafts-shown"] == str(len(tokens)) and len(tokens) > 8
+    faster = sum(x > 1.25 for x in tokens)  # a check of one call, a draft of a quarter
+    assert said["methods"]["drafts-faster"] == str(faster)
+    assert said["methods"]["most"] == f"{max(tokens) - 1:.2f}"
 
 
 @pytest.mark.slow
@@ -309,8 +372,7 @@ def test_the_first_page_has_the_rows_of_one_call_and_a_text_of_its_pair(texts):
     assert len(written) == text["target_calls"]
 
 
-def test_a_text_of_another_pair_is_refused():
-    results = tables.collect(catalogue.ROOT / "results")
+def test_a_text_of_another_pair_is_refused(results):
     pair = export.timed_rows(results)[0] | {"draft": "another"}
     with pytest.raises(ValueError, match="must be of one pair"):
         export.timed_text(results, pair)
