@@ -216,24 +216,35 @@ def verifier_fields(target):
     }
 
 
-@pytest.mark.parametrize("flags", [{}, {"fc_norm": True, "norm_output": True}])
+def convert(folder, target):
+    """Returns the folder that the package's converter makes of one of EAGLE's layout;
+    it reads no taps, and takes EAGLE's own."""
+    from speculators.convert import convert_model
+
+    made, verifier = folder.with_name("converted"), head_files.name_or_path(target)
+    convert_model(str(folder), verifier, "eagle3", output_path=str(made))
+    return made
+
+
+@pytest.mark.parametrize("flags", [{}, {"norm_output": True}])
 def test_a_head_of_eagles_layout_is_the_module_it_is_converted_to(
     flags, target, tmp_path
 ):
-    """Whose taps are EAGLE's own: the package's converter reads no others."""
-    from speculators.convert import convert_model
-
     folder = head_folders.write_eagle3(tmp_path / "head", "midlayer", **flags)
-    convert_model(
-        str(folder),
-        head_files.name_or_path(target),
-        "eagle3",
-        output_path=str(tmp_path / "converted"),
-    )
-    module = read_module(tmp_path / "converted")
+    converted = convert(folder, target)
+    module = read_module(converted)
     assert module.target_layer_ids == list(eagle3.default_taps(WHOLE.num_layers))
     compare(folder, target, module)
-    compare(tmp_path / "converted", target, module)
+    ours, theirs = (drafts.load_draft(str(x), target) for x in (folder, converted))
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+
+
+def test_norms_that_the_converter_drops_are_missed(target, tmp_path):
+    """That of version 0.9.0 keeps the option and not its arrays, for which the package
+    then takes fresh ones."""
+    folder = head_folders.write_eagle3(tmp_path / "head", "midlayer", fc_norm=True)
+    with pytest.raises(ValueError, match="missing:\n  fc_norm.0.weight"):
+        drafts.load_draft(str(convert(folder, target)), target)
 
 
 def test_a_trained_head_is_read_back_by_the_package(tmp_path):
