@@ -269,7 +269,7 @@ def write(
     offsets = said - np.arange(said.size)
     heard = np.zeros(vocab, bool)
     heard[said] = True
-    more = {D2T: offsets.astype(np.int64), T2D: heard}
+    more: dict[str, np.ndarray] = {D2T: offsets.astype(np.int64), T2D: heard}
     table, shape = head_files.table_of(target), (vocab, layer.dim)
     if not config.own_embedding and table is not None and table.shape == shape:
         more[EMBEDDING] = np.asarray(table)

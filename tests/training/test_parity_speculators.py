@@ -243,7 +243,7 @@ def test_norms_that_the_converter_drops_are_missed(target, tmp_path):
     """That of version 0.9.0 keeps the option and not its arrays, for which the package
     then takes fresh ones."""
     folder = head_folders.write_eagle3(tmp_path / "head", "midlayer", fc_norm=True)
-    with pytest.raises(ValueError, match="missing:\n  fc_norm.0.weight"):
+    with pytest.raises(ValueError, match=r"missing:\n  fc_norm\.0\.weight"):
         drafts.load_draft(str(convert(folder, target)), target)
 
 
