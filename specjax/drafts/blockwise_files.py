@@ -13,7 +13,7 @@ from specjax.checkpoints import Pretrained, archive, huggingface, int8_weights
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Source
 from specjax.drafters import medusa
-from specjax.drafts.head_files import BLOCKWISE_TYPE, Folder
+from specjax.drafts.head_files import BLOCKWISE_TYPE, Folder, name_or_path
 
 HEADS, WIDTH, HIDDEN = "num_heads", "hidden_size", "intermediate_size"
 
@@ -52,7 +52,7 @@ def write(
         HEADS: config.heads,
         WIDTH: config.dim,
         HIDDEN: config.mlp_dim,
-        "base_model_name_or_path": target.name,
+        "base_model_name_or_path": name_or_path(target),
     }
     huggingface.save_head(folder, fields, params, names(config))
 

@@ -221,6 +221,9 @@ def write(
 ) -> None:
     """Writes a head in the layout of speculators, which `read` reads back exactly.
 
+    The target's embedding stands beside it, as in folders of that package: version
+    0.9.0 leaves one that is missing to what lies in memory, and drafts by that.
+
     Args:
       folder: must not exist.
       config: the head's sizes.
@@ -257,18 +260,25 @@ def write(
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
             "proposal_methods": [proposal],
-            "verifier": {"name_or_path": target.name, "architectures": []},
+            "verifier": {
+                "name_or_path": head_files.name_or_path(target),
+                "architectures": [],
+            },
         },
     }
     offsets = said - np.arange(said.size)
     heard = np.zeros(vocab, bool)
     heard[said] = True
+    more: dict[str, np.ndarray] = {D2T: offsets.astype(np.int64), T2D: heard}
+    table, shape = head_files.table_of(target), (vocab, layer.dim)
+    if not config.own_embedding and table is not None and table.shape == shape:
+        more[EMBEDDING] = np.asarray(table)
     huggingface.save_head(
         folder,
         fields,
         params,
         names(config, "layers.0"),
-        more={D2T: offsets.astype(np.int64), T2D: heard},
+        more=more,
     )
 
 

@@ -244,10 +244,19 @@ def layer_rows(layer: llama.Config, first: str) -> list[Row]:
     return rows
 
 
+def name_or_path(target: Pretrained) -> str:
+    """Returns what other readers of a head load its target by: an id of the Hugging
+    Face hub, the folder that the target was read from, or else its name alone."""
+    if huggingface.HUB_ID.fullmatch(target.name) or not target.files:
+        return target.name
+    folder = target.files[0].absolute().parent
+    return str(folder) if (folder / CONFIG).is_file() else target.name
+
+
 def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
     """Returns whether the embedding that a head stores is its target's, which is not
     held twice. Both are compared in the dtype of the target's, some rows at a time."""
-    stored, table = arrays.arrays[EMBEDDING], _table_of(target)
+    stored, table = arrays.arrays[EMBEDDING], table_of(target)
     if table is None or table.shape != stored.shape:
         return False
     rows = max(1, archive.COMPARED // stored.shape[1])
@@ -259,7 +268,7 @@ def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
     return True
 
 
-def _table_of(target: Pretrained) -> Any:
+def table_of(target: Pretrained) -> Any:
     """Returns the target's embedding, None where it is no array of floats."""
     params: Any = target.params
     table = params.get("embedding") if isinstance(params, dict) else None

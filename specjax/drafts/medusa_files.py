@@ -16,7 +16,7 @@ from specjax.checkpoints import Pretrained, archive, huggingface, int8_weights
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Source
 from specjax.drafters import medusa
-from specjax.drafts.head_files import MEDUSA, WEIGHTS, Folder
+from specjax.drafts.head_files import MEDUSA, WEIGHTS, Folder, name_or_path
 
 HEAD = r"(\d+)\."
 LAYERS, HEADS = "medusa_num_layers", "medusa_num_heads"
@@ -89,7 +89,7 @@ def write(
     fields = {
         HEADS: config.heads,
         LAYERS: config.layers,
-        "base_model_name_or_path": target.name,
+        "base_model_name_or_path": name_or_path(target),
     }
     file = WEIGHTS[MEDUSA][0]
     huggingface.save_head(folder, fields, flat, names(config), file=file)

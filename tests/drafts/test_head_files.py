@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from specjax import drafts
-from specjax.drafts import head_files, heads
+from specjax.drafters import medusa
+from specjax.drafts import eagle3_files, head_files, heads, medusa_files
 from tests.support import head_folders
 from tests.support.head_folders import PLACES, SAID, D, H, V, change, target
 
@@ -151,6 +152,37 @@ def test_a_head_of_every_id_moves_none(tmp_path):
         else:
             source = drafts.load_draft(str(folder), target())
             assert source.regime == "sampled law"
+
+
+def test_a_written_head_has_what_other_readers_load(tmp_path):
+    """Its target's embedding, and the folder of a target that was read from one: a
+    folder's name is found nowhere."""
+    whole, folder = target(), tmp_path / "whole"
+    folder.mkdir()
+    read = whole._replace(files=(folder / WEIGHTS,))
+    hub = read._replace(name="org/tiny")
+    for told, wanted in ((whole, "tiny"), (read, "tiny"), (hub, "org/tiny")):
+        assert head_files.name_or_path(told) == wanted
+    (folder / "config.json").write_text("{}")
+    assert head_files.name_or_path(hub) == "org/tiny"
+    config = medusa.Config(V, D, heads=1, layers=1)
+    params = jax.tree.map(
+        lambda x: np.zeros(x.shape, np.float32), medusa.abstract_params(config)
+    )
+    medusa_files.write(tmp_path / "medusa", config, params, target=read)
+    fields, _ = head_folders.weights(tmp_path / "medusa")
+    assert fields["base_model_name_or_path"] == str(folder)
+    found = eagle3_files.read(
+        head_files.find_folder(speculators(tmp_path / "given")), whole
+    )
+    eagle3_files.write(
+        tmp_path / "eagle3", found.config, found.params, ids=SAID, target=read, chain=3
+    )
+    fields, arrays = head_folders.weights(tmp_path / "eagle3")
+    table = np.float64(whole.params["embedding"])
+    np.testing.assert_array_equal(arrays["embed_tokens.weight"], table)
+    verifier = fields["speculators_config"]["verifier"]
+    assert verifier["name_or_path"] == str(folder)
 
 
 UNREAD = [
