@@ -61,7 +61,7 @@ def build(
     prompts = there.prompts._replace(tokens=texts)
     run = partial(measure, target, draft, prompts, setting)
     files = *pair_files(target, draft), *there.files
-    files = *files, *native.sources(target.dtype, draft.dtype)
+    files = *files, *native.sources()
     return Measurement(run, __name__, files, target.dtype, setting.decode.seed)
 
 

@@ -255,8 +255,7 @@ def time_measurement(
     there = read(task, pair[0])
     run = partial(measure, pair, there.prompts, setting)
     it = measurement(run, pair, there, setting)
-    code = native.sources(*(side.dtype for side in pair))
-    return it._replace(inputs=(*it.inputs, *code))
+    return it._replace(inputs=(*it.inputs, *native.sources()))
 
 
 def read_task(protocol: Protocol, read: Read, target: Pretrained) -> Task:

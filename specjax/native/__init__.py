@@ -2,17 +2,16 @@
 
 Checking gamma + 1 tokens at once should cost hardly more than checking one, since both
 read all weights once. XLA, however, rearranges the weights for more than one row: its
-call on two to eight tokens takes 1.1 to 2.2 times as long. `thin.cc` streams float
-weights instead, and `thin_int8.cc` weights of eight bits (`Int8`). They are compiled at
-first use; where that is not possible, XLA's product is used, and `problem` says why.
+call on two to eight tokens takes 1.1 to 2.2 times as long. `thin.h` streams weights
+instead, of floats and of eight bits (`Int8`). They are compiled at first use; where
+that is not possible, XLA's product is used, and `problem` says why.
 """
 
-from specjax.native.library import SOURCE, problem, sources
+from specjax.native.library import problem, sources
 from specjax.native.product import CHOICES, THIN, XLA, in_use, products
 
 __all__ = [
     "CHOICES",
-    "SOURCE",
     "THIN",
     "XLA",
     "in_use",

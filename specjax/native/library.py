@@ -1,6 +1,6 @@
-"""Compiles the thin products for this machine once, and registers them with XLA.
+"""Compiles the native operations for this machine once, and registers them with XLA.
 
-Each library is stored in `native` of `cache_folder()`, under a name that depends on the
+The library is stored in `native` of `cache_folder()`, under a name that depends on the
 source, the compiler and its options, the processor and jaxlib. The name ends in a
 digest of the content, so that a damaged library is compiled again and never run.
 Nothing is downloaded. Any C++17 compiler will do: `$CXX`, one on PATH, or `pip install
@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -28,15 +28,23 @@ import jax
 from specjax.runtime.cache_folder import cache_folder
 from specjax.runtime.processor import fingerprint
 
-SOURCE = Path(__file__).with_name("thin.cc")
+FOLDER = Path(__file__).parent
+# Compiled side by side; what takes longest begins first.
+UNITS = tuple(
+    FOLDER / f"{name}.cc"
+    for name in (
+        "handlers",
+        "products_float",
+        "products_int8",
+        "rows_attention",
+        "rows",
+        "team",
+    )
+)
 FUNCTIONS = "thin_float32", "thin_bfloat16"
 FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
-INT8_SOURCE = SOURCE.with_name("thin_int8.cc")  # it includes the other
-INT8_FUNCTIONS = "thin_int8", "thin_int8_transposed", "thin_int8_dynamic_transposed"
-ROWS_SOURCE = SOURCE.with_name("rows.cc")  # the operations of `models.few_rows`
-ROWS_PARTS = "rows_attention.cc", "rows_feed_forward.cc", "rows_products.cc"
-ROWS_PARTS += "rows_norm.cc", "rows.h", "team.h", "thin_int8.cc", "thin.cc"
-ROWS_FUNCTIONS = "rows_attention", "rows_feed_forward", "rows_norm", "rows_products"
+FUNCTIONS += "thin_int8", "thin_int8_transposed", "thin_int8_dynamic_transposed"
+FUNCTIONS += "rows_attention", "rows_feed_forward", "rows_norm", "rows_products"
 ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
     "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
@@ -46,7 +54,7 @@ NATIVE = (
 # ignores this option.
 ALL_FUSED = "--param=avoid-fma-max-bits=0"
 FLAGS = ("-std=c++17", "-O3", NATIVE, "-ffp-contract=fast", ALL_FUSED)
-FLAGS += ("-fPIC", "-shared", "-w")
+FLAGS += ("-fPIC", "-w")
 REMEDY = "install a C++ compiler, such as g++, or: pip install ziglang"
 ELSEWHERE = "name another folder with SPECJAX_CACHE"
 TOO_LONG = 300  # seconds until a compilation is given up
@@ -66,29 +74,12 @@ class Library(NamedTuple):
 
 
 @functools.cache
-def float_library() -> Library:
-    """Returns the library of float products.
+def compiled_library() -> Library:
+    """Returns the library of thin products and of operations on few rows.
 
-    The first call of a process loads it, and compiles it if need be: some seconds, or a
-    minute with `ziglang`, once per machine.
+    The first call of a process loads it, and compiles it if need be: some seconds, more
+    with `ziglang`, once per machine.
     """
-    return load((SOURCE,), FUNCTIONS)
-
-
-@functools.cache
-def int8_library() -> Library:
-    """Returns the library of products with eight-bit weights; see `float_library`."""
-    return load((INT8_SOURCE, SOURCE), INT8_FUNCTIONS)
-
-
-@functools.cache
-def rows_library() -> Library:
-    """Returns the library of operations on few rows; see `float_library`."""
-    return load(rows_sources(), ROWS_FUNCTIONS)
-
-
-def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
-    """Returns the library of the first source, which may include the others."""
     if sys.platform not in ("linux", "darwin"):
         return Library(f"thin products are not made for {sys.platform}")
     try:
@@ -98,33 +89,26 @@ def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
     if command is None:
         return Library(f"no C++ compiler was found: {REMEDY}")
     try:
-        place = library_prefix(command, sources)
-        path = find_intact(place) or compile_to(command, place, sources[0])
+        place = library_prefix(command)
+        path = find_intact(place) or compile_to(command, place)
     except Exception as error:
         why = f"{shlex.join(command)} compiled no library ({summary(error)})"
         return Library(f"{why}: {remedy(error)}")
     try:
-        return Library(None, register(path, functions))
+        return Library(None, register(path))
     except Exception as error:
         why = f"{path} cannot be loaded ({summary(error)})"
         return Library(f"{why}: remove it, or {ELSEWHERE}")
 
 
-def sources(*dtypes: str) -> tuple[Path, ...]:
-    """Returns the source files of what computes with weights of these dtypes."""
-    eight = any(dtype.startswith("int8") for dtype in dtypes)
-    thin = (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
-    return tuple(dict.fromkeys((*thin, *rows_sources())))
-
-
-def rows_sources() -> tuple[Path, ...]:
-    """Returns the source files of the operations on few rows, the main one first."""
-    return ROWS_SOURCE, *(ROWS_SOURCE.with_name(name) for name in ROWS_PARTS)
+def sources() -> tuple[Path, ...]:
+    """Returns the source files of the library: its units, and what they include."""
+    return tuple(dict.fromkeys((*UNITS, *sorted(FOLDER.glob("*.[ch]*")))))
 
 
 def problem() -> str | None:
     """Returns why there is no compiled product here, None if there is one."""
-    return float_library().problem
+    return compiled_library().problem
 
 
 def compiler() -> list[str] | None:
@@ -139,14 +123,14 @@ def compiler() -> list[str] | None:
     return None
 
 
-def library_prefix(command: list[str], sources: Sequence[Path]) -> Path:
-    """Returns how a library's path begins, for this compiler and these sources."""
+def library_prefix(command: list[str]) -> Path:
+    """Returns how the library's path begins, for this compiler."""
     answer = run_command([*command, "--version"], timeout=60)
     compiler = command, answer.stdout.splitlines()[:1]
     by = compiler, FLAGS, fingerprint(), version("jaxlib")
-    text = b"".join(source.read_bytes() for source in sources)
+    text = b"".join(source.read_bytes() for source in sources())
     digest = hashlib.sha256(text + repr(by).encode()).hexdigest()
-    return cache_folder() / "native" / f"{sources[0].stem}-{digest[:DIGITS]}"
+    return cache_folder() / "native" / f"operations-{digest[:DIGITS]}"
 
 
 def run_command(command: list[str], timeout: float) -> subprocess.CompletedProcess:
@@ -180,21 +164,36 @@ def content_path(place: Path, library: Path) -> Path:
     return place.with_name(f"{place.name}-{digest[:DIGITS]}.so")
 
 
-def compile_to(command: list[str], place: Path, source: Path) -> Path:
-    """Compiles a library. Several processes may: it appears complete or not at all."""
+def compile_to(command: list[str], place: Path) -> Path:
+    """Compiles the library. It appears complete, or not at all, if several do."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+        objects = compile_units(command, Path(folder))
         output = Path(folder) / place.name
-        command = [*command, *FLAGS, f"-I{jax.ffi.include_dir()}", str(source)]
-        run_command([*command, "-o", str(output)], TOO_LONG)
+        link = [*command, *FLAGS, "-shared", *map(str, objects)]
+        run_command([*link, "-o", str(output)], TOO_LONG)
         return output.replace(content_path(place, output))
 
 
+def compile_units(command: list[str], folder: Path) -> list[Path]:
+    """Compiles each unit to an object in a folder, as many at a time as processors."""
+
+    def compile_one(unit: Path) -> Path:
+        output = folder / f"{unit.stem}.o"
+        headers = f"-I{jax.ffi.include_dir()}"
+        options = [*FLAGS, headers, "-c", str(unit), "-o", str(output)]
+        run_command([*command, *options], TOO_LONG)
+        return output
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, UNITS))
+
+
 @functools.cache  # XLA accepts a name only once
-def register(path: Path, functions: Sequence[str]) -> int:
-    """Registers the library's functions with XLA; returns the most rows they take."""
+def register(path: Path) -> int:
+    """Registers the library's functions with XLA; returns a product's most rows."""
     compiled = ctypes.cdll.LoadLibrary(str(path))
-    for name in functions:
+    for name in FUNCTIONS:
         handler = jax.ffi.pycapsule(getattr(compiled, name))
         jax.ffi.register_ffi_target(f"specjax_{name}", handler, platform="cpu")
     return compiled.thin_most_rows()

@@ -13,8 +13,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.library import rows_library
-from specjax.native.product import most_rows, warn_once
+from specjax.native.product import most_rows
 
 
 class Operation(NamedTuple):
@@ -40,17 +39,10 @@ def run(operation: Operation, operands: Any) -> list[Any]:
     return rows_p.bind(*leaves, operation=operation, tree=tree)
 
 
-def is_compiled() -> bool:
-    """Tells whether the operations are compiled here; logs once why they are not."""
-    if why := rows_library().problem:
-        warn_once(why)
-    return rows_library().problem is None
-
-
 def in_use() -> bool:
     """Tells whether programs that are traced now call compiled operations: on a CPU,
     outside of a mesh, unless they are switched off as products are."""
-    return bool(most_rows()) and is_compiled()
+    return bool(most_rows())
 
 
 def _twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:

@@ -18,7 +18,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.library import float_library
+from specjax.native.library import compiled_library
 from specjax.runtime import mesh
 
 THIN, XLA = CHOICES = "thin", "xla"
@@ -56,9 +56,9 @@ def most_rows() -> int:
         return 0
     if products.value != THIN or jax.default_backend() != "cpu":
         return 0
-    if why := float_library().problem:
+    if why := compiled_library().problem:
         warn_once(why)
-    return float_library().most_rows
+    return compiled_library().most_rows
 
 
 def in_use() -> str:

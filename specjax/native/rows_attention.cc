@@ -6,14 +6,16 @@
 // is: the tokens of a tree get the numbers that they would get in a chain. A task is a
 // head of a text.
 
-#include "rows.h"
+#include <cmath>
+#include <limits>
+
+#include "exponential.h"
+#include "operations.h"
 
 namespace {
 
-// Axes: B texts, T tokens, H heads of queries, K of keys and values, D head width, S slots.
-struct Sizes {
-  int64_t B, T, H, K, D, S;
-};
+constexpr int kQueries = 4;  // at a time
+constexpr int kVectors = kRegisters == 32 ? 4 : 2;  // of slots or of features, with them
 
 // The slots that a query sees: the first `prefix` ones, and others in order.
 struct Seen {
@@ -39,6 +41,11 @@ void Look(const uint8_t* mask, int64_t S, Seen& seen) {
   }
 }
 
+// From the scores of a query to those of the next.
+inline int64_t Stride(int64_t S) {
+  return (S + kLanes) / kLanes * kLanes + kVectors * kLanes;
+}
+
 // Turns features i and i + D / 2 of a head by an angle.
 void Turn(float* x, const float* cos, const float* sin, int64_t D) {
   const int64_t half = D / 2;
@@ -49,25 +56,11 @@ void Turn(float* x, const float* cos, const float* sin, int64_t D) {
   }
 }
 
-// The products of M queries [M, D] with the keys [D, S] of C vectors of slots from s on.
-template <int M, int C, class T>
-inline void ScoreSlots(const float* q, const T* keys, float* scores, int64_t D, int64_t S,
-                       int64_t stride, int64_t s) {
-  Floats sums[M][C] = {};
-  for (int64_t d = 0; d < D; ++d) {
-    Floats k[C];
-    for (int c = 0; c < C; ++c) k[c] = LoadSome(keys + d * S + s + c * kLanes, S - s - c * kLanes);
-    for (int m = 0; m < M; ++m)
-      for (int c = 0; c < C; ++c) sums[m][c] += q[m * D + d] * k[c];
-  }
-  for (int m = 0; m < M; ++m)
-    for (int c = 0; c < C; ++c) Put(scores + m * stride + s + c * kLanes, sums[m][c]);
-}
-
-// The same of whole vectors alone.
-template <int M, int C, class T>
-inline void ScoreWhole(const float* q, const T* keys, float* scores, int64_t D, int64_t S,
-                       int64_t stride, int64_t s) {
+// The products of M queries [M, D] with the keys [D, S] of kVectors of slots from s on.
+template <int M, class T>
+[[gnu::noinline]] void ScoreVectors(const float* q, const T* keys, float* scores,
+                                    int64_t D, int64_t S, int64_t stride, int64_t s) {
+  constexpr int C = kVectors;
   Floats sums[M][C] = {};
   for (int64_t d = 0; d < D; ++d) {
     Floats k[C];
@@ -79,24 +72,41 @@ inline void ScoreWhole(const float* q, const T* keys, float* scores, int64_t D, 
     for (int c = 0; c < C; ++c) Put(scores + m * stride + s + c * kLanes, sums[m][c]);
 }
 
-constexpr int kQueries = 4;  // at a time
+// The same of one vector of slots, or what is left of it, and of M queries, up to
+// kQueries; beyond the last query it is that again.
+template <class T>
+[[gnu::noinline]] void ScoreFew(int M, const float* q, const T* keys, float* scores,
+                                int64_t D, int64_t S, int64_t stride, int64_t s) {
+  Floats sums[kQueries] = {};
+  const float* of[kQueries];
+  for (int m = 0; m < kQueries; ++m) of[m] = q + std::min(m, M - 1) * D;
+  for (int64_t d = 0; d < D; ++d) {
+    const Floats k = LoadSome(keys + d * S + s, S - s);
+    for (int m = 0; m < kQueries; ++m) sums[m] += of[m][d] * k;
+  }
+  for (int m = 0; m < M; ++m) Put(scores + m * stride + s, sums[m]);
+}
 
-template <int M, class T>
-void Score(const float* q, const T* keys, float* scores, int64_t D, int64_t S,
+// Of slots `from` to `to`, and of some beside them. The last of many slots are computed
+// twice: again with those before them.
+template <class T>
+void Score(int M, const float* q, const T* keys, float* scores, int64_t D, int64_t S,
            int64_t stride, int64_t from, int64_t to) {
-  constexpr int C = kRegisters == 32 ? 4 : 2;
+  static constexpr decltype(&ScoreVectors<1, T>) kRun[kQueries] = {
+      &ScoreVectors<1, T>, &ScoreVectors<2, T>, &ScoreVectors<3, T>, &ScoreVectors<4, T>};
+  constexpr int64_t kWidth = kVectors * kLanes;
   int64_t s = from / kLanes * kLanes;
-  for (; s + C * kLanes <= S && s < to; s += C * kLanes)
-    ScoreWhole<M, C>(q, keys, scores, D, S, stride, s);
-  for (; s + kLanes <= S && s < to; s += kLanes)
-    ScoreWhole<M, 1>(q, keys, scores, D, S, stride, s);
-  if (s < to) ScoreSlots<M, 1>(q, keys, scores, D, S, stride, s);
+  for (; s + kWidth <= S && s < to; s += kWidth)
+    kRun[M - 1](q, keys, scores, D, S, stride, s);
+  if (s < to && S >= kWidth)
+    return kRun[M - 1](q, keys, scores, D, S, stride, S - kWidth);
+  for (; s < to; s += kLanes) ScoreFew(M, q, keys, scores, D, S, stride, s);
 }
 
 // The weights of the slots that a query sees, in order, from its scores of all slots;
 // returns their sum. They are followed by zeros to a whole vector.
-inline float Weigh(float* scores, const Seen& seen, const float* bias, float scale,
-                   float cap) {
+[[gnu::noinline]] float Weigh(float* scores, const Seen& seen, const float* bias,
+                              float scale, float cap) {
   const int64_t count = seen.Count();
   int64_t k = seen.prefix;
   if (bias)  // where it is read, before slots are moved together
@@ -129,46 +139,63 @@ inline float Weigh(float* scores, const Seen& seen, const float* bias, float sca
   return Sum(sums);
 }
 
-// Adds to M rows of `out` the values of C vectors of features of slots, times weights.
-template <int M, int C, bool kWhole, class T, class Slot>
-inline void MixVectors(const float* weights, int64_t stride, const T* values, float* out,
-                       int64_t D, int64_t d, int64_t from, int64_t to, Slot slot) {
+// Adds to M rows of `out` kVectors of features of the values of terms `from` to `to`, times
+// weights.
+template <int M, class T>
+[[gnu::noinline]] void MixVectors(const float* weights, int64_t stride, const T* values,
+                                  float* out, int64_t D, int64_t from, int64_t to) {
+  constexpr int C = kVectors;
   Floats sums[M][C];
   for (int m = 0; m < M; ++m)
-    for (int c = 0; c < C; ++c)
-      sums[m][c] = LoadSome(out + m * D + d + c * kLanes, kWhole ? kLanes : D - d);
+    for (int c = 0; c < C; ++c) sums[m][c] = Load(out + m * D + c * kLanes);
   for (int64_t k = from; k < to; ++k) {
-    const T* row = values + slot(k) * D + d;
     Floats v[C];
-    for (int c = 0; c < C; ++c)
-      v[c] = kWhole ? Load(row + c * kLanes) : LoadSome(row, D - d);
+    for (int c = 0; c < C; ++c) v[c] = Load(values + k * D + c * kLanes);
     for (int m = 0; m < M; ++m)
       for (int c = 0; c < C; ++c) sums[m][c] += weights[m * stride + k] * v[c];
   }
   for (int m = 0; m < M; ++m)
-    for (int c = 0; c < C; ++c)
-      PutSome(out + m * D + d + c * kLanes, sums[m][c], kWhole ? kLanes : D - d);
+    for (int c = 0; c < C; ++c) Put(out + m * D + c * kLanes, sums[m][c]);
 }
 
-template <int M, class T, class Slot>
-void Mix(const float* weights, int64_t stride, const T* values, float* out, int64_t D,
-         int64_t from, int64_t to, Slot slot) {
+// The same of one vector of features, or of as many as are left, and of M queries, up to
+// kQueries; beyond the last query it is that again.
+template <class T>
+[[gnu::noinline]] void MixFew(int M, const float* weights, int64_t stride,
+                              const T* values, float* out, int64_t D, int64_t left,
+                              int64_t from, int64_t to) {
+  Floats sums[kQueries];
+  const float* of[kQueries];
+  for (int m = 0; m < kQueries; ++m) {
+    const int row = std::min(m, M - 1);
+    of[m] = weights + row * stride;
+    sums[m] = LoadSome(out + row * D, left);
+  }
+  for (int64_t k = from; k < to; ++k) {
+    const Floats v = LoadSome(values + k * D, left);
+    for (int m = 0; m < kQueries; ++m) sums[m] += of[m][k] * v;
+  }
+  for (int m = 0; m < M; ++m) PutSome(out + m * D, sums[m], left);
+}
+
+template <class T>
+void Mix(int M, const float* weights, int64_t stride, const T* values, float* out,
+         int64_t D, int64_t from, int64_t to) {
+  static constexpr decltype(&MixVectors<1, T>) kRun[kQueries] = {
+      &MixVectors<1, T>, &MixVectors<2, T>, &MixVectors<3, T>, &MixVectors<4, T>};
   if (from >= to) return;
-  constexpr int C = kRegisters == 32 ? 4 : 2;
   int64_t d = 0;
-  for (; d + C * kLanes <= D; d += C * kLanes)
-    MixVectors<M, C, true>(weights, stride, values, out, D, d, from, to, slot);
-  for (; d + kLanes <= D; d += kLanes)
-    MixVectors<M, 1, true>(weights, stride, values, out, D, d, from, to, slot);
-  if (d < D) MixVectors<M, 1, false>(weights, stride, values, out, D, d, from, to, slot);
+  for (; d + kVectors * kLanes <= D; d += kVectors * kLanes)
+    kRun[M - 1](weights, stride, values + d, out + d, D, from, to);
+  for (; d < D; d += kLanes)
+    MixFew(M, weights, stride, values + d, out + d, D, D - d, from, to);
 }
 
 // M queries of one head, [M, D], to `out` [M, D].
-template <int M, class T>
-void AttendRows(const float* q, const T* keys, const T* values, const Seen* seen,
-                const float* bias, float* scores, float* out, const Sizes& of,
-                float scale, float cap) {
-  const int64_t stride = (of.S + kLanes) / kLanes * kLanes + 4 * kLanes;
+template <class T>
+void AttendRows(int M, const float* q, const T* keys, const T* values, const Seen* seen,
+                const float* bias, float* scores, float* out, const Attention& of) {
+  const int64_t stride = Stride(of.S);
   int64_t from = of.S, to = 0, together = of.S;
   for (int m = 0; m < M; ++m) {
     together = std::min(together, seen[m].prefix);
@@ -177,35 +204,25 @@ void AttendRows(const float* q, const T* keys, const T* values, const Seen* seen
     from = std::min<int64_t>(from, seen[m].prefix ? 0 : seen[m].others.front());
     to = std::max<int64_t>(to, any ? seen[m].others.back() + 1 : seen[m].prefix);
   }
-  Score<M>(q, keys, scores, of.D, of.S, stride, from, to);
-  float sums[M];
+  Score(M, q, keys, scores, of.D, of.S, stride, from, to);
+  float sums[kQueries];
   for (int m = 0; m < M; ++m)
-    sums[m] = Weigh(scores + m * stride, seen[m], bias ? bias + m * of.S : nullptr, scale, cap);
+    sums[m] = Weigh(scores + m * stride, seen[m], bias ? bias + m * of.S : nullptr,
+                    of.scale, of.cap);
   std::fill_n(out, M * of.D, 0.0f);
-  Mix<M>(scores, stride, values, out, of.D, 0, together, [](int64_t k) { return k; });
+  Mix(M, scores, stride, values, out, of.D, 0, together);
   for (int m = 0; m < M; ++m) {
     float* row = out + m * of.D;
     const float* weights = scores + m * stride;
-    const int64_t prefix = seen[m].prefix;
-    const int32_t* others = seen[m].others.data() - prefix;
-    Mix<1>(weights, 0, values, row, of.D, together, prefix, [](int64_t k) { return k; });
-    Mix<1>(weights, 0, values, row, of.D, prefix, seen[m].Count(),
-           [=](int64_t k) { return int64_t(others[k]); });
+    const std::vector<int32_t>& others = seen[m].others;
+    Mix(1, weights, 0, values, row, of.D, together, seen[m].prefix);
+    for (size_t i = 0, end; i < others.size(); i = end) {  // slots in a row together
+      for (end = i + 1; end < others.size() && others[end] == others[end - 1] + 1;) ++end;
+      const int64_t k = seen[m].prefix + i;
+      const T* of_term = values + (others[i] - k) * of.D;
+      Mix(1, weights, 0, of_term, row, of.D, k, k + int64_t(end - i));
+    }
     for (int64_t d = 0; d < of.D; ++d) row[d] = row[d] / sums[m];
-  }
-}
-
-template <class T>
-void AttendHead(const float* q, const T* keys, const T* values, const Seen* seen,
-                const float* bias, float* scores, float* out, const Sizes& of,
-                float scale, float cap) {
-  using Run = decltype(&AttendRows<1, T>);
-  static constexpr Run kRun[] = {&AttendRows<1, T>, &AttendRows<2, T>, &AttendRows<3, T>,
-                                 &AttendRows<4, T>};
-  for (int64_t t = 0; t < of.T; t += kQueries) {
-    const int64_t count = std::min<int64_t>(kQueries, of.T - t);
-    kRun[count - 1](q + t * of.D, keys, values, seen + t, bias ? bias + t * of.S : nullptr,
-                    scores, out + t * of.D, of, scale, cap);
   }
 }
 
@@ -224,16 +241,18 @@ struct Preparation {
   }
 };
 
+// Keys and values of the tokens to their slots.
 template <class T>
-void Write(const float* k, const float* v, const int32_t* start, const Preparation& prepare,
-           const float* scale, T* keys, T* values, const Sizes& of, bool ring,
-           Scratch& scratch) {
+void Write(const float* k, const float* v, const Preparation& prepare,
+           const float* scale, T* keys, T* values, const Attention& of) {
+  Scratch scratch;
   float* head = scratch.Take(of.D);
   for (int64_t b = 0; b < of.B; ++b)
     for (int64_t t = 0; t < of.T; ++t) {
-      const int64_t last = of.S - of.T, token = b * of.T + t;
-      const int64_t begin = ring ? start[b] : std::max<int64_t>(0, std::min<int64_t>(start[b], last));
-      const int64_t slot = ring ? (begin + t) % of.S : begin + t;
+      const int64_t token = b * of.T + t, start = of.start[b], last = of.S - of.T;
+      const int64_t begin =
+          of.ring ? start : std::max<int64_t>(0, std::min<int64_t>(start, last));
+      const int64_t slot = of.ring ? (begin + t) % of.S : begin + t;
       for (int64_t h = 0; h < of.K; ++h) {
         const int64_t at = (token * of.K + h) * of.D, text = b * of.K + h;
         std::copy_n(k + at, of.D, head);
@@ -246,107 +265,64 @@ void Write(const float* k, const float* v, const int32_t* start, const Preparati
     }
 }
 
+// The queries of head h of text b, to their place in `mixed`.
 template <class T>
-void AttendAll(int threads, const float* q, const T* keys, const T* values,
-               const uint8_t* mask, int64_t texts, const float* bias, int64_t biases,
-               const Preparation& prepare, const float* q_scale, float* out,
-               uint16_t* halves, const Sizes& of, float scale, float cap) {
-  static thread_local std::vector<Seen> kept;
-  std::vector<Seen>& seen = kept;
-  seen.resize(std::max<size_t>(seen.size(), texts * of.T));
-  for (int64_t i = 0; i < texts * of.T; ++i) Look(mask + i * of.S, of.S, seen[i]);
-  int64_t work = 0;
-  for (int64_t i = 0; i < texts * of.T; ++i) work += seen[i].Count();
-  work *= of.H * of.D * (of.B / texts);
-  const int some = work < (1 << 14) ? 1 : threads;
-  Team::Only().Run(some, of.B * of.H, [&](int task) {
-    const int64_t b = task / of.H, h = task % of.H, text = b * of.K + h / (of.H / of.K);
-    Scratch scratch;
-    const int64_t stride = (of.S + kLanes) / kLanes * kLanes + 4 * kLanes;
-    float* scores = scratch.Take(kQueries * stride);
-    float *query = scratch.Take(of.T * of.D), *mixed = scratch.Take(of.T * of.D);
-    for (int64_t t = 0; t < of.T; ++t) {
-      const int64_t token = b * of.T + t;
-      std::copy_n(q + (token * of.H + h) * of.D, of.D, query + t * of.D);
-      prepare.Run(query + t * of.D, q_scale, token, of.D);
-    }
-    const float* more = bias ? bias + ((biases > 1 ? b : 0) * of.H + h) * of.T * of.S : nullptr;
-    AttendHead(query, keys + text * of.D * of.S, values + text * of.D * of.S,
-               seen.data() + (texts > 1 ? b : 0) * of.T, more, scores, mixed, of, scale, cap);
-    for (int64_t t = 0; t < of.T; ++t) {
-      const int64_t at = ((b * of.T + t) * of.H + h) * of.D;
-      if (halves) Deliver(mixed + t * of.D, halves + at, of.D);
-      else std::copy_n(mixed + t * of.D, of.D, out + at);
-    }
-  });
-}
-
-// queries [B, T, H D], keys and values [B, T, K D]; scales of norms [D], angles
-// [B, T, D / 2] or none; start [B]; mask [B or 1, T, S]; bias [B or 1, H, T, S] or none.
-ffi::Error Attend(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                  ffi::AnyBuffer v, ffi::AnyBuffer q_scale, ffi::AnyBuffer k_scale,
-                  ffi::AnyBuffer cos, ffi::AnyBuffer sin, ffi::Buffer<ffi::S32> start,
-                  ffi::Buffer<ffi::PRED> mask, ffi::AnyBuffer bias,
-                  ffi::AnyBuffer old_keys, ffi::AnyBuffer old_values,
-                  ffi::Result<ffi::AnyBuffer> mixed, ffi::Result<ffi::AnyBuffer> keys,
-                  ffi::Result<ffi::AnyBuffer> values, float scale, float cap, float eps,
-                  float offset, bool ring) {
-  auto rows = q.dimensions(), cache = values->dimensions();
-  if (rows.size() != 3 || cache.size() != 4)
-    return ffi::Error::InvalidArgument("attention is of [B, T, H D] to [B, K, S, D]");
-  const int64_t D = cache[3];
-  const Sizes of{rows[0], rows[1], rows[2] / D, cache[1], D, cache[2]};
-  if (cache[0] != of.B || rows[2] % D || of.H % of.K || of.T > of.S)
-    return ffi::Error::InvalidArgument("the sizes of attention do not fit");
-  for (auto [from, to] : {std::pair{&old_keys, &keys}, {&old_values, &values}})
-    if (from->untyped_data() != (*to)->untyped_data())
-      std::memcpy((*to)->untyped_data(), from->untyped_data(), from->size_bytes());
+void AttendHead(int64_t b, int64_t h, const float* q, const Preparation& prepare,
+                const float* q_scale, const Seen* seen, const float* bias,
+                const Attention& of, const Array& mixed) {
   Scratch scratch;
-  const bool half = IsHalf(q.element_type());
-  const Preparation prepare{Numbers(cos, scratch), Numbers(sin, scratch), eps, offset, half};
-  const float *queries = Numbers(q, scratch), *new_keys = Numbers(k, scratch);
-  const float *new_values = Numbers(v, scratch), *more = Numbers(bias, scratch);
-  const float *by_q = Numbers(q_scale, scratch), *by_k = Numbers(k_scale, scratch);
-  auto* out = static_cast<float*>(mixed->untyped_data());
-  auto* seen = reinterpret_cast<const uint8_t*>(mask.untyped_data());
-  auto run = [&](auto* held, auto* read) {
-    Write(new_keys, new_values, start.typed_data(), prepare, by_k, held, read, of, ring,
-          scratch);
-    AttendAll(pool.num_threads(), queries, held, read, seen, mask.dimensions()[0], more,
-              more ? bias.dimensions()[0] : 1, prepare, by_q, out,
-              half ? reinterpret_cast<uint16_t*>(out) : nullptr, of, scale, cap);
-  };
-  if (IsHalf(keys->element_type()))
-    run(static_cast<uint16_t*>(keys->untyped_data()),
-        static_cast<uint16_t*>(values->untyped_data()));
-  else
-    run(static_cast<float*>(keys->untyped_data()),
-        static_cast<float*>(values->untyped_data()));
-  return ffi::Error::Success();
+  float* scores = scratch.Take(kQueries * Stride(of.S));
+  float *query = scratch.Take(of.T * of.D), *out = scratch.Take(of.T * of.D);
+  for (int64_t t = 0; t < of.T; ++t) {
+    const int64_t token = b * of.T + t;
+    std::copy_n(q + (token * of.H + h) * of.D, of.D, query + t * of.D);
+    prepare.Run(query + t * of.D, q_scale, token, of.D);
+  }
+  const int64_t text = b * of.K + h / (of.H / of.K);
+  auto* keys = static_cast<const T*>(of.keys.data) + text * of.D * of.S;
+  auto* values = static_cast<const T*>(of.values.data) + text * of.D * of.S;
+  if (of.masks > 1) seen += b * of.T;
+  if (bias) bias += ((of.biases > 1 ? b : 0) * of.H + h) * of.T * of.S;
+  for (int64_t t = 0; t < of.T; t += kQueries) {
+    const int count = std::min<int64_t>(kQueries, of.T - t);
+    AttendRows(count, query + t * of.D, keys, values, seen + t,
+               bias ? bias + t * of.S : nullptr, scores, out + t * of.D, of);
+  }
+  for (int64_t t = 0; t < of.T; ++t) {
+    const int64_t at = ((b * of.T + t) * of.H + h) * of.D;
+    const float* row = out + t * of.D;
+    if (mixed.half) Deliver(row, static_cast<uint16_t*>(mixed.data) + at, of.D);
+    else std::copy_n(row, of.D, static_cast<float*>(mixed.data) + at);
+  }
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(rows_attention, Attend,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::Buffer<ffi::S32>>()
-                                  .Arg<ffi::Buffer<ffi::PRED>>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<float>("scale")
-                                  .Attr<float>("cap")
-                                  .Attr<float>("eps")
-                                  .Attr<float>("offset")
-                                  .Attr<bool>("ring"));
+void Attend(int threads, const Attention& of, const Array& mixed) {
+  Scratch scratch;
+  const Preparation prepare{Numbers(of.cos, scratch), Numbers(of.sin, scratch), of.eps,
+                            of.offset, of.q.half};
+  const float *q = Numbers(of.q, scratch), *q_scale = Numbers(of.q_scale, scratch);
+  const float *k = Numbers(of.k, scratch), *k_scale = Numbers(of.k_scale, scratch);
+  const float *v = Numbers(of.v, scratch), *bias = Numbers(of.bias, scratch);
+  void *keys = of.keys.data, *values = of.values.data;
+  if (of.keys.half)
+    Write(k, v, prepare, k_scale, static_cast<uint16_t*>(keys),
+          static_cast<uint16_t*>(values), of);
+  else
+    Write(k, v, prepare, k_scale, static_cast<float*>(keys), static_cast<float*>(values),
+          of);
+  static thread_local std::vector<Seen> kept;
+  std::vector<Seen>& seen = kept;
+  seen.resize(std::max<size_t>(seen.size(), of.masks * of.T));
+  int64_t work = 0;
+  for (int64_t i = 0; i < of.masks * of.T; ++i) {
+    Look(of.mask + i * of.S, of.S, seen[i]);
+    work += seen[i].Count();
+  }
+  work *= of.H * of.D * (of.B / of.masks);
+  const auto attend = of.keys.half ? &AttendHead<uint16_t> : &AttendHead<float>;
+  RunTeam(work < (1 << 14) ? 1 : threads, of.B * of.H, [&](int task) {
+    attend(task / of.H, task % of.H, q, prepare, q_scale, seen.data(), bias, of, mixed);
+  });
+}

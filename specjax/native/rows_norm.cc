@@ -1,32 +1,17 @@
 // A norm of a few rows: of what no product follows in the same call.
 
-#include "rows.h"
+#include "operations.h"
 
-namespace {
-
-ffi::Error NormOfRows(ffi::AnyBuffer x, ffi::AnyBuffer scale, ffi::AnyBuffer bias,
-                      ffi::Result<ffi::AnyBuffer> y, int32_t kind, float eps,
-                      float offset) {
+void NormOfRows(const Array& x, int64_t E, const Norm& norm, const Array& y) {
   Scratch scratch;
-  const int64_t E = x.dimensions().back(), M = x.element_count() / E;
-  const bool half = IsHalf(x.element_type());
-  const Norm norm{Law(kind), eps, offset, Numbers(scale, scratch), Numbers(bias, scratch)};
   const float* rows = Numbers(x, scratch);
-  auto* plain = static_cast<float*>(y->untyped_data());
-  float* out = half ? scratch.Take(M * E) : plain;
-  for (int64_t m = 0; m < M; ++m) Normalize(rows + m * E, norm, out + m * E, E, half);
-  if (half) Deliver(out, reinterpret_cast<uint16_t*>(plain), M * E);
-  return ffi::Error::Success();
+  float* out = y.half ? scratch.Take(x.count) : static_cast<float*>(y.data);
+  Norm unbiased = norm;
+  unbiased.bias = nullptr;
+  for (int64_t i = 0; i < x.count; i += E)
+    Normalize(rows + i, unbiased, out + i, E, false);
+  // Added here, where no product is fused with it.
+  for (int64_t i = 0; i < x.count && norm.bias; i += E)
+    for (int64_t e = 0; e < E; ++e) out[i + e] += norm.bias[e];
+  if (y.half) Deliver(out, static_cast<uint16_t*>(y.data), x.count);
 }
-
-}  // namespace
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(rows_norm, NormOfRows,
-                              ffi::Ffi::Bind()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<float>("eps")
-                                  .Attr<float>("offset"));

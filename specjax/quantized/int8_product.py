@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.native import product
-from specjax.native.library import int8_library
 from specjax.quantized.int8 import Int8
 
 READ = "float32", "bfloat16"  # dtypes of x whose numbers are exact in float32
@@ -30,19 +29,9 @@ def dot(x: Array, w: Int8, transposed: bool) -> Array:
 
 def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     few = 1 <= len(x) <= product.MOST_ROWS and serves(x, values)
-    if few and len(x) <= most_rows():
+    if few and len(x) <= product.most_rows():
         return thin_p.bind(x, values, scale, transposed=transposed)
     return _xla_product(x, values, scale, transposed)
-
-
-def most_rows() -> int:
-    """Returns the most rows of a thin product here; 0 if there is none."""
-    most = product.most_rows()
-    if not most:
-        return 0
-    if why := int8_library().problem:
-        product.warn_once(why)
-    return min(most, int8_library().most_rows)
 
 
 def serves(x: Array, values: Array) -> bool:

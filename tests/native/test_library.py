@@ -12,7 +12,7 @@ from specjax.native import library, product
 from specjax.runtime.cache_folder import NOWHERE, cache_folder
 
 
-def rows(path, functions):
+def rows(path):
     return ctypes.cdll.LoadLibrary(str(path)).thin_most_rows()
 
 
@@ -21,9 +21,7 @@ def fails(*arguments):
 
 
 def forget():
-    library.float_library.cache_clear()
-    library.int8_library.cache_clear()
-    library.rows_library.cache_clear()
+    library.compiled_library.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -57,35 +55,35 @@ def test_it_is_compiled_once_and_again_if_it_is_damaged(
     """Never loaded either: of a part of it the process would end."""
     assert library.problem() is None
     [path] = (tmp_path / "cache" / "native").iterdir()
-    good, asked = path.read_bytes(), []
+    good, asked, commands = path.read_bytes(), [], len(library.UNITS) + 1
 
     def compile_again(command, timeout):
         asked.append(command)
         Path(command[-1]).write_bytes(good)
 
     place = path.with_name(path.name.rpartition("-")[0])
-    monkeypatch.setattr(library, "library_prefix", lambda command, sources: place)
+    monkeypatch.setattr(library, "library_prefix", lambda command: place)
     monkeypatch.setattr(library, "run_command", compile_again)
     for number, bad in enumerate((good, b"", good[:9000], good[:-1] + b"?")):
         path.unlink()  # what is loaded keeps what it was
         path.write_bytes(bad)
         forget()
         assert library.problem() is None and path.read_bytes() == good
-        assert [*path.parent.iterdir()] == [path] and len(asked) == number
+        assert [*path.parent.iterdir()] == [path] and len(asked) == number * commands
 
 
 def test_another_processor_source_or_compiler_has_a_library_of_its_own(
     tmp_path, compiler, monkeypatch
 ):
     def place(command=compiler):
-        return library.library_prefix(command, library.sources("int8"))
+        return library.library_prefix(command)
 
     places = [place(), place([*compiler, "-O0"])]
-    (tmp_path / "thin.cc").write_text("// nothing")
+    (tmp_path / "other.cc").write_text("// nothing")
     for name, other in (
         ("fingerprint", lambda: "another"),
         ("FLAGS", (*library.FLAGS, "-DNDEBUG")),
-        ("SOURCE", tmp_path / "thin.cc"),
+        ("UNITS", (tmp_path / "other.cc",)),
     ):
         monkeypatch.setattr(library, name, other)
         places.append(place())
@@ -120,8 +118,8 @@ def test_a_compiler_that_makes_nothing_is_named(tmp_path, monkeypatch, command):
 
 
 def test_an_error_of_the_compiler_is_quoted(tmp_path, compiler, monkeypatch):
-    (tmp_path / "thin.cc").write_text("int main() { return nothing; }")
-    monkeypatch.setattr(library, "SOURCE", tmp_path / "thin.cc")
+    (tmp_path / "other.cc").write_text("int main() { return nothing; }")
+    monkeypatch.setattr(library, "UNITS", (tmp_path / "other.cc",))
     monkeypatch.setenv("CXX", " ")  # stands for none
     assert "error: " in library.problem()
     assert not [*(tmp_path / "cache" / "native").iterdir()]
@@ -134,13 +132,13 @@ def test_a_cache_that_cannot_be_written_is_told(compiler, monkeypatch):
 
 
 def test_whatever_loading_raises_leaves_decoding_to_xla(compiler, monkeypatch):
-    monkeypatch.setattr(library, "compile_to", lambda command, place, source: place)
+    monkeypatch.setattr(library, "compile_to", lambda command, place: place)
     for name, problem in (
         ("register", "cannot be loaded (of XLA)"),
         ("library_prefix", "compiled no library"),
     ):
         monkeypatch.setattr(library, name, fails)
-        library.float_library.cache_clear()
+        library.compiled_library.cache_clear()
         assert problem in library.problem()
 
 

@@ -1,11 +1,11 @@
-"""Thin products on processors that may not be there: compiled across, and emulated."""
+"""Native operations on processors that may not be there: compiled across, and
+emulated."""
 
 import platform
 import shutil
 import subprocess
 from pathlib import Path
 
-import jax
 import pytest
 
 from specjax.native import library
@@ -20,19 +20,26 @@ PROCESSORS = {
 }
 
 
+# What is tested by which program here; all but what XLA calls.
+OPERATIONS = [unit for unit in library.UNITS if unit.stem != "handlers"]
+PRODUCTS = [unit for unit in OPERATIONS if unit.stem.startswith("products")]
+PROGRAMS = {"products": PRODUCTS, "operations": OPERATIONS}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_a_row_does_not_depend_on_how_many_there_are(name, tmp_path):
+def test_a_row_does_not_depend_on_the_call(name, program, tmp_path):
     compiler, options, emulator = PROCESSORS[name]
     if not emulator and platform.machine() != "x86_64":
         pytest.skip("no x86-64 processor")
-    for program in (compiler, *emulator):
-        if not shutil.which(program):
-            pytest.skip(f"no {program} on PATH")
-    flags = [flag for flag in library.FLAGS if flag not in (library.NATIVE, "-shared")]
-    folders = jax.ffi.include_dir(), str(library.SOURCE.parent)
-    source, binary = Path(__file__).with_name("rows.cc"), tmp_path / "rows"
-    command = [compiler, *flags, *options, *(f"-I{folder}" for folder in folders)]
-    subprocess.run([*command, str(source), "-o", str(binary)], check=True)
+    for needed in (compiler, *emulator):
+        if not shutil.which(needed):
+            pytest.skip(f"no {needed} on PATH")
+    flags = [flag for flag in library.FLAGS if flag != library.NATIVE]
+    source, binary = Path(__file__).with_name(f"{program}.cc"), tmp_path / program
+    command = [compiler, *flags, *options, f"-I{library.FOLDER}", "-pthread"]
+    files = map(str, (source, *PROGRAMS[program]))
+    subprocess.run([*command, *files, "-o", str(binary)], check=True)
     run = subprocess.run([*emulator, str(binary)], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "0 wrong\n")

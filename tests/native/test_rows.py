@@ -42,7 +42,7 @@ of_cases = pytest.mark.parametrize(("family", "dtype"), CASES)
 
 @pytest.fixture(autouse=True)
 def compiled():
-    if problem := library.rows_library().problem:
+    if problem := library.compiled_library().problem:
         pytest.skip(problem)
 
 

@@ -9,7 +9,7 @@ import pytest
 from specjax import checkpoints, native, quantized, zoo
 from specjax.models import gpt, lowering, tree_mask
 from specjax.native import library, product
-from specjax.quantized import Dynamic, Int8, dynamic_product, int8_product
+from specjax.quantized import Dynamic, Int8, dynamic_product
 from tests.support import slow, tiny
 
 SHAPES = (256, 1024), (129, 513), (1536, 40)  # K, N: whole vectors, and not
@@ -96,8 +96,7 @@ def test_a_scale_of_inputs_serves_floats_alone(rows):
 def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
     x, w = inputs(256, 3, 0), weights(256, 1000)
     nothing = library.Library("no such compiler")
-    monkeypatch.setattr(int8_product, "int8_library", lambda: nothing)
-    monkeypatch.setattr(product, "most_rows", lambda: 8)  # the other one is there
+    monkeypatch.setattr(product, "compiled_library", lambda: nothing)
     product.warn_once.cache_clear()
     assert "specjax_thin" not in jax.jit(quantized.dot).lower(x, w).as_text()
     close(quantized.dot(x, w), x, w)

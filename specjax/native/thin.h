@@ -1,0 +1,233 @@
+// How products.h is computed. Of a decoder's step the weights are what takes time to read.
+// XLA packs all of them anew for more than one row; here they are streamed once for all
+// rows, and the next ones are asked for ahead.
+//
+// What is made for each number of rows is the loop that nearly all of the time is spent
+// in, and no more: a compiler takes a tenth of a second for each such loop.
+
+#ifndef SPECJAX_THIN_H_
+#define SPECJAX_THIN_H_
+
+#include <array>
+
+#include "products.h"
+
+constexpr int kGroup = kRegisters == 32 ? 8 : 4;  // rows of x that are summed at a time
+constexpr int kTogether = 8;  // rows of W that are read at a time
+constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
+
+// Vectors of columns whose sums fit the registers with a group's rows, W's and one of x.
+constexpr int kColumns = 2, kWidth = kColumns * kLanes;
+static_assert((kGroup + 1) * kColumns + 2 <= kRegisters);
+
+// Adds kTogether rows of W to the sums of `width` columns, kColumns vectors at a time. On
+// its own it has the registers that it needs; inlined it may not.
+template <int M, bool kAhead, class T>
+[[gnu::noinline]] void AddRows(const float* x, const T* w, Floats* sums, int64_t K,
+                               int64_t N, int64_t width) {
+  constexpr int C = kColumns, R = kTogether;
+  for (int64_t n = 0; n < width; n += C * kLanes, sums += M * C) {
+    Floats s[M][C];
+    for (int m = 0; m < M; ++m)
+      for (int c = 0; c < C; ++c) s[m][c] = sums[m * C + c];
+    for (int r = 0; r < R; ++r) {
+      const T* row = w + r * N + n;
+      Floats b[C];
+      for (int c = 0; c < C; ++c) {
+        if (kAhead) __builtin_prefetch(row + R * N + c * kLanes, 0, 2);
+        b[c] = Load(row + c * kLanes);
+      }
+      for (int m = 0; m < M; ++m)
+        for (int c = 0; c < C; ++c) s[m][c] += x[m * K + r] * b[c];
+    }
+    for (int m = 0; m < M; ++m)
+      for (int c = 0; c < C; ++c) sums[m * C + c] = s[m][c];
+  }
+}
+
+// The same of M rows and of R rows of W, of any number.
+template <class T>
+[[gnu::noinline]] void AddFewRows(const float* x, const T* w, Floats* sums, int64_t M,
+                                  int64_t R, int64_t K, int64_t N, int64_t width) {
+  for (int64_t n = 0; n < width; n += kWidth)
+    for (int64_t m = 0; m < M; ++m)
+      for (int c = 0; c < kColumns; ++c, ++sums) {
+        Floats sum = *sums;
+        for (int64_t r = 0; r < R; ++r)
+          sum += x[m * K + r] * Load(w + r * N + n + c * kLanes);
+        *sums = sum;
+      }
+}
+
+// The sums of M rows, as `AddRows` keeps them, to their rows of y.
+inline void StoreSums(const Floats* sums, float* y, int64_t M, int64_t N,
+                      int64_t width) {
+  for (int64_t n = 0; n < width; n += kWidth)
+    for (int64_t m = 0; m < M; ++m)
+      for (int c = 0; c < kColumns; ++c) Put(y + m * N + n + c * kLanes, *sums++);
+}
+
+template <class T, size_t... kRows>
+constexpr auto EachOfAddRows(std::index_sequence<kRows...>) {
+  return std::array{&AddRows<kRows + 1, true, T>...};
+}
+
+// Columns `from` to `to`, a multiple of kWidth. The last group of rows, which may have
+// fewer than the others, is the one with which W is read.
+template <class T>
+void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
+                int64_t from, int64_t to) {
+  static constexpr auto kAdd = EachOfAddRows<T>(std::make_index_sequence<kGroup>());
+  alignas(64) Floats sums[kSums / kLanes];
+  const int64_t first = (M - 1) / kGroup * kGroup, last = M - first;
+  int64_t most = kSums / kMostRows;  // columns at a time, a power of two
+  while (2 * most * M <= kSums) most *= 2;
+  for (; from < to; from += most) {
+    const int64_t width = std::min(most, to - from), group = kGroup * width / kLanes;
+    Floats* of_last = sums + first * width / kLanes;
+    std::fill_n(sums, M * width / kLanes, Floats{});
+    int64_t k = 0;
+    for (; k + kTogether <= K; k += kTogether) {
+      const T* rows = w + k * N + from;
+      kAdd[last - 1](x + first * K + k, rows, of_last, K, N, width);
+      for (int64_t i = 0; i < first; i += kGroup)
+        AddRows<kGroup, false>(x + i * K + k, rows, sums + i / kGroup * group, K, N,
+                               width);
+    }
+    for (int64_t i = 0; i < M; i += kGroup) {
+      Floats* here = sums + i / kGroup * group;
+      const int64_t count = std::min<int64_t>(kGroup, M - i);
+      if (k < K)
+        AddFewRows(x + i * K + k, w + k * N + from, here, count, K - k, K, N, width);
+      StoreSums(here, y + i * N + from, count, N, width);
+    }
+  }
+}
+
+// One vector of columns, four rows at a time; beyond the last row it is that again.
+template <class T>
+void AddVector(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N) {
+  constexpr int kFew = 4;
+  for (int64_t i = 0; i < M; i += kFew) {
+    Floats s[kFew] = {};
+    const float* rows[kFew];
+    for (int m = 0; m < kFew; ++m) rows[m] = x + std::min(i + m, M - 1) * K;
+    for (int64_t k = 0; k < K; ++k) {
+      const Floats b = Load(w + k * N);
+      for (int m = 0; m < kFew; ++m) s[m] += rows[m][k] * b;
+    }
+    for (int m = 0; m < kFew && i + m < M; ++m) Put(y + (i + m) * N, s[m]);
+  }
+}
+
+// Columns that no vector holds.
+template <class T>
+[[gnu::noinline]] void AddSingly(const float* x, const T* w, float* y, int64_t M,
+                                 int64_t K, int64_t N, int64_t from, int64_t to) {
+  for (int64_t m = 0; m < M; ++m)
+    for (int64_t n = from; n < to; ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < K; ++k) sum += x[m * K + k] * One(w + k * N + n);
+      y[m * N + n] = sum;
+    }
+}
+
+// Columns `from` to `to`, however many. Where one vector of many is left, the one before it
+// is computed again with it.
+template <class T>
+void Multiply(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
+              int64_t from, int64_t to) {
+  const int64_t whole = from + (to - from) / kWidth * kWidth;
+  const int64_t vectors = from + (to - from) / kLanes * kLanes;
+  AddColumns(x, w, y, M, K, N, from, whole);
+  if (whole < vectors && from < whole)
+    AddColumns(x, w, y, M, K, N, vectors - kWidth, vectors);
+  else if (whole < vectors)
+    AddVector(x, w + whole, y + whole, M, K, N);
+  if (vectors < to) AddSingly(x, w, y, M, K, N, vectors, to);
+}
+
+// Rows of a transposed W whose sums fit the registers with M rows of x.
+constexpr int Beside(int M) {
+  return M * 4 + 5 <= kRegisters ? 4 : M * 2 + 3 <= kRegisters ? 2 : 1;
+}
+
+// Adds to M x R sums what is left of K.
+template <class T>
+[[gnu::noinline]] void AddLast(const float* x, const T* rows, float* sums, int M, int R,
+                               int64_t k, int64_t K) {
+  for (int m = 0; m < M; ++m)
+    for (int r = 0; r < R; ++r, ++sums) {
+      float sum = *sums;
+      for (int64_t i = k; i < K; ++i) sum += x[m * K + i] * One(rows + r * K + i);
+      *sums = sum;
+    }
+}
+
+// Columns `from` to `to` of y, a multiple of R, of M rows of x and a transposed W.
+template <int M, int R, class T>
+[[gnu::noinline]] void MultiplyRows(const float* x, const T* w, float* y, int64_t K,
+                                    int64_t N, int64_t from, int64_t to) {
+  for (; from < to; from += R) {
+    Floats s[M][R] = {};
+    const T* rows = w + from * K;
+    int64_t k = 0;
+    for (; k + kLanes <= K; k += kLanes) {
+      Floats b[R];
+      for (int r = 0; r < R; ++r) {
+        __builtin_prefetch(rows + (r + 2 * R) * K + k, 0, 2);
+        b[r] = Load(rows + r * K + k);
+      }
+      for (int m = 0; m < M; ++m) {
+        const Floats a = Load(x + m * K + k);
+        for (int r = 0; r < R; ++r) s[m][r] += a * b[r];
+      }
+    }
+    constexpr int kVectors = RoundUp(M * R, kLanes);
+    Lanes v[kVectors], sums[kVectors / kLanes];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) v[m * R + r] = s[m][r];
+    FoldAll<M * R>(v, sums);
+    auto* numbers = reinterpret_cast<float*>(sums);
+    if (k < K) AddLast(x, rows, numbers, M, R, k, K);
+    for (int m = 0; m < M; ++m)
+      std::memcpy(y + m * N + from, numbers + m * R, R * sizeof *y);
+  }
+}
+
+// Columns `from` to `to` of y by groups of rows, a few columns at a time: `run[M]` is of M
+// rows and a multiple of Beside(M) columns, `run[0]` of one row and any number of them.
+template <class X, class T, class Run>
+void OverGroups(const Run& run, const X* x, const T* w, float* y, int64_t M, int64_t K,
+                int64_t N, int64_t from, int64_t to) {
+  const int64_t first = (M - 1) / kGroup * kGroup;
+  auto multiply = [&](int64_t i, int64_t rows, int64_t end) {
+    const int64_t whole = from + (end - from) / Beside(rows) * Beside(rows);
+    run[rows](x + i * K, w, y + i * N, K, N, from, whole);
+    for (int64_t m = i; m < i + rows && whole < end; ++m)
+      run[0](x + m * K, w, y + m * N, K, N, whole, end);
+  };
+  for (int64_t end; from < to; from = end) {
+    end = std::min(from + kTogether, to);
+    multiply(first, M - first, end);  // with them W is read
+    for (int64_t i = 0; i < first; i += kGroup) multiply(i, kGroup, end);
+  }
+}
+
+// What `OverGroups` runs.
+template <class T, size_t... kRows>
+constexpr auto EachOfRows(std::index_sequence<kRows...>) {
+  return std::array{&MultiplyRows<1, 1, T>,
+                    &MultiplyRows<kRows + 1, Beside(kRows + 1), T>...};
+}
+
+template <class T>
+void MultiplyTransposed(const float* x, const T* w, float* y, int64_t M, int64_t K,
+                        int64_t N, int64_t from, int64_t to) {
+  static constexpr auto kRun = EachOfRows<T>(std::make_index_sequence<kGroup>());
+  OverGroups(kRun, x, w, y, M, K, N, from, to);
+}
+
+#endif

@@ -1,0 +1,230 @@
+// Operations on few rows: a row's numbers are those of a call of its own, by one thread as
+// by several, and near the exact ones: for processors that are not there, where XLA does
+// not run.
+
+#include "operations.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "random.h"
+
+constexpr int kTokens = 7, kSlots = 45;
+
+template <class T>
+Array ArrayOf(std::vector<T>& numbers) {
+  return Array{numbers.data(), static_cast<int64_t>(numbers.size()), sizeof(T) == 2};
+}
+
+Array Of(Array all, int64_t at, int64_t count) {
+  auto* data = static_cast<char*>(all.data) + at * (all.half ? 2 : 4);
+  return Array{data, count, all.half};
+}
+
+const Array kNone{nullptr, 0, false};
+
+double Exact(const Array& array, int64_t i) {
+  return array.half ? One(static_cast<uint16_t*>(array.data) + i)
+                    : static_cast<float*>(array.data)[i];
+}
+
+Kind KindOf(float) { return Kind::kFloat; }
+Kind KindOf(uint16_t) { return Kind::kHalf; }
+Kind KindOf(Whole) { return Kind::kWhole; }
+
+// Numbers of a matrix [K, N], its scales and its bias.
+template <class T>
+struct Weights {
+  int64_t K, N;
+  bool dynamic = false;
+  std::vector<T> numbers = ::Numbers<T>(K * N, sizeof(T) == 1 ? 1 : 40.0f / K);
+  std::vector<float> scale = ::Numbers<float>(N), bias = ::Numbers<float>(N);
+  Matrix Read() const {
+    const bool whole = sizeof(T) == 1;
+    return Matrix{KindOf(T()), dynamic,        dynamic, K, N, numbers.data(),
+                  whole ? scale.data() : nullptr, bias.data()};
+  }
+  double Product(const std::vector<double>& x, int64_t n) const {
+    double sum = 0;
+    for (int64_t k = 0; k < K; ++k)
+      sum += x[k] * One(&numbers[dynamic ? n * K + k : k * N + n]);
+    return sum * (sizeof(T) == 1 ? scale[n] : 1) + bias[n];
+  }
+};
+
+const std::vector<float> kScale = Numbers<float>(640), kShift = Numbers<float>(640);
+const Norm kNorm{Law::kLayer, 1e-5f, 1.0f, kScale.data(), kShift.data()};
+
+std::vector<double> ExactNorm(const Array& x, int64_t row, int64_t K) {
+  double mean = 0, square = 0;
+  std::vector<double> y(K);
+  for (int64_t k = 0; k < K; ++k) mean += Exact(x, row * K + k) / K;
+  for (int64_t k = 0; k < K; ++k) square += std::pow(Exact(x, row * K + k) - mean, 2) / K;
+  for (int64_t k = 0; k < K; ++k)
+    y[k] = (Exact(x, row * K + k) - mean) / std::sqrt(square + kNorm.eps) *
+               (kScale[k] + 1) +
+           kShift[k];
+  return y;
+}
+
+// Compares f(x, M, threads) of all rows with that of each row, and with the exact
+// numbers, of which there are N a row. near: 0 if they are too far to be compared.
+template <class T, class F, class G>
+int CountWrong(int64_t K, int64_t N, double near, F f, G exact) {
+  auto x = Numbers<T>(kTokens * K);
+  std::vector<T> all(kTokens * N), shared(kTokens * N), alone(N);
+  int wrong = 0;
+  f(ArrayOf(x), ArrayOf(all), 1);
+  f(ArrayOf(x), ArrayOf(shared), 4);
+  wrong += all != shared;
+  for (int64_t m = 0; m < kTokens; ++m) {
+    f(Of(ArrayOf(x), m * K, K), ArrayOf(alone), 1);
+    wrong += !std::equal(alone.begin(), alone.end(), all.begin() + m * N);
+    if (!near) continue;
+    const std::vector<double> wanted = exact(ArrayOf(x), m);
+    for (int64_t n = 0; n < N; ++n)
+      wrong += !(std::abs(wanted[n] - Exact(ArrayOf(all), m * N + n)) < near);
+  }
+  return wrong;
+}
+
+template <class T, class W>
+int WrongProducts(int64_t K, int64_t N, double near, bool dynamic) {
+  const Weights<W> one{K, N, dynamic}, other{K, 2 * N, dynamic};
+  std::vector<T> rest(2 * kTokens * N);
+  return CountWrong<T>(
+      K, N, near,
+      [&](Array x, Array y, int threads) {
+        const Array more = Of(ArrayOf(rest), 0, 2 * y.count);
+        Products(threads, x, K, kNorm, {one.Read(), other.Read()}, kNone, {y, more});
+      },
+      [&](Array x, int64_t m) {
+        const std::vector<double> row = ExactNorm(x, m, K);
+        std::vector<double> y(N);
+        for (int64_t n = 0; n < N; ++n) y[n] = one.Product(row, n);
+        return y;
+      });
+}
+
+template <class T, class W>
+int WrongFeeding(int64_t K, int64_t N, double near, bool dynamic) {
+  const Weights<W> gate{K, N, dynamic}, in{K, N, dynamic}, out{N, K, dynamic};
+  const FeedForward layer{kNorm, 1, true, true, {gate.Read(), in.Read(), out.Read()}};
+  return CountWrong<T>(
+      K, K, near,
+      [&](Array x, Array y, int threads) { Feed(threads, x, layer, y); },
+      [&](Array x, int64_t m) {
+        const std::vector<double> row = ExactNorm(x, m, K);
+        std::vector<double> hidden(N), y(K);
+        for (int64_t n = 0; n < N; ++n) {
+          const double turned = gate.Product(row, n);
+          hidden[n] = turned / (1 + std::exp(-turned)) * in.Product(row, n);
+        }
+        for (int64_t k = 0; k < K; ++k) y[k] = Exact(x, m * K + k) + out.Product(hidden, k);
+        return y;
+      });
+}
+
+template <class T>
+int WrongNorm(int64_t K, double near) {
+  return CountWrong<T>(
+      K, K, near, [&](Array x, Array y, int) { NormOfRows(x, K, kNorm, y); },
+      [&](Array x, int64_t m) { return ExactNorm(x, m, K); });
+}
+
+// Of one text: all tokens at once, one by one, and as a tree whose other half is noise.
+template <class T>
+int WrongAttention(int64_t D, double near) {
+  constexpr int64_t H = 4, K = 2, S = kSlots;
+  auto q = Numbers<T>(kTokens * H * D), k = Numbers<T>(kTokens * K * D);
+  auto v = Numbers<T>(kTokens * K * D);
+  auto scale = Numbers<float>(D);
+  // Of a call on `count` tokens from `first` on, each `apart` slots from the one before.
+  auto attend = [&](std::vector<T>& keys, std::vector<T>& values, int first, int count,
+                    int apart, int threads) {
+    const int rows = (count - 1) * apart + 1;
+    std::vector<T> some_q(rows * H * D), some_k(rows * K * D), some_v(rows * K * D);
+    std::vector<T> mixed(rows * H * D), out;
+    std::vector<uint8_t> mask(rows * S);
+    for (int i = 0; i < rows; ++i) {
+      const int t = first + i / apart;
+      std::copy_n(q.data() + t * H * D, H * D, some_q.data() + i * H * D);
+      std::copy_n(k.data() + t * K * D, K * D, some_k.data() + i * K * D);
+      std::copy_n(v.data() + t * K * D, K * D, some_v.data() + i * K * D);
+      if (i % apart)  // beside the path
+        std::fill_n(some_k.begin() + i * K * D, K * D, T(1));
+      for (int s = 0; s <= first + i; ++s)
+        mask[i * S + s] = s < first || (s - first) % apart == 0 || s == first + i;
+    }
+    const int32_t start = first;
+    const Array noise = kNone;
+    Attention of{1, rows, H, K, D, S, ArrayOf(some_q), ArrayOf(some_k), ArrayOf(some_v),
+                 ArrayOf(scale), ArrayOf(scale), noise, noise, &start, mask.data(), 1,
+                 noise, 1, ArrayOf(keys), ArrayOf(values), 0.3f, 5.0f, 1e-6f, 1.0f,
+                 false};
+    Attend(threads, of, ArrayOf(mixed));
+    for (int i = 0; i < rows; i += apart)
+      out.insert(out.end(), mixed.begin() + i * H * D, mixed.begin() + (i + 1) * H * D);
+    return out;
+  };
+  const auto empty = std::vector<T>(K * D * S);
+  auto keys = empty, values = empty;
+  const auto all = attend(keys, values, 0, kTokens, 1, 1);
+  int wrong = 0;
+  for (int threads : {1, 4})
+    for (int apart : {1, 2, 3}) {
+      auto some_keys = empty, some_values = empty;
+      wrong += attend(some_keys, some_values, 0, kTokens, apart, threads) != all;
+    }
+  auto some_keys = empty, some_values = empty;
+  for (int t = 0; t < kTokens; ++t) {
+    const auto alone = attend(some_keys, some_values, t, 1, 1, 1);
+    wrong += !std::equal(alone.begin(), alone.end(), all.begin() + t * H * D);
+  }
+  wrong += some_keys != keys || some_values != values;
+  if (!near) return wrong;
+  // The exact ones, of the keys that the cache has.
+  for (int t = 0; t < kTokens; ++t)
+    for (int64_t h = 0; h < H; ++h) {
+      std::vector<double> turned(D), weights(t + 1);
+      const int64_t text = h / (H / K);
+      double square = 0, sum = 0;
+      for (int64_t d = 0; d < D; ++d)
+        square += std::pow(Exact(ArrayOf(q), (t * H + h) * D + d), 2) / D;
+      for (int64_t d = 0; d < D; ++d)
+        turned[d] = Exact(ArrayOf(q), (t * H + h) * D + d) / std::sqrt(square + 1e-6) *
+                    (scale[d] + 1);
+      for (int s = 0; s <= t; ++s) {
+        double score = 0;
+        for (int64_t d = 0; d < D; ++d)
+          score += turned[d] * Exact(ArrayOf(keys), (text * D + d) * S + s);
+        sum += weights[s] = std::exp(5 * std::tanh(0.3 * score / 5));
+      }
+      for (int64_t d = 0; d < D; ++d) {
+        double mixed = 0;
+        for (int s = 0; s <= t; ++s)
+          mixed += weights[s] / sum * Exact(ArrayOf(values), (text * S + s) * D + d);
+        auto copy = all;
+        wrong += !(std::abs(mixed - Exact(ArrayOf(copy), (t * H + h) * D + d)) < near);
+      }
+    }
+  return wrong;
+}
+
+int main() {
+  int wrong = 0;
+  for (auto [K, N] : {std::pair{288, 576}, {129, 67}}) {
+    wrong += WrongProducts<float, float>(K, N, 1e-3, false);
+    wrong += WrongProducts<float, Whole>(K, N, 1e-3, false);
+    wrong += WrongProducts<float, Whole>(K, N, 0, true);
+    wrong += WrongProducts<uint16_t, uint16_t>(K, N, 0, false);
+    wrong += WrongFeeding<float, float>(K, N, 1e-2, false);
+    wrong += WrongFeeding<float, Whole>(K, N, 0, true);
+    wrong += WrongFeeding<uint16_t, uint16_t>(K, N, 0, false);
+    wrong += WrongNorm<float>(K, 1e-4) + WrongNorm<uint16_t>(K, 0);
+  }
+  for (int64_t D : {64, 36, 18})
+    wrong += WrongAttention<float>(D, 1e-4) + WrongAttention<uint16_t>(D, 0);
+  std::printf("%d wrong\n", wrong);
+  return wrong != 0;
+}
