@@ -16,8 +16,9 @@ PATH = Path(__file__).resolve().parents[1] / "results" / "mutants.md"
 NEVER = 1e-6  # p-value of a sampled test, or of one of noise, that must fail
 HEAD = """# Mutants: what the tests must reject
 
-Each is near to what is right, most are mistakes that somebody has made, and a test
-fails if one of them passes. `python -m tests.mutation` writes this page again.
+This page lists broken versions of the code that the tests must reject. Each is near to
+what is right, most are mistakes that somebody has made, and a test fails if one of them
+passes. `python -m tests.mutation` writes this page again.
 
 ## Wrong verdicts, caught by the certificate
 

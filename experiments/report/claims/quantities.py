@@ -82,6 +82,30 @@ def difference(it: dict) -> Number:
     return Number(paired.value, paired.se, f"{shown}; {how}")
 
 
+def tokens_gained(it: dict) -> Number:
+    """Returns the tokens a call of one measurement less those of another, taken as
+    independent."""
+    both = [(m["tokens_per_call"], tokens_error(m)) for m in (it["more"], it["less"])]
+    (more, more_error), (less, less_error) = both
+    shown = " against ".join(uncertain(*each) for each in both)
+    return Number(more - less, math.hypot(more_error, less_error), shown)
+
+
+def tokens_error(it: dict) -> float:
+    """Returns the standard error of the tokens a call, where a record has none from
+    that of the share kept, by Equation 1."""
+    gamma, estimates = it["protocol"]["gamma"], it["estimates"]
+    if "chen_r" in estimates:
+        return (gamma + 1) * estimates["chen_r"]["se"]
+    alpha = float(closed_forms.implied_alpha(it["tokens_per_call"], gamma))
+    return slope(alpha, gamma) * estimates["counts"]["se"]
+
+
+def tokens_of_a_call(it: dict) -> Number:
+    x, error = it["tokens_per_call"], tokens_error(it)
+    return Number(x, error, uncertain(x, error))
+
+
 def text_identity(it: dict) -> tuple:
     """Returns what identifies the texts that alpha was measured on: their target and
     its protocol.
@@ -155,6 +179,8 @@ NUMBERS = {
     "the page's tokens": lambda it: equation_1(it, fewer=1),
     "fewest tokens": lambda it: exactly(min(it["tokens"])),
     "difference": difference,
+    "tokens gained": tokens_gained,
+    "tokens a call": tokens_of_a_call,
     "largest c": largest_c,
     # Corollary 3.9.
     "least gain": lambda it: exactly(
@@ -206,9 +232,10 @@ def scoring_costs(it: dict) -> str:
 
 def large_draft(it: dict) -> str:
     """Returns "" if the draft is at most a hundredth of the target, or a size is
-    unknown; else the sizes.
+    unknown; else the sizes. Of a hierarchy the first model counts.
     """
-    target, draft = (MILLIONS.get(it[side]) for side in ("target", "draft"))
+    names = it["target"], it["draft"].partition(", accelerated by ")[0]
+    target, draft = map(MILLIONS.get, names)
     if target is None or draft is None or target / draft >= HUNDREDTH:
         return ""
     return f"the draft is 1/{target / draft:.0f} of its target"

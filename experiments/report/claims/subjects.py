@@ -12,8 +12,10 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records.table import Records
+from experiments.report import trees
 from experiments.report.columns import numbers_by_row, part
 from experiments.report.walltime import XLA, draft_label
+from specjax.theory import closed_forms
 
 DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
 FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
@@ -23,15 +25,40 @@ WORDS = ("function word", "other word"), ("other word", "name")
 
 
 def find(what: str | dict, records: Records) -> Iterable[dict]:
-    """Returns the subjects of a function of this module, or of every row of a folder
-    that has a number.
+    """Returns the subjects of a function of this module, or of rows of a folder.
+
+    Args:
+        what: the name of the function; or `folder`, one or several, with one of `rows`
+            (the label of each), `pairs` (of each label two rows, of which
+            `beside_each_other` makes one subject) and `label` (of every row). Rows
+            without the number `has` are left out; `beside` is as for a subject.
     """
     if isinstance(what, str):
         return globals()[what](records)
-    rows = numbers_by_row(records, what["folder"]).values()
-    rows = [it for it in rows if "has" not in what or what["has"] in it]
-    labels = [it | {"label": what["label"].format_map(it)} for it in rows]
-    return sorted(labels, key=lambda it: it["label"])
+    folder, number = what["folder"], what.get("has")
+    every = numbers_by_row(records, *([folder] if isinstance(folder, str) else folder))
+    rows = {row: it for row, it in every.items() if number is None or number in it}
+    beside = {"beside": what.get("beside", False)}
+    if "rows" in what:
+        named = what["rows"].items()
+        return [rows[x] | beside | {"label": label} for x, label in named if x in rows]
+    if "pairs" in what:
+        return [
+            beside_each_other(label, rows[more], rows[less]) | beside
+            for label, (more, less) in what["pairs"].items()
+            if more in rows and less in rows
+        ]
+    label = what["label"].format_map
+    several = [it | beside | {"label": label(it)} for it in rows.values()]
+    return sorted(several, key=lambda it: it["label"])
+
+
+def beside_each_other(label: str, more: dict, less: dict) -> dict:
+    """Returns two rows as one subject: whole, and each of their numbers as `more_NAME`
+    and `less_NAME`."""
+    both = {"label": label, "more": more, "less": less}
+    both |= {f"more_{name}": x for name, x in more.items()}
+    return both | {f"less_{name}": x for name, x in less.items()}
 
 
 def table1(records: Records) -> list[dict]:
@@ -92,10 +119,18 @@ DECIDES = {"beside": False}  # whatever the batch
 
 
 def greedy(records: Records) -> list[dict]:
-    return [
+    """Returns the rows at T = 0. A pair in `int8_dynamic` is shown beside them: its
+    logits depend on how many tokens a call has."""
+    whole = [
         it | DECIDES | {"count": it.get("texts", it.get("sequences"))}
         for it in table2(records) + every_alpha(records)
         if it.get("temperature", it.get("heat")) == 0
+    ]
+    label = "{target} with {draft}, gamma = {best_gamma}, activations in 8 bits".format
+    return whole + [
+        it | {"label": label(**it), "count": it["texts"], "beside": True}
+        for it in numbers_by_row(records, "real_pair").values()
+        if it.get("same_greedy_texts") is not None and "best_gamma" in it
     ]
 
 
@@ -156,6 +191,29 @@ def largest_gamma(records: Records) -> Iterator[dict]:
         yield it | last
 
 
+def hierarchies(records: Records) -> Iterator[dict]:
+    """Yields c of code_small that a bigram accelerates, as measured, beside c_eff of
+    both alone."""
+    timed = numbers_by_row(records, "table2")
+    counted = numbers_by_row(records, "open_questions")
+    for heat in (0, 1):
+        names = (f"{draft}_t{heat}_b1" for draft in ("hierarchy", "small", "bigram"))
+        rows = [*map(timed.get, names), counted.get(f"hierarchy_bigram_t{heat}")]
+        found = [it for it in rows if it is not None]
+        if len(found) < len(rows):
+            continue
+        whole, model, lowest, calls = found
+        at = whole["gamma"].index(whole["best_gamma"])
+        c_eff = closed_forms.accelerated_c(
+            model["best_c"],
+            alpha=calls["alpha_lower"],
+            gamma=calls["gamma_lower"],
+            c_lower=lowest["best_c"],
+        )
+        measured = {"c": whole["c"][at], "c_ci": whole["c_ci"][at]}
+        yield {"label": f"T = {heat}", "c_eff": float(c_eff)} | measured
+
+
 def forecasts(records: Records) -> Iterator[dict]:
     """Yields every gamma that other texts predict; a `group` is one row."""
     names = {"predicted": "predicted", "speed": "speedup"}
@@ -213,6 +271,11 @@ def every_alpha(records: Records) -> list[dict]:
 
 def trivial(records: Records) -> list[dict]:
     return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
+
+
+def models(records: Records) -> list[dict]:
+    """Returns the rows of folder table3 whose draft is a model."""
+    return [it for it in every_alpha(records) if it["kind"] not in TRIVIAL]
 
 
 def compare_alphas(records: Records, pairs: Iterable[tuple]) -> list[dict]:
@@ -282,6 +345,27 @@ def wider_beams(records: Records) -> Iterator[dict]:
         least, *wider = group
         bound = {f"least_{name}": least[name] for name in ("share", "share_se")}
         yield from (it | bound for it in wider)
+
+
+def timed_trees(records: Records) -> Iterator[dict]:
+    """Yields each tree that was timed beside the chain of its pair, with its speed over
+    that of the chain."""
+    rows = numbers_by_row(records, *trees.FOLDERS).items()
+    timed = {row: it for row, it in rows if "best_speedup" in it}
+    for it in trees.compare_trees(timed):
+        label = "{pair}: {tree_draft}, T = {tree_temperature:g}".format_map(it)
+        yield it | {"label": label}
+
+
+def spoken(records: Records) -> list[dict]:
+    """Returns the pairs that share the encoder of their target, one recording at a
+    time."""
+    label = "{}: {target} with {draft}".format
+    return [
+        part(it, "b1") | {"recordings": it["recordings"], "label": label(row, **it)}
+        for row, it in sorted(numbers_by_row(records, "speech_data").items())
+        if it.get("shared_encoder") and "same_texts_b1" in it
+    ]
 
 
 def certificate(records: Records) -> list[dict]:
