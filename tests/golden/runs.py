@@ -465,6 +465,7 @@ def one_of_each(
             drafters[0].gamma,
             siblings=siblings,
             observe=observe if learns else None,
+            needs_features=any(drafter.needs_features for drafter in drafters),
         ),
         Verifier(
             one_of(rules[0], which[1]).noise,

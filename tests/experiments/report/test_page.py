@@ -239,7 +239,7 @@ def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
 
 def test_provenance_names_each_value_once(pages):
     rows = {row[0]: row for row in pages["provenance.html"].rows["provenance-table"]}
-    where = ["table2", "6", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"]
+    where = ["table2", "7", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"]
     assert rows["table2"] == [*where, "float32", "jax 0.1"]
     assert set(rows) == {*everything(), *own()} - set(laws.FOLDERS)
 
