@@ -429,9 +429,11 @@ def one_of_each(
     def observe(params, caches: list, call) -> list:
         def branch(place: int):
             def run(caches: list) -> list:
-                if drafters[place].observe is None:
+                own = drafters[place]
+                is_prefill = call.law is None  # which heads alone observe
+                if own.observe is None or (is_prefill and not own.needs_features):
                     return caches
-                cache = drafters[place].observe(params[place], caches[place], call)
+                cache = own.observe(params[place], caches[place], call)
                 return [*caches[:place], cache, *caches[place + 1 :]]
 
             return run
