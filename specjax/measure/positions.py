@@ -15,9 +15,11 @@ from specjax.types import Info, State
 
 
 class Positions(NamedTuple):
-    """The tests of each step of a run, one array of the rows that counted a step.
+    """The tests of a run; `see` is what `texts.decode` calls after each step.
 
-    `see` is what `texts.decode` calls after each step.
+    Attributes:
+      accepted: of each step S, how many drafted tokens of each running row were kept.
+      tested: likewise, how many the rule decided on.
     """
 
     accepted: list[NDArray]

@@ -22,8 +22,8 @@ from specjax.training.heads import Objective
 from specjax.training.target_states import Lesson, Reads
 
 # Of learning, for each kind: lower for what begins with the target's weights.
-RATES = {"small": 4e-3, "early_exit": 5e-4, "medusa": 1e-3, "blockwise": 1e-3}
-RATES |= {"eagle3": 3e-3}
+RATES = {"small": 4e-3, "early_exit": 5e-4}
+RATES |= {"medusa": 1e-3, "blockwise": 1e-3, "eagle3": 3e-3}
 SHOWN = "held_out alpha_1", "held_out best_1"  # of the curve, beside the bar
 TURNS = 2  # of an EAGLE-3 head
 MATCHED = 2.0  # root mean square of the products that find a token again

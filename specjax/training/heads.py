@@ -129,42 +129,48 @@ def _write(
 
 def medusa_turns(config: medusa.Config) -> Say:
     """Returns the function (parameters of the heads, batch) -> what each head says."""
-
-    def say(params: Any, lesson: Lesson) -> list[Turn]:
-        assert lesson.hidden is not None
-        states = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
-        flat = states.reshape(-1, config.dim)
-        logits = medusa.medusa_logits(params, flat)
-        logits = logits.reshape(*states.shape[:2], config.heads, config.vocab)
-        return turns_of_heads(config, logits)
-
-    return say
+    return turns_at_once(config, medusa.medusa_logits)
 
 
 def blockwise_turns(
     config: medusa.Config, readout: ModelReadout, tables: Mapping[str, Any]
 ) -> Say:
-    """Returns the function (parameters of the heads, batch) -> what each head says by
-    the target's readout, whose parameters are `tables`."""
+    """Returns the same of blockwise parallel heads, by the target's readout.
+
+    Args:
+      config: of the heads.
+      readout: the target's.
+      tables: its parameters.
+    """
+
+    def logits(params: Any, states: Array) -> Array:
+        return readout(tables, medusa.blockwise_states(params, states))
+
+    return turns_at_once(config, logits)
+
+
+def turns_at_once(
+    config: medusa.Config, logits_of: Callable[[Any, Array], Array]
+) -> Say:
+    """Returns the function of heads that all read one state.
+
+    Args:
+      config: of the heads.
+      logits_of: (parameters, states [N, D]) -> [N, K, V], what head i says of the token
+        i + 2 places after each state.
+    """
 
     def say(params: Any, lesson: Lesson) -> list[Turn]:
         assert lesson.hidden is not None
         states = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
-        flat = states.reshape(-1, config.dim)
-        logits = readout(tables, medusa.blockwise_states(params, flat))
-        return turns_of_heads(
-            config, logits.reshape(*states.shape[:2], *logits.shape[1:])
-        )
+        logits = logits_of(params, states.reshape(-1, config.dim))
+        logits = logits.reshape(*states.shape[:2], config.heads, config.vocab)
+        return [
+            Turn(logits[:, : -(i + 1), i], shift=i + 1, first=0)
+            for i in range(config.heads)
+        ]
 
     return say
-
-
-def turns_of_heads(config: medusa.Config, logits: Array) -> list[Turn]:
-    """Returns the turns of heads that say `logits` [B, L - 1, K, V] at once."""
-    return [
-        Turn(logits[:, : -(i + 1), i], shift=i + 1, first=0)
-        for i in range(config.heads)
-    ]
 
 
 def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:

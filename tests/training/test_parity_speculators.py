@@ -191,7 +191,7 @@ def test_a_head_that_is_written_is_its_module(name, target, tmp_path):
 
 
 def test_another_option_is_another_module(target, tmp_path):
-    """What a flag changes is far above what two ways to compute differ by."""
+    """A flag changes far more than two ways to compute differ by."""
     folder = head_folders.write_eagle3(
         tmp_path / "head", norm_before_residual=False, **verifier_fields(target)
     )
@@ -248,7 +248,7 @@ def test_norms_that_the_converter_drops_are_missed(target, tmp_path):
 
 
 def test_a_trained_head_is_read_back_by_the_package(tmp_path):
-    """Which finds its target by what the folder says."""
+    """The package finds the target by what the folder says."""
     config = text_folders.LLAMA._replace(num_layers=3)
     text_folders.llama_folder(tmp_path / "whole", config, 0)
     lines = (json.dumps({"prompt": text}) + "\n" for text in PROMPTS)

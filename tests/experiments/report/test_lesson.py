@@ -119,7 +119,7 @@ def test_without_records_it_says_what_to_run():
 
 
 def test_drafts_are_those_of_the_records(results, texts):
-    """Each once; the bundled head beside the small draft in the same shapes."""
+    """The page has each once, and the small draft in the shapes of the bundled head."""
     it = json.loads(texts["methods.json"])
     for draft in it["drafts"]:
         measured = find_row(results, draft["row"])
@@ -156,7 +156,7 @@ def test_the_small_draft_stands_once_beside_the_head(results):
 
 
 def find_row(results: dict, row: str) -> dict:
-    """What was measured of a row of heads or of trees."""
+    """Returns what was measured of a row of heads or of trees."""
     folders = heads.HEAD, heads.TREES, heads.TRAINED
     return next(results[x][row]["measured"] for x in folders if row in results[x])
 
