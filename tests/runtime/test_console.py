@@ -1,7 +1,7 @@
 """Commands print to any console: lacking letters, readers that leave, full disks.
 
-Of whole processes, as more may be said while they end; `console` imports nothing else,
-so that each takes a moment.
+Of whole processes, as more may be said while they end. The package around `console`
+imports JAX, and stays out of them, so that each takes a moment.
 """
 
 import collections
@@ -16,13 +16,16 @@ import jax
 import numpy as np
 import pytest
 
+import specjax
 from specjax import __main__
 from specjax.configs import run as loop
 from specjax.runtime import console
 
 COMMAND = f"""
-import runpy, sys
-console = runpy.run_path({console.__file__!r})
+import sys, types
+sys.modules["specjax"] = package = types.ModuleType("specjax")
+package.__path__ = [{os.path.dirname(specjax.__file__)!r}]
+from specjax.runtime import console
 def main():
     for text in sys.argv[1:]:
         try:
@@ -30,7 +33,7 @@ def main():
         except OSError:
             sys.exit("taken for a file's")
     return 3
-sys.exit(console["command"](main))
+sys.exit(console.command(main))
 """
 FULL = "stopped: standard output cannot be written (No space left on device)\n"
 

@@ -21,6 +21,7 @@ def run_python(*command: str, devices: int = 1, **environment: str) -> str:
     """Returns the output of Python with these arguments, at the root of the
     repository; it compiles as the tests do."""
     own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags_for(devices)}
+    own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     done = subprocess.run(
         [sys.executable, *command],
         env=os.environ | own | environment,

@@ -137,7 +137,7 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
     calls, accepted = np.array([10, 20, 10]), np.array([10, 30, 20])
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
     told = Calls(calls, accepted, tested, tokens, [])
-    monkeypatch.setattr(operations.pairs, "speculate", lambda *arguments: told)
+    monkeypatch.setattr(operations.pairs, "speculate", lambda *pair, seen: told)
     row = operations.decode(pair[0], model_source(pair[0]), change(PROTOCOL, tokens=40))
     assert row["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
     assert row["tokens_per_call_se"] > 0
