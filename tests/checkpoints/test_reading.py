@@ -84,13 +84,12 @@ run_shards = functools.partial(devices.run_module, "tests.support.shards")
 
 
 def test_every_format_is_read_straight_to_its_shards(tmp_path):
-    """They are those that would be placed afterwards, each number was read once, and a
-    pair writes the same texts."""
+    """They are those that would be placed afterwards, and each number was read once."""
     found = run_shards("loaded", str(tmp_path))
     assert found.keys() == {"huggingface", "fused", "zoo", "t5x", "scanned", "orbax"}
     assert len([*(tmp_path / "huggingface").glob("model-*")]) > 1
     for name, each in found.items():
-        assert each == {"same": True, "read": 1.0, "texts": True}, name
+        assert each == {"same": True, "read": 1.0}, name
 
 
 @pytest.mark.slow

@@ -9,8 +9,9 @@ from tests.golden.test_golden import FOLDER
 
 
 def main() -> None:
-    for name in sys.argv[1:] or CASES:
-        found = run(CASES[name]).items()
+    names = tuple(sys.argv[1:] or CASES)
+    for name in names:
+        found = run(name, names).items()
         lines = [f" {json.dumps(key)}: {json.dumps(x)}" for key, x in found]
         text = "{\n" + ",\n".join(lines) + "\n}\n"
         path = FOLDER / f"{name}.json"

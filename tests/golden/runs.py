@@ -38,7 +38,7 @@ from specjax.types import (
     TokenAutomaton,
     Verifier,
 )
-from tests.golden.cases import CASES, AnyCase, BeamCase, Case, SpeechCase
+from tests.golden.cases import CASES, BeamCase, Case, SpeechCase
 from tests.support import tiny_llama, tiny_whisper
 from tests.support.tiny import mixed
 
@@ -175,10 +175,11 @@ class Shared(NamedTuple):
 
 
 @cache
-def program(shape_: Case, slots: int) -> Shared:
-    """Returns the program of all cases of one shape, with a buffer of `slots`."""
+def program(shape_: Case, slots: int, beside: tuple[str, ...]) -> Shared:
+    """Returns the program of those cases in `beside` that have this shape, with a
+    buffer of `slots`."""
     rules, drafts_of = {}, {}
-    for case in CASES.values():
+    for case in map(CASES.get, beside):
         if not isinstance(case, Case) or case.target != shape_.target:
             continue
         if case.draft and shape(case) == shape_:
@@ -215,20 +216,29 @@ def program(shape_: Case, slots: int) -> Shared:
     )
 
 
-def run(case: AnyCase) -> dict:
-    """Returns what a case decodes: ids and counts of each row."""
+def run(name: str, beside: tuple[str, ...] = ()) -> dict:
+    """Returns what a case decodes: ids and counts of each row.
+
+    Args:
+      name: that of the case.
+      beside: the names of the cases, itself among them, that are decoded too: those of
+        one shape share a program. It is a case's own by default.
+    """
+    case = CASES[name]
     if isinstance(case, BeamCase):
         return searched(case)
-    return transcribed(case) if isinstance(case, SpeechCase) else decoded(case)
+    if isinstance(case, SpeechCase):
+        return transcribed(case)
+    return decoded(case, beside or (name,))
 
 
-def decoded(case: Case) -> dict:
+def decoded(case: Case, beside: tuple[str, ...]) -> dict:
     target, draft = pair(case)
     prompt, sampling = rows(target, case)
     keys = jax.random.split(jax.random.key(0), len(prompt.length))
     request = make_request(keys, prompt, NEW_TOKENS, sampling)
     slots = prompt.tokens.shape[1] + NEW_TOKENS + case.gamma + 1
-    shared = program(shape(case), slots)
+    shared = program(shape(case), slots, beside)
     which = np.zeros(2, np.int32)
     if draft:
         player, rule = players(case)

@@ -19,8 +19,6 @@ from jax.sharding import NamedSharding
 
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained, archive, sharding
-from specjax.drafts.placement import place_pair
-from specjax.measure import costs
 from specjax.runtime import mesh
 from specjax.training import states
 from specjax.training.states import TrainState
@@ -30,11 +28,10 @@ from tests.support import meshed, t5x_files, tiny
 MESH = "data=2,model=4"
 # Whose file has queries, keys and values in one array.
 GPT2 = meshed.GPT._replace(positions=64, learned=True, tied=True)
-DECODED = "huggingface"  # one that is drafted for: its texts are compared, too
 
 
-def files(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Returns where the target of a family lies, by format."""
+def files(folder: Path) -> dict[str, Path]:
+    """Returns where a target lies, by format."""
     llama, gpt, t5 = (meshed.pair(x)[0] for x in ("llama", "gpt", "t5"))
     checkpoints.save(folder / "huggingface", llama, 100_000)
     checkpoints.save(folder / "fused", (GPT2, tiny.weights(GPT2, 2)))
@@ -42,12 +39,12 @@ def files(folder: Path) -> dict[str, tuple[str, Path]]:
     flat = {n: np.asarray(x) for n, x in flatten_dict(t5.params, sep="/").items()}
     stacked = t5x_files.scalable(flat, sizes=t5.config)
     return {
-        "huggingface": ("llama", folder / "huggingface"),
-        "fused": ("gpt", folder / "fused"),
-        "zoo": ("gpt", folder / "zoo.safetensors"),
-        "t5x": ("t5", checkpoints.t5x.save(folder / "t5x", 1, t5.params)),
-        "scanned": ("t5", t5x_files.native(folder / "scanned", stacked)),
-        "orbax": ("t5", t5x_files.orbax(folder / "orbax" / "checkpoint_1", flat)),
+        "huggingface": folder / "huggingface",
+        "fused": folder / "fused",
+        "zoo": folder / "zoo.safetensors",
+        "t5x": checkpoints.t5x.save(folder / "t5x", 1, t5.params),
+        "scanned": t5x_files.native(folder / "scanned", stacked),
+        "orbax": t5x_files.orbax(folder / "orbax" / "checkpoint_1", flat),
     }
 
 
@@ -67,11 +64,11 @@ def found(path: Path) -> tuple[Pretrained, Counter]:
         return checkpoints.load(path), reads
 
 
-def read_to_shards(family: str, path: Path, decodes: bool) -> dict:
+def read_to_shards(path: Path) -> dict:
     """Returns what reading to shards gave.
 
-    same: parameters lie and are as those that are placed afterwards. once: of what is
-    read, each number is, by whatever device. texts: whether they are the same.
+    same: parameters lie and are as those that are placed afterwards. read: how often
+    each number is read, by whatever device.
     """
     whole, _ = found(path)
     with mesh.using(MESH):
@@ -82,22 +79,8 @@ def read_to_shards(family: str, path: Path, decodes: bool) -> dict:
             one.sharding == other.sharding and np.array_equal(one, other)
             for one, other in pairs
         ]
-        texts = [decode_texts(family, of) for of in (straight, whole) if decodes]
     sizes = sum(leaf.size for leaf in jax.tree.leaves(whole.params))
-    alike = jax.tree.map(np.array_equal, texts[0], texts[-1]) if texts else True
-    return {
-        "same": all(same),
-        "read": reads.total() / sizes,
-        "texts": all(jax.tree.leaves(alike)),
-    }
-
-
-def decode_texts(family: str, target: Pretrained):
-    draft = meshed.pair(family)[1]
-    pair = place_pair(target, draft)
-    slots = max(map(len, meshed.TEXTS)) + meshed.NEW + meshed.GAMMA + 1
-    decode = costs.decode(costs.Pair(*pair, slots), meshed.GAMMA)
-    return jax.device_get(decode(*mesh.rows(meshed.make_batch(family))))
+    return {"same": all(same), "read": reads.total() / sizes}
 
 
 # A training state that is kept, and goes on elsewhere.
@@ -158,7 +141,7 @@ def main(what: str, folder: str) -> None:
     jax.config.update("jax_disable_most_optimizations", True)
     if what == "loaded":
         each = files(Path(folder)).items()
-        found = {name: read_to_shards(*case, name == DECODED) for name, case in each}
+        found = {name: read_to_shards(path) for name, path in each}
     else:
         found = keep_states(Path(folder))
     json.dump(found, sys.stdout)
