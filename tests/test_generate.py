@@ -28,7 +28,7 @@ VOCAB = tiny.TARGET.vocab
 ELSEWHERE = "renewal", "intersection", "suffix_tree", "random"
 # Others here are made of the same parts.
 LATER = "copying_short", "tree_of_counts", "recycling_tree"
-LATER += "hierarchy", "hierarchy_three"
+LATER += "hierarchy", "hierarchy_three", "tree", "reduced", "blockwise", "eagle"
 CASES = [
     pytest.param(case, marks=pytest.mark.slow if name in LATER else (), id=name)
     for name, case in BY_NAME.items()

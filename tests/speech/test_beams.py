@@ -41,7 +41,7 @@ def searching(pair, config: BeamConfig, **options):
 
 @pytest.mark.parametrize(
     "draft",
-    slow.unless(lambda draft: draft == "draft", [None, "draft", "apart", "few"]),
+    [None, *slow.after(0, ["draft", "apart", "few"])],
 )
 def test_one_beam_is_the_greedy_text(names, heard, draft):
     pair = load_pair(names["target"], draft and names[draft])

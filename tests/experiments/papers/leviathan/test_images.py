@@ -14,6 +14,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.measure.texts import Protocol
 from specjax.types import Params
+from tests.support import slow
 from tests.support.settings import make
 
 GAMMA = 4
@@ -44,7 +45,7 @@ def test_greedy_images_are_the_targets_own(pair):
     assert (target.start, target.ends) == (None, ())
 
 
-@pytest.mark.parametrize("fault", [None, faults.draft_temperature])
+@pytest.mark.parametrize("fault", slow.after(1, [None, faults.draft_temperature]))
 def test_sampled_images_pass_the_audit_and_those_of_a_fault_fail(
     pair, fault, monkeypatch
 ):
