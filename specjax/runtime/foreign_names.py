@@ -57,17 +57,30 @@ FLAGS = {
 def refuse_unknown(
     like: Callable | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Returns a decorator: the function raises a one-line error for unknown settings.
+    """Returns a decorator: the function raises a one-line error for unknown settings,
+    and for arguments in another order than its own.
 
     like: the function whose settings are the known ones; None means the decorated one.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         known = [*inspect.signature(like or function).parameters]
+        signature = inspect.signature(function)
+        order = ", ".join(
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        )
 
         @functools.wraps(function)
         def call(*arguments: P.args, **settings: P.kwargs) -> R:
-            check(f"{function.__name__}()", settings, known)
+            caller = f"{function.__name__}()"
+            check(caller, settings, known)
+            try:
+                signature.bind(*arguments, **settings)
+            except TypeError as error:
+                message = f"{caller} takes {order}, in this order: {error}"
+                raise TypeError(message) from None
             return function(*arguments, **settings)
 
         return call

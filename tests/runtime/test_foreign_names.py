@@ -48,6 +48,21 @@ def test_a_setting_of_beam_search_is_named_as_it_is_here(name, ours):
         specjax.generate_beams("absent", None, ["x"], **{name: 1})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "settings", "says"),
+    [
+        ([["x"], "absent"], {"draft": None}, "multiple values for argument 'draft'"),
+        (["absent", None], {}, "missing a required argument: 'prompts'"),
+    ],
+)
+def test_arguments_in_another_order_are_refused_with_the_right_one(
+    arguments, settings, says
+):
+    message = rf"^generate_text\(\) takes target, draft, prompts, .*: {says}$"
+    with pytest.raises(TypeError, match=message):
+        specjax.generate_text(*arguments, **settings)
+
+
 def test_every_name_is_of_a_setting_that_there_is():
     functions = specjax.generate_text, specjax.generate_beams
     known = {name for f in functions for name in inspect.signature(f).parameters}
