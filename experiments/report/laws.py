@@ -47,7 +47,9 @@ def compute(
         if wanted(f"{folder}/{row.row}")
     ]
     long = {f"{x.table}/{x.row}": partial(law, x) for x in rows if is_long(x)}
-    done = at_once({**long, **(beside or {})})
+    # The first leaves programs on the disk that the others share, so these come last.
+    first = dict([*long.items()][:1])
+    done = at_once({**first, **(beside or {}), **dict(reversed(long.items()))})
     made = [law(row) for row in rows if not is_long(row)]
     for record in [*made, *(done[name] for name in long)]:
         found[record["table"]][record["row"]] = record
