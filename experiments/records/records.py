@@ -87,7 +87,6 @@ def settings_since(
     return tuple(provenance.changed_settings(config, *today(table, row, typed)))
 
 
-@cache
 def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Returns the configuration that a row's file sets now, and the names that it sets
     itself; nothing if there is no such row.
@@ -95,10 +94,19 @@ def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str,
     file = rows(table).get(row)
     if file is None:
         return "", ()
+    return settings_of(file.path, typed)[row]
+
+
+@cache
+def settings_of(
+    path: Path, typed: tuple[str, ...]
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns the configuration of each row of a file, and the names that it sets."""
+    file = RowFile(path)
     try:
-        return configs.read(file._replace(bindings=typed))
+        return configs.read_each(file._replace(bindings=typed))
     except ConfigError:  # a binding of then that no file knows now
-        return configs.read(file)
+        return configs.read_each(file)
 
 
 @cache

@@ -10,7 +10,13 @@ from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
-from experiments.report.columns import Item, grid, numbers_by_row, part, table
+from experiments.report.columns import (
+    Item,
+    grid,
+    numbers_by_row,
+    part,
+    table,
+)
 from experiments.report.methods import chen, speech, wagner
 from experiments.report.typeset import Grid
 from specjax.measure.texts import standardized
@@ -21,6 +27,11 @@ def tables_of(name: str, records: Records) -> list[Grid]:
     name.
     """
     return DETAILS[name](records) if name in DETAILS else []
+
+
+def listed(name: str, records: Records) -> dict[str, Grid]:
+    """Returns the tables that are too long for a page, by what ends their file."""
+    return LISTED[name](records) if name in LISTED else {}
 
 
 def flat(estimates: dict[str, dict]) -> dict:
@@ -92,6 +103,7 @@ KINDS = {
     "word": "By length of the word that the token belongs to, in characters",
     "piece": "By place in the word",
 }
+MORE = "Are these tokens accepted more often? Expected, less that of all others [95 %]"
 # What is said to be accepted more than other tokens.
 EASY = ("function word", "punctuation", "keyword", "operator", "bracket or separator")
 
@@ -115,8 +127,41 @@ def more_or_less(it: Item) -> str:
 
 
 def kinds(records: Records) -> list[Grid]:
-    """Returns a table for each way to group tokens: first the rows of the catalogue in
-    their order, then custom rows of any folder.
+    """Returns a table for each way to group tokens, with a line a pair: first whether
+    easy tokens are accepted more often, then the alpha of every group.
+    """
+    easy = [cell for cell in cells_of(records, "kind") if cell["label"] in EASY]
+    grids = beside(MORE, easy, "more")
+    for key, title in KINDS.items():
+        grids += beside(f"{title}: alpha [95 %]", cells_of(records, key), "alpha")
+    return grids
+
+
+def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
+    """Returns a table with a line a pair, and a column for each group of tokens.
+
+    Args:
+        key: the number that it shows.
+    """
+    labels = list(dict.fromkeys(cell["label"] for cell in cells))
+    pairs = list(dict.fromkeys(cell["what"] for cell in cells))
+    there = {(cell["what"], cell["label"]): cell[key] for cell in cells}
+    lines = [[x, *(there.get((x, label), "") for label in labels)] for x in pairs]
+    return [Grid(title, ["pair and task", *labels], lines)] if lines else []
+
+
+def kinds_listed(records: Records) -> dict[str, Grid]:
+    """Returns every number of each group of tokens, a line for each."""
+    found = {}
+    for key, title in KINDS.items():
+        for it in grid("shares", cells_of(records, key), title=title):
+            found[key] = it
+    return found
+
+
+def cells_of(records: Records, group: str) -> list[dict]:
+    """Returns the numbers of the groups of tokens: first of the rows of the catalogue
+    in their order, then of custom rows of any folder.
     """
     labels = {
         (line.folder, line.row): line.what.rpartition(": ")[0]
@@ -130,22 +175,15 @@ def kinds(records: Records) -> list[Grid]:
     }
     order = [it for it in labels if it in found]
     order += [it for it in found if it not in labels]
-
-    def cells(group: str) -> list[dict]:
-        return [
-            cell
-            | {"what": labels.get(it) or pair_and_task(found[it])}
-            | {name: spread(cell[name]) for name in ("alpha", "expected")}
-            | {"more": spread(cell["more"], "+"), "verdict": more_or_less(cell)}
-            | {"kept": number(cell["kept"][0])}
-            for it in order
-            for cell in found[it]["groups"][group]
-        ]
-
-    grids = grid("more", [cell for cell in cells("kind") if cell["label"] in EASY])
-    for key, title in KINDS.items():
-        grids += grid("shares", cells(key), title=title)
-    return grids
+    return [
+        cell
+        | {"what": labels.get(it) or pair_and_task(found[it])}
+        | {name: spread(cell[name]) for name in ("alpha", "expected")}
+        | {"more": spread(cell["more"], "+"), "verdict": more_or_less(cell)}
+        | {"kept": number(cell["kept"][0])}
+        for it in order
+        for cell in found[it]["groups"][group]
+    ]
 
 
 def pair_and_task(it: Item) -> str:
@@ -404,4 +442,9 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "speech": speech,
     "bench": bench,
     **{name: partial(questions, name) for name in ANSWERED},
+}
+# What has several lines a pair, in files of its own.
+LISTED: dict[str, Callable[[Records], dict[str, Grid]]] = {
+    "table4": walltime.listed,
+    "kinds": kinds_listed,
 }

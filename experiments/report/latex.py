@@ -75,19 +75,27 @@ def pages(several: list[Grid]) -> list[list[Grid]]:
         return [several]
     found = []
     for panel in several:
+        room = max(name_width(panel), LEAST)
         rows: list[list[str]] = []
+        height = 0.0
         for row in panel.rows:
-            if sum(row_height(panel, it) for it in [*rows, row]) > HEIGHT:
+            own = row_height(row, room)
+            if height + own > HEIGHT:
                 found.append([panel._replace(rows=rows)])
-                rows = []
-            rows = [*rows, row]
+                rows, height = [], 0.0
+            rows.append(row)
+            height += own
         found.append([panel._replace(rows=rows)])
     return found
 
 
-def row_height(panel: Grid, row: Sequence[str]) -> float:
-    """Returns the points of a row, whose name may have several lines."""
-    named = math.ceil(LARGE * len(row[0]) / max(name_width(panel), LEAST))
+def row_height(row: Sequence[str], room: float) -> float:
+    """Returns the points of a row, whose name may have several lines.
+
+    Args:
+        room: the points of such a line.
+    """
+    named = math.ceil(LARGE * len(row[0]) / room)
     return LEAD * max(named, *(1 + bool(STACK.fullmatch(cell)) for cell in row))
 
 
@@ -104,19 +112,19 @@ def below(page: Printed, notes: Notes) -> str:
 
 def panels(grid: Grid) -> list[Grid]:
     """Returns a grid cut into grids that are no wider than a column."""
-    keys = [*range(grid.keys)]
+    keys, widths = [*range(grid.keys)], column_widths(grid)
     found: list[list[int]] = []
     for at in range(grid.keys, len(grid.head)):
-        if found and width(typeset.choose(grid, [*keys, *found[-1], at])) <= COLUMN:
+        if found and width([widths[x] for x in (*keys, *found[-1], at)]) <= COLUMN:
             found[-1].append(at)
         else:
             found.append([at])
     return [typeset.choose(grid, [*keys, *columns]) for columns in found] or [grid]
 
 
-def width(grid: Grid) -> float:
-    """Returns the points that a grid needs if the names of its rows are broken."""
-    first, *rest = column_widths(grid)
+def width(widths: Sequence[float]) -> float:
+    """Returns the points that columns need if the names of their rows are broken."""
+    first, *rest = widths
     return min(first, LEAST) + sum(rest) + APART * len(rest)
 
 

@@ -6,9 +6,13 @@ tests assert them. All of them take five minutes of one core, most of it for the
 certificates, which run in two processes.
 """
 
+import contextlib
+import io
 import multiprocessing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any
 
 from experiments import catalogue
 from experiments.records import compilation, records
@@ -25,12 +29,15 @@ PROCESSES = 2
 
 
 def compute(
-    folders: Iterable[str] = FOLDERS, wanted: Callable[[str], bool] = lambda row: True
+    folders: Iterable[str] = FOLDERS,
+    wanted: Callable[[str], bool] = lambda row: True,
+    beside: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Records:
     """Computes the records of every law's row; they have no day.
 
     Args:
         wanted: selects rows, by folder/row.
+        beside: other work for the processes that compute laws, by its name.
     """
     found: Records = {folder: {} for folder in folders}
     rows = [
@@ -39,26 +46,45 @@ def compute(
         for row in records.rows(folder).values()
         if wanted(f"{folder}/{row.row}")
     ]
-    long = [row for row in rows if row.table in ENUMERATED]
-    for record in (*map(law, (x for x in rows if x not in long)), *at_once(long)):
+    long = {f"{x.table}/{x.row}": partial(law, x) for x in rows if is_long(x)}
+    # The first leaves programs on the disk that the others share, so these come last.
+    first = dict([*long.items()][:1])
+    done = at_once({**first, **(beside or {}), **dict(reversed(long.items()))})
+    made = [law(row) for row in rows if not is_long(row)]
+    for record in [*made, *(done[name] for name in long)]:
         found[record["table"]][record["row"]] = record
     return found
 
 
-def at_once(rows: list[RowFile]) -> Iterable[dict]:
-    """Computes laws in separate processes; yields their records in the order of
-    `rows`.
+def is_long(row: RowFile) -> bool:
+    return row.table in ENUMERATED
+
+
+def at_once(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Returns the results of work by its name; separate processes do it, each what is
+    next in order.
     """
-    if not rows:
-        return
+    if not work:
+        return {}
+    found = {}
     fresh = multiprocessing.get_context("spawn")  # a fork of JAX's threads may hang
     with ProcessPoolExecutor(PROCESSES, mp_context=fresh) as pool:
-        found = zip(rows, pool.map(law, rows), strict=True)
-        for number, (row, record) in enumerate(found, 1):
-            label = f"computing [{number}/{len(rows)}] {row.table}/{row.row}"
+        results = zip(work, pool.map(call, work.values()), strict=True)
+        for number, (name, result) in enumerate(results, 1):
+            label = f"computing [{number}/{len(work)}] {name}"
             console.begin_line(label)
             console.end_line(label, "done")
-            yield record
+            found[name] = result
+    return found
+
+
+def call(work: Callable[[], Any]) -> Any:
+    """Returns what work returns, without what it prints: lines of two processes would
+    be mixed.
+    """
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        return work()
 
 
 def law(file: RowFile) -> dict:

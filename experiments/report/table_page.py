@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.records import records
 from experiments.records.table import Records, Table
-from experiments.report import printed, tables
+from experiments.report import details, printed, tables
 from experiments.report.claims.claims import OUT_OF_SCOPE, VERDICTS, Claim, claims
 from experiments.report.html import NONE, render
 
@@ -35,6 +35,8 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
     """Returns a table's page: its drawing, its numbers, and what is said below them."""
     drawn = tables.is_figure(table)
     own = [(kind, f"{table.name}.{kind}") for kind in ["csv", *["svg"] * drawn]]
+    lists = details.listed(table.name, results)
+    own += [(f"csv: {end}", f"{table.name}_{end}.csv") for end in lists]
     return render(
         "table",
         title=table.title,

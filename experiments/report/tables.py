@@ -14,6 +14,7 @@ from experiments import catalogue
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
 from experiments.report import (
+    details,
     estimators,
     latex,
     laws,
@@ -178,6 +179,9 @@ def texts(results: Records) -> dict[str, str]:
         curves = any("@" in line.quantity for line in table.lines)
         flat = markup.comma_separated(HEAD, rows(table, results))
         files[f"{table.name}.csv"] = points(table, results) if curves else flat
+        for end, it in details.listed(table.name, results).items():
+            lines = markup.comma_separated(it.head, it.rows)
+            files[f"{table.name}_{end}.csv"] = lines
     return files | {"README.md": index(results)}
 
 

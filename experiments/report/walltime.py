@@ -10,8 +10,8 @@ from experiments.records.markup import interval, number, number_or_blank, uncert
 from experiments.records.records import device
 from experiments.records.table import Records
 from experiments.report import names
-from experiments.report.columns import Item, columns_of, grid, table
-from experiments.report.typeset import Grid
+from experiments.report.columns import Item, columns_of, grid, read_columns, table
+from experiments.report.typeset import NONE, Grid
 from specjax.theory import speedup
 
 BEFORE = "an older record lacks this"
@@ -131,7 +131,7 @@ def speed(it: Item, name: str) -> str:
 
 def in_the_papers_shape(records: Records) -> list[Grid]:
     """Returns what stands behind Table 4: the parts of each prediction, the pairs that
-    were measured with several batches, and every gamma.
+    were measured with several batches, and a line a pair of all gammas.
     """
     rows = {x["row"]: at_best(x) for name in FOLDERS for x in ordered(name, records)}
     pairs: dict[tuple, list[dict]] = {}
@@ -147,8 +147,41 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
     return [
         *grid("best", rows.values()),
         *grid("by_batch", batches),
-        *every_gamma(*FOLDERS, records=records),
+        *by_gamma("speeds_by_gamma", records),
+        *by_gamma("costs_by_gamma", records),
     ]
+
+
+def by_gamma(name: str, records: Records) -> list[Grid]:
+    """Returns the numbers of each gamma of a pair in a line; the names of the numbers
+    are the title's.
+    """
+    it, items = read_columns()[name], []
+    for record in (x for folder in FOLDERS for x in ordered(folder, records)):
+        numbers = [numbers_at(record, i) for i in range(len(record["measured"]["c"]))]
+        cells = {
+            f"gamma {x['gamma']}": " / ".join(short(x[key]) for key in it["numbers"])
+            for x in numbers
+            if x["gamma"]
+        }
+        items.append(at_best(record) | {"gammas": cells})
+    gammas = sorted({key for each in items for key in each["gammas"]})
+    items = [each | dict.fromkeys(gammas, "") | each["gammas"] for each in items]
+    columns = columns_of(name) | {key: f"{{{key}}}" for key in gammas}
+    return table(it["title"], columns, items, keys=it["keys"])
+
+
+def short(x: float | None) -> str:
+    """Returns a number in three digits, as there are several in a cell."""
+    return NONE if x is None else f"{x:.3g}"
+
+
+def listed(records: Records) -> dict[str, Grid]:
+    """Returns the costs and speeds of every gamma with their intervals, for files that
+    have a line for each.
+    """
+    costs, speeds = every_gamma(*FOLDERS, records=records) or (None, None)
+    return {"costs": costs, "speeds": speeds} if costs and speeds else {}
 
 
 def ordered(folder: str, records: Records) -> list[dict]:

@@ -135,6 +135,26 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
     return gin.config_str(), tuple(map(str, own))
 
 
+def read_each(file: RowFile) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns what `read` returns of every row of a file, which is parsed once."""
+    gin, path, found = import_gin(), file.path.resolve(), {}
+    common, names = grid.read(gin, path)
+    gin.clear_config()
+    with search_folders(gin, file.search), one_line_errors(Exception):
+        gin.parse_config_file(str(path))
+        config = gin.config._CONFIG
+        shared = {key: dict(values) for key, values in config.items()}
+        for name, own in names.items():
+            config.clear()
+            config.update({key: dict(values) for key, values in shared.items()})
+            grid.choose(gin, name)
+            for other in file.over:
+                gin.parse_config_file(other)
+            gin.parse_config(list(file.bindings))
+            found[name] = gin.config_str(), tuple(map(str, common + own))
+    return found
+
+
 def parse(gin: Any, file: RowFile) -> tuple[str, list[Binding]]:
     """Reads a row's files into gin; returns its name and the bindings of its own
     file."""

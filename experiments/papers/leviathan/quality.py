@@ -11,7 +11,6 @@ import numpy as np
 import sacrebleu
 import sentencepiece
 from jax import Array
-from rouge_score import rouge_scorer
 
 from experiments import tasks
 from specjax import generate
@@ -133,6 +132,8 @@ def bleu(texts: list[str], references: list[str]) -> dict:
 
 def rouge(texts: list[str], references: list[str]) -> dict:
     """Returns mean ROUGE-1, -2 and -L F1, with stemming, in per cent."""
+    from rouge_score import rouge_scorer  # with nltk: every reader of settings waits
+
     scorer = rouge_scorer.RougeScorer(ROUGES, use_stemmer=True)
     each = [scorer.score(*pair) for pair in zip(references, texts, strict=True)]
     return {

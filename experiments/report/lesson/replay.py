@@ -5,13 +5,15 @@ those that the real compiled step reads: its verifier is replaced by one that al
 records them. Axes: B rows, of which there is one; G = gamma, V vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.leviathan import figure1
+from experiments.report import laws
 from specjax import drafts, generate, pretrained, probs, verifiers
 from specjax.checkpoints import Pretrained
 from specjax.drafters import rollout
@@ -31,15 +33,29 @@ SHOWN = 4  # of the target's likeliest tokens
 OWN = "match", "gumbel"  # rules that draw the target's own token, whatever was drafted
 
 
-def replays(pair: tuple[str, str] = ("code_target", "code_small")) -> dict:
+Pair = tuple[str, str]
+
+
+def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) -> dict:
     """Returns the runs of every rule, one for each seed, at temperature 1, and their
     common values.
+
+    Args:
+        at_once: decode by several rules at a time, in processes.
     """
-    target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
-    runs = {rule: list(decode_texts(rule, target, draft)) for rule in RULES}
-    common = {"target": pair[0], "draft": pair[1], "vocab": target.vocab}
+    work = {f"texts by {rule}": partial(runs_of, pair, rule, SEEDS) for rule in RULES}
+    found = laws.at_once(work) if at_once else {x: one() for x, one in work.items()}
+    runs = dict(zip(RULES, found.values(), strict=True))
+    vocab = pretrained.load(pair[0]).vocab
+    common = {"target": pair[0], "draft": pair[1], "vocab": vocab}
     common |= {"prompt": PROMPT, "gamma": GAMMA}
     return common | {"seeds": [*SEEDS], "rules": guarantees(), "runs": runs}
+
+
+def runs_of(pair: Pair, rule: str, seeds: Sequence[int]) -> list[list[dict]]:
+    """Returns the steps of each seed's text by a rule."""
+    target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
+    return list(decode_texts(rule, target, draft, seeds))
 
 
 def guarantees() -> dict[str, str]:
@@ -47,7 +63,7 @@ def guarantees() -> dict[str, str]:
 
 
 def decode_texts(
-    rule: str, target: Pretrained, draft: DraftSource
+    rule: str, target: Pretrained, draft: DraftSource, seeds: Sequence[int]
 ) -> Iterator[list[dict]]:
     """Yields the steps of each seed's text."""
     verifier, seen = verifiers.find(rule), []
@@ -57,7 +73,7 @@ def decode_texts(
     begun = int(prompt.length[0])
     stream = generate.build_stream(decoder, begun + TOKENS + GAMMA + 1)
     tokenizer, sampling = figure1.tokenizer_of(target), make_sampling(1, 1.0)
-    for seed in SEEDS:
+    for seed in seeds:
         request = make_request(root_key(seed), prompt, TOKENS, sampling, ends)
         steps, length = [], begun
         for state, info in stream(Params(target.params, draft.params), prompt, request):

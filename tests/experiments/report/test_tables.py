@@ -156,7 +156,8 @@ def test_tables_fit_a_column_of_a_paper():
         for grid in page.grids:
             short = typeset.shorten(grid, typeset.Notes(), latex.ROOM)
             for panel in latex.panels(short):
-                assert latex.width(panel) <= latex.COLUMN or (
+                widths = latex.column_widths(panel)
+                assert latex.width(widths) <= latex.COLUMN or (
                     len(panel.head) == panel.keys + 1
                 )
         text = latex.latex(name, page)
@@ -259,7 +260,7 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     kept = [row for row in there if reproduce.is_chosen(row)]
     assert {*reproduce.CHOSEN} < {*kept} < {*there}  # of the quick set
     monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
-    monkeypatch.setattr(laws, "compute", lambda wanted: {})
+    monkeypatch.setattr(laws, "compute", lambda **options: {})
     reproduce.reproduce(tmp_path)
     text = capsys.readouterr().out
     assert re.search(r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", text, re.M)
