@@ -1,5 +1,7 @@
 """XLA's counts against products counted by hand: of [m, k] and [k, n], 2 m n k."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -136,12 +138,18 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
     """Three texts accept 2 of 3 tested; by a draft that is the target alpha is 1."""
     calls, accepted = np.array([10, 20, 10]), np.array([10, 30, 20])
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
-    told = Calls(calls, accepted, tested, tokens, [])
-    monkeypatch.setattr(operations.pairs, "speculate", lambda *pair, seen: told)
+
+    def speculate(*pair, seen):
+        info = SimpleNamespace(accepted=np.array([2, 1]), tested=np.array([3, 2]))
+        seen(np.array([True, True]), None, info)
+        return Calls(calls, accepted, tested, tokens, [])
+
+    monkeypatch.setattr(operations.pairs, "speculate", speculate)
     row = operations.decode(pair[0], model_source(pair[0]), change(PROTOCOL, tokens=40))
     assert row["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
     assert row["tokens_per_call_se"] > 0
     assert row["alpha"] == pytest.approx(1, abs=1e-5)
+    assert [row[f"alpha_{i}"] for i in (1, 2, 3)] == [1, 0.5, 0]
     assert row["tokens_per_call_eq1"] == pytest.approx(GAMMA + 1, abs=1e-3)
     implied = row["estimates"]["implied_alpha"]["value"]
     assert implied == pytest.approx(closed_forms.implied_alpha(2.5, GAMMA))
