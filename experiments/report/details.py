@@ -10,13 +10,7 @@ from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
-from experiments.report.columns import (
-    Item,
-    grid,
-    numbers_by_row,
-    part,
-    table,
-)
+from experiments.report.columns import Item, grid, numbers_by_row, part, table
 from experiments.report.methods import chen, speech, wagner
 from experiments.report.typeset import Grid
 from specjax.measure.texts import standardized
@@ -29,9 +23,10 @@ def tables_of(name: str, records: Records) -> list[Grid]:
     return DETAILS[name](records) if name in DETAILS else []
 
 
-def listed(name: str, records: Records) -> dict[str, Grid]:
-    """Returns the tables that are too long for a page, by what ends their file."""
-    return LISTED[name](records) if name in LISTED else {}
+def long_tables(name: str, records: Records) -> dict[str, Grid]:
+    """Returns the tables that are too long for a page, by the ends of the names of
+    their files."""
+    return LONG[name](records) if name in LONG else {}
 
 
 def flat(estimates: dict[str, dict]) -> dict:
@@ -150,7 +145,7 @@ def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
     return [Grid(title, ["pair and task", *labels], lines)] if lines else []
 
 
-def kinds_listed(records: Records) -> dict[str, Grid]:
+def long_kinds(records: Records) -> dict[str, Grid]:
     """Returns every number of each group of tokens, a line for each."""
     found = {}
     for key, title in KINDS.items():
@@ -444,7 +439,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     **{name: partial(questions, name) for name in ANSWERED},
 }
 # What has several lines a pair, in files of its own.
-LISTED: dict[str, Callable[[Records], dict[str, Grid]]] = {
-    "table4": walltime.listed,
-    "kinds": kinds_listed,
+LONG: dict[str, Callable[[Records], dict[str, Grid]]] = {
+    "table4": walltime.long_tables,
+    "kinds": long_kinds,
 }

@@ -57,6 +57,7 @@ def compute(
 
 
 def is_long(row: RowFile) -> bool:
+    """Returns whether a law enumerates, which takes longer than to start a process."""
     return row.table in ENUMERATED
 
 

@@ -35,7 +35,7 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
     """Returns a table's page: its drawing, its numbers, and what is said below them."""
     drawn = tables.is_figure(table)
     own = [(kind, f"{table.name}.{kind}") for kind in ["csv", *["svg"] * drawn]]
-    lists = details.listed(table.name, results)
+    lists = details.long_tables(table.name, results)
     own += [(f"csv: {end}", f"{table.name}_{end}.csv") for end in lists]
     return render(
         "table",

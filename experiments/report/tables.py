@@ -179,7 +179,7 @@ def texts(results: Records) -> dict[str, str]:
         curves = any("@" in line.quantity for line in table.lines)
         flat = markup.comma_separated(HEAD, rows(table, results))
         files[f"{table.name}.csv"] = points(table, results) if curves else flat
-        for end, it in details.listed(table.name, results).items():
+        for end, it in details.long_tables(table.name, results).items():
             lines = markup.comma_separated(it.head, it.rows)
             files[f"{table.name}_{end}.csv"] = lines
     return files | {"README.md": index(results)}

@@ -160,14 +160,16 @@ def by_gamma(name: str, records: Records) -> list[Grid]:
     for record in (x for folder in FOLDERS for x in ordered(folder, records)):
         numbers = [numbers_at(record, i) for i in range(len(record["measured"]["c"]))]
         cells = {
-            f"gamma {x['gamma']}": " / ".join(short(x[key]) for key in it["numbers"])
+            x["gamma"]: " / ".join(short(x[key]) for key in it["numbers"])
             for x in numbers
             if x["gamma"]
         }
         items.append(at_best(record) | {"gammas": cells})
-    gammas = sorted({key for each in items for key in each["gammas"]})
-    items = [each | dict.fromkeys(gammas, "") | each["gammas"] for each in items]
-    columns = columns_of(name) | {key: f"{{{key}}}" for key in gammas}
+    columns = columns_of(name)
+    for gamma in sorted({key for each in items for key in each["gammas"]}):
+        columns |= {f"gamma {gamma}": f"{{gamma {gamma}}}"}
+        for each in items:
+            each[f"gamma {gamma}"] = each["gammas"].get(gamma, "")
     return table(it["title"], columns, items, keys=it["keys"])
 
 
@@ -176,7 +178,7 @@ def short(x: float | None) -> str:
     return NONE if x is None else f"{x:.3g}"
 
 
-def listed(records: Records) -> dict[str, Grid]:
+def long_tables(records: Records) -> dict[str, Grid]:
     """Returns the costs and speeds of every gamma with their intervals, for files that
     have a line for each.
     """
