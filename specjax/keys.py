@@ -8,6 +8,7 @@ Only `gumbel` is named by position, for `verifiers.gumbel`, whose verdict on a t
 depends on nothing after it.
 """
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+
+from specjax.native import laws
 
 DRAFT, ACCEPT, SAMPLE, GUMBEL = range(4)
 SEEDS = 2**32  # seeds are below this
@@ -112,9 +115,17 @@ def check(key: Array) -> None:
         )
 
 
-def _fold(key: Array, data: Array) -> Array:
+def _fold(key: Array, data: Array | np.ndarray) -> Array:
+    """Folds a number into each of keys [B] or [B, N]: data [B], or [N] of every row."""
     check(key)
-    return jax.vmap(jax.random.fold_in)(key, data)
+    return laws.fold(_fold_each, key, data)
+
+
+def _fold_each(of: laws.Folded) -> list[Array]:
+    fold = jax.vmap(jax.random.fold_in)
+    if of.key.ndim > of.data.ndim:
+        fold = jax.vmap(fold, in_axes=(0, None))
+    return [fold(of.key, of.data)]
 
 
 def iteration(request_key: Array, length: Array) -> Array:
@@ -160,11 +171,8 @@ def uniforms_by_name(key: Array, names: Sequence[tuple[int, int]]) -> Array:
     It draws them together, because separate purposes are separate kernels on a GPU.
     """
 
-    def keys_of(name: int, slot: int) -> Array:
-        return _slot(purpose(key, name), slot)
-
-    each = jax.vmap(keys_of)(*jnp.array(names, jnp.int32).T)
-    return jnp.moveaxis(draw_uniform(each, (2,)), 0, 1)
+    purposes, slots = np.array(names, np.int32).T
+    return draw_uniform(_fold(_slots(key, purposes), slots), (2,))
 
 
 def _slot(key: Array, slot: Array | int) -> Array:
@@ -178,17 +186,30 @@ def _slots(key: Array, slots: Array | np.ndarray) -> Array:
     moved key for a used one.
     """
     check(key)
+    return laws.fold(_fold_all, key, slots, outer=True)
+
+
+def _fold_all(of: laws.Folded) -> list[Array]:
     each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    return jax.vmap(each, in_axes=(0, None))(key, jnp.asarray(slots))
+    return [jax.vmap(each, in_axes=(0, None))(of.key, of.data)]
 
 
 # These two draw all noise of a step, from keys that nothing else uses.
 
 
-@_same_bits
 def draw_uniform(key: Array, shape: tuple[int, ...]) -> Array:
     """Draws float32 uniforms in [0, 1) from each of keys [...]: `[..., *shape]`."""
-    return _map_keys(lambda one: jax.random.uniform(one, shape, jnp.float32), key)
+    return laws.uniform(_uniforms_of_shape(shape), key, shape)
+
+
+@functools.cache
+def _uniforms_of_shape(shape: tuple[int, ...]) -> Callable:
+    @_same_bits
+    def uniforms(of: laws.Keyed) -> list[Array]:
+        draw = functools.partial(jax.random.uniform, shape=shape, dtype=jnp.float32)
+        return [_map_keys(draw, of.key)]
+
+    return uniforms
 
 
 @_same_bits

@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from specjax import truncation
+from specjax.native import laws
 from specjax.runtime import hosts
 from specjax.types import BLOCK, Law, Reduced, Sampling, Table
 
@@ -27,7 +28,13 @@ def standardize(logits: Array | Reduced, sampling: Sampling) -> Law:
     if isinstance(logits, Reduced):  # its ids ascend, so ties keep their order
         law = standardize(logits.logits, sampling)
         return law._replace(logits=logits, tie=logits.ids[law.tie])
+    if all(setting is None for setting in sampling[1:]):
+        scalars = laws.standardize(_law_scalars, logits, sampling.temperature)
+        return Law(logits, *scalars)
+    return _standardize(logits, sampling)
 
+
+def _standardize(logits: Array, sampling: Sampling) -> Law:
     def broadcast(setting: Array) -> Array:
         extra = (1,) * (logits.ndim - 2)
         return jnp.broadcast_to(setting.reshape(-1, *extra), logits.shape[:-1])
@@ -55,6 +62,11 @@ def standardize(logits: Array | Reduced, sampling: Sampling) -> Law:
     # The top is always kept and weighs 1, so the sum cannot overflow or underflow.
     weights = jnp.where(_is_kept(law, z), jnp.exp(_log_weights(z, scale, top)), 0.0)
     return law._replace(lse=jnp.log(weights.sum(-1)))
+
+
+def _law_scalars(of: laws.Heated) -> list[Array]:
+    law = _standardize(of.logits, Sampling(of.temperature))
+    return [getattr(law, name) for name in laws.SCALARS]
 
 
 def _top_by_two_reductions(z: Array) -> tuple[Array, Array]:
@@ -259,8 +271,16 @@ def with_shared(law: Law, logits: Array | Table | Reduced | None) -> Law:
 
 def sample(law: Law, u: Array) -> Array:
     """Draws one id per row: law [B], uniforms u [B, 2] -> [B] int32."""
-    drawn = pick(_weights(law), u)
-    return law.logits.ids[drawn] if isinstance(law.logits, Reduced) else drawn
+    if isinstance(law.logits, Reduced):
+        logits, ids, place = law.logits
+        return ids[sample(law._replace(logits=logits, tie=place[law.tie]), u)]
+    if isinstance(law.logits, Table):
+        return pick(_weights(law), u)
+    return laws.sample(_pick_of_law, laws.Drawn(*law[:6], u=u))
+
+
+def _pick_of_law(of: laws.Drawn) -> list[Array]:
+    return [pick(_weights(Law(*of[:6])), of.u)]
 
 
 def draw(logits: Array | Reduced, sampling: Sampling, u: Array) -> tuple[Array, Law]:

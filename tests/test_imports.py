@@ -24,6 +24,7 @@ def ours(names: str) -> tuple[str, ...]:
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
 RUNTIME = ours("runtime")
+LAWS = "specjax.native.laws"  # which compiles what probs, keys and a rule define
 PURE = (*ours("types probs keys"), *RUNTIME)
 STEP = (*PURE, *ours("chunks step inputs generate decode_config"))
 PARTS = ours("models drafters verifiers policies")
@@ -41,10 +42,11 @@ ROOMS = {
     **dict.fromkeys(ours("types truncation"), ()),
     "specjax.runtime": ours("types"),
     "specjax.native": RUNTIME,
+    LAWS: (*RUNTIME, "specjax.native"),
     "specjax.theory": RUNTIME,
     "specjax.tokenizers": RUNTIME,
-    "specjax.probs": (*ours("types truncation"), *RUNTIME),
-    "specjax.keys": ours("types"),
+    "specjax.probs": (*ours("types truncation"), *RUNTIME, LAWS),
+    "specjax.keys": (*ours("types"), LAWS),
     "specjax.trees": ours("types"),
     "specjax.topologies": ours("trees"),
     "specjax.finite": ours("types trees"),
@@ -52,7 +54,7 @@ ROOMS = {
     "specjax.policies": (*RUNTIME, *ours("types probs")),
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
-    "specjax.verifiers": (*PURE, *ours("trees")),
+    "specjax.verifiers": (*PURE, *ours("trees"), LAWS),
     "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
     **dict.fromkeys(HEADS, (*PURE, *ours("models drafters"))),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),

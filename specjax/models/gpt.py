@@ -17,6 +17,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import (
     FeedForward,
     Norm,
+    Turn,
     check_heads,
     check_rotary,
     check_taps,
@@ -89,14 +90,17 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, positions: Array, cache: Any, tree: Tree | None
+        self,
+        x: Array,
+        positions: Array,
+        cache: Any,
+        *,
+        tree: Tree | None,
+        rotate: Turn | None,
     ) -> tuple[Array, Any]:
         """Returns ([B, T, E], cache) for x [B, T, E] at `positions` [B, T]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         norm = functools.partial(Norm, config.learned)
-        rotate = None
-        if config.positions is None:
-            rotate = rotary(positions, config.head_width, dtype)
         attention = Attention(
             features=config.dim,
             heads=config.num_heads,
@@ -147,12 +151,15 @@ class Decoder(nn.Module):
             learned = declare(self, "positions", axes=axes, shape=shape)
             x = x + embed_positions(learned, positions)
         x = lowering.in_memory(x.astype(config.dtype), cache)
+        rotate = None
+        if config.positions is None:
+            rotate = rotary(positions, config.head_width, jnp.dtype(config.dtype))
         layers = lowering.layers(cache, config.num_layers)
         tree = tree_over_slots(branches, start, slots_of(cache))
         entered = [x]  # what enters each layer, and the last norm
         for i in range(config.num_layers):
             block = Block(config, name=f"layers_{i}")
-            x, layers[i] = block(x, positions, layers[i], tree)
+            x, layers[i] = block(x, positions, layers[i], tree=tree, rotate=rotate)
             entered.append(x)
         last, taps = (
             Norm(config.learned, name="norm")(x),

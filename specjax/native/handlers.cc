@@ -2,6 +2,7 @@
 
 #include "requests.h"
 
+#include "handlers_laws.cc"
 #include "handlers_rows.cc"
 #include "handlers_thin.cc"
 

@@ -38,6 +38,8 @@ UNITS = tuple(
         "products_int8",
         "rows_attention",
         "rows",
+        "laws",
+        "threefry",
         "team",
     )
 )
@@ -45,6 +47,8 @@ FUNCTIONS = "thin_float32", "thin_bfloat16"
 FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
 FUNCTIONS += "thin_int8", "thin_int8_transposed", "thin_int8_dynamic_transposed"
 FUNCTIONS += "rows_attention", "rows_feed_forward", "rows_norm", "rows_products"
+FUNCTIONS += "laws_standardize", "laws_sample", "laws_residual"
+FUNCTIONS += "keys_fold", "keys_uniform"
 ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
     "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, probs
+from specjax.native import laws
 from specjax.types import Draft, FusedRule, Law, Verdict, Verifier
 
 
@@ -50,16 +51,33 @@ def verify(
     accepted = (noise.accept * q_x < p_x) & live
     n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 
-    # p'(x) = norm(max(0, p_{n+1}(x) - q_{n+1}(x))). Taking q = 0 after the last drafted
-    # token makes the extra one a draw from p, without a special case.
+    extra = draw_extra(target, draft, n, noise.sample)
+    ratio = jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))
+    residual = residual_weights(target, draft, n) if keep_residual else None
+    tokens = emit(draft, n, extra)
+    return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=residual)
+
+
+def residual_weights(target: Law, draft: Draft, n: Array) -> Array:
+    """Returns p'(x) = max(0, p_{n+1}(x) - q_{n+1}(x)), not normalized, [B, V].
+
+    Taking q = 0 after the last drafted token makes it p, without a special case.
+    """
     p = probs.dense(probs.take(target, n))
     weights = jnp.maximum(p - rejected_law(draft, n, p.shape[-1]), 0.0)
     # Rounding can reject where p and q agree, and leave no residual: then p is right.
-    weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p)
-    tokens = emit(draft, n, probs.pick(weights, noise.sample))
-    ratio = jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))
-    residual = weights if keep_residual else None
-    return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=residual)
+    return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
+
+
+def draw_extra(target: Law, draft: Draft, n: Array, u: Array) -> Array:
+    """Draws the token after the n accepted ones, x ~ p'(x); u [B, 2] -> ids [B]."""
+    of = laws.Rejected(target, draft.law, draft.tokens, draft.num, n, u)
+    return laws.extra(_pick_of_residual, of)
+
+
+def _pick_of_residual(of: laws.Rejected) -> list[Array]:
+    draft = Draft(of.tokens, of.num, of.draft)
+    return [probs.pick(residual_weights(of.target, draft, of.n), of.u)]
 
 
 def emit(draft: Draft, n: Array, extra: Array) -> Array:

@@ -1,0 +1,211 @@
+"""Laws, draws and keys by compiled code on a CPU, and elsewhere by their definitions.
+
+XLA makes more than a hundred small programs of what one step draws and verifies, each
+of which takes about as long to begin as to run. Here they are some ten calls. Each
+function is given its twin, which defines what it computes, and calls it on other
+devices, in batches (`jax.vmap`), on a mesh, and where there is no compiled code.
+Axes: B rows, T tokens in one call, G = gamma, V vocabulary, N data.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.native import operation
+
+MOST = 1024  # rows of a call
+SCALARS = ("scale", "top", "tau", "tie", "lse")  # of a row's law, in this order
+KEYS = "threefry2x32"  # keys that compiled code folds
+
+
+def serves(logits: Any) -> bool:
+    """Tells whether compiled code reads these logits [..., V]."""
+    if not isinstance(logits, jax.Array) or logits.dtype != jnp.float32:
+        return False
+    some = 1 <= math.prod(logits.shape[:-1]) <= MOST and logits.shape[-1] > 0
+    return some and jax.sharding.get_abstract_mesh().empty and operation.in_use()
+
+
+def serves_keys(key: Array) -> bool:
+    """Tells whether compiled code folds these keys [...], which are typed.
+
+    JAX's check that no key is used twice knows its own operations alone.
+    """
+    some = 1 <= key.size <= MOST and str(jax.random.key_impl(key)) == KEYS
+    some = some and not jax.debug_key_reuse.value
+    return some and jax.sharding.get_abstract_mesh().empty and operation.in_use()
+
+
+def _run(
+    twin: Callable, of: Any, native: Callable, shapes: Callable, *, here: bool
+) -> Sequence[Array]:
+    """Returns the arrays of an operation; by its twin if no compiled code is here."""
+    if not here:
+        return twin(of)
+    return operation.run(operation.Operation(twin.__name__, twin, native, shapes), of)
+
+
+@functools.cache  # the same object again, by which JAX knows an operation
+def _fix(function: Callable, first: Any) -> Callable:
+    return functools.partial(function, first)
+
+
+class Heated(NamedTuple):
+    """The operands of laws of logits [B, ..., V] at temperatures [B]; 0 is argmax."""
+
+    logits: Array
+    temperature: Array
+
+
+def standardize(twin: Callable, logits: Array, temperature: Array) -> Sequence[Array]:
+    """Returns the scalars of the laws of logits [B, ..., V], in the order of `SCALARS`.
+
+    twin: (`Heated`) -> the same.
+    """
+    of = Heated(logits, temperature)
+    return _run(twin, of, native_standardize, scalar_shapes, here=serves(logits))
+
+
+def scalar_shapes(of: Heated) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shapes of the scalars of a law, in the order of `SCALARS`."""
+    shape = of.logits.shape[:-1]
+    kinds = (jnp.int32 if name == "tie" else jnp.float32 for name in SCALARS)
+    return [jax.ShapeDtypeStruct(shape, kind) for kind in kinds]
+
+
+def native_standardize(of: Heated) -> Sequence[Array]:
+    """Calls laws.cc for the scalars of laws."""
+    call = jax.ffi.ffi_call("specjax_laws_standardize", scalar_shapes(of))
+    return call(of.logits, of.temperature.astype(jnp.float32))
+
+
+class Drawn(NamedTuple):
+    """The operands of a draw: rows of logits [B, V] with the scalars of their laws, as
+    `types.Law` has them, and uniforms u [B, 2]."""
+
+    logits: Array
+    scale: Array
+    top: Array
+    tau: Array
+    tie: Array
+    lse: Array
+    u: Array
+
+
+def sample(twin: Callable, of: Drawn) -> Array:
+    """Returns an id [B] of each law, by u. twin: (`Drawn`) -> [ids]."""
+    return _run(twin, of, native_sample, id_shapes, here=serves(of.logits))[0]
+
+
+def id_shapes(of: Any) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of an id for each row of uniforms."""
+    return [jax.ShapeDtypeStruct(of.u.shape[:1], jnp.int32)]
+
+
+def native_sample(of: Drawn) -> Sequence[Array]:
+    """Calls laws.cc for an id of each law."""
+    return jax.ffi.ffi_call("specjax_laws_sample", id_shapes(of))(*of)
+
+
+class Rejected(NamedTuple):
+    """The operands of what a rule adds after `n` of `num` drafted tokens.
+
+    Attributes:
+      target: a `types.Law` [B, G + 1].
+      draft: one [B, G], or None of certain drafts.
+      tokens: [B, G].
+      num: [B].
+      n: [B].
+      u: uniforms [B, 2].
+    """
+
+    target: Any
+    draft: Any
+    tokens: Array
+    num: Array
+    n: Array
+    u: Array
+
+
+def native_residual(of: Rejected) -> Sequence[Array]:
+    """Calls laws.cc for an id of each residual."""
+    none = [jnp.zeros(0, jnp.float32)] * 6
+    none[4] = jnp.zeros(0, jnp.int32)
+    draft = none if of.draft is None else of.draft[:6]
+    whole = (x.astype(jnp.int32) for x in (of.tokens, of.num, of.n))
+    call = jax.ffi.ffi_call("specjax_laws_residual", id_shapes(of))
+    return call(*of.target[:6], *draft, *whole, of.u)
+
+
+def extra(twin: Callable, of: Rejected) -> Array:
+    """Returns an id [B] of each row's residual, by u. twin: (`Rejected`) -> [ids]."""
+    draft = of.draft is None or serves(of.draft.logits)
+    here = draft and serves(of.target.logits)
+    return _run(twin, of, native_residual, id_shapes, here=here)[0]
+
+
+class Folded(NamedTuple):
+    """The operands of keys [...] with data [N] folded in, uint32.
+
+    Of the last axis of keys there are as many as data, and each has its own; if
+    `outer`, each key has all: [..., N].
+    """
+
+    key: Array
+    data: Array
+
+
+def fold(
+    twin: Callable, key: Array, data: Array | np.ndarray, outer: bool = False
+) -> Array:
+    """Returns keys with data folded in, see `Folded`. twin: (`Folded`) -> [keys]."""
+    of = Folded(key, jnp.asarray(data).astype(jnp.uint32))
+    native, shapes = _fix(native_fold, outer), _fix(folded_shapes, outer)
+    return _run(twin, of, native, shapes, here=serves_keys(key))[0]
+
+
+def folded_shapes(outer: bool, of: Folded) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of folded keys."""
+    shape = (*of.key.shape, *of.data.shape) if outer else of.key.shape
+    return [jax.ShapeDtypeStruct(shape, of.key.dtype)]
+
+
+def native_fold(outer: bool, of: Folded) -> Sequence[Array]:
+    """Calls threefry.cc for keys."""
+    (keys,) = folded_shapes(outer, of)
+    words = jax.ShapeDtypeStruct((*keys.shape, 2), jnp.uint32)
+    call = jax.ffi.ffi_call("specjax_keys_fold", words)
+    return [_wrap(call(jax.random.key_data(of.key), of.data, outer=outer))]
+
+
+def _wrap(words: Any) -> Array:
+    return jax.random.wrap_key_data(words, impl=KEYS)
+
+
+class Keyed(NamedTuple):
+    """The operands of uniforms in [0, 1), of keys [...]."""
+
+    key: Array
+
+
+def uniform(twin: Callable, key: Array, shape: tuple[int, ...]) -> Array:
+    """Returns uniforms [..., *shape] of keys [...]. twin: (`Keyed`) -> [uniforms]."""
+    native, shapes = _fix(native_uniform, shape), _fix(uniform_shapes, shape)
+    return _run(twin, Keyed(key), native, shapes, here=serves_keys(key))[0]
+
+
+def uniform_shapes(shape: tuple[int, ...], of: Keyed) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of uniforms, of which each key has `shape`."""
+    return [jax.ShapeDtypeStruct((*of.key.shape, *shape), jnp.float32)]
+
+
+def native_uniform(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
+    """Calls threefry.cc for uniforms."""
+    call = jax.ffi.ffi_call("specjax_keys_uniform", uniform_shapes(shape, of))
+    return call(jax.random.key_data(of.key))
