@@ -212,12 +212,22 @@ def _uniforms_of_shape(shape: tuple[int, ...]) -> Callable:
     return uniforms
 
 
-@_same_bits
 def draw_gumbel(key: Array, vocab: int) -> Array:
     """Draws float32 Gumbel variables from each of keys [...]: [..., V]."""
+    return laws.gumbel(_gumbels_of_width(vocab), key, vocab)
+
+
+@functools.cache
+def _gumbels_of_width(vocab: int) -> Callable:
     # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
     options = dict(dtype=jnp.float32, mode="high")
-    return _map_keys(lambda one: jax.random.gumbel(one, (vocab,), **options), key)
+
+    @_same_bits
+    def gumbels(of: laws.Keyed) -> list[Array]:
+        draw = functools.partial(jax.random.gumbel, shape=(vocab,), **options)
+        return [_map_keys(draw, of.key)]
+
+    return gumbels
 
 
 def _map_keys(draw: Callable[[Array], Array], key: Array) -> Array:

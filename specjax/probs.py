@@ -6,6 +6,7 @@ that prefix, so that a distribution is written out only where it is read. Axes: 
 T tokens, V vocabulary, M places of a table row, K ids of a reduced vocabulary.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -312,18 +313,29 @@ def sample_distinct(law: Law, gumbel: Array, count: int) -> Array:
     the law keeps fewer ids, those with the next largest logits follow. The result is
     [..., count] int32.
     """
-    z, ids = _dense_logits(law), None
     if isinstance(law.logits, Reduced):
-        ids = law.logits.ids
-        gumbel = gumbel[..., ids]
-    ahead = _log_weights(z, law.scale, law.top) + gumbel  # log p plus a constant
-    behind = z - law.top[..., None] - 1e4  # below everything that the law keeps
-    order = jnp.where(_is_kept(law, z, ids), ahead, behind)
-    most = min(count, order.shape[-1])
-    drawn = largest(jnp.where(jnp.isnan(order), -jnp.inf, order), most)[1]
-    drawn = (drawn if ids is None else ids[drawn]).astype(jnp.int32)
+        logits, ids, place = law.logits
+        own = law._replace(logits=logits, tie=place[law.tie])
+        return ids[sample_distinct(own, gumbel[..., ids], count)]
+    law = law._replace(logits=_dense_logits(law))
+    most = min(count, law.logits.shape[-1])
+    of = laws.Perturbed(*law[:6], gumbel=gumbel)
+    drawn = laws.distinct(_first_in_order(most), of, most)
     more = [(0, 0)] * (drawn.ndim - 1) + [(0, count - most)]
     return jnp.pad(drawn, more, mode="edge")
+
+
+@functools.cache
+def _first_in_order(count: int) -> Callable:
+    def ids_of(of: laws.Perturbed) -> list[Array]:
+        law, z = Law(*of[:6]), of.logits
+        ahead = _log_weights(z, law.scale, law.top) + of.gumbel  # log p and a constant
+        behind = z - law.top[..., None] - 1e4  # below everything that the law keeps
+        order = jnp.where(_is_kept(law, z), ahead, behind)
+        order = jnp.where(jnp.isnan(order), -jnp.inf, order)
+        return [largest(order, count)[1].astype(jnp.int32)]
+
+    return ids_of
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:

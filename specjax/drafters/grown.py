@@ -22,7 +22,16 @@ from specjax import chunks, probs, trees
 from specjax.drafters import tree
 from specjax.drafters.autoregressive import catch_up, init_fn
 from specjax.drafters.best_first import guess, shares
-from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
+from specjax.types import (
+    Branches,
+    Draft,
+    Drafter,
+    Law,
+    Model,
+    Request,
+    Sampling,
+    State,
+)
 
 
 class Growth(NamedTuple):
@@ -168,13 +177,15 @@ def add_children(
     floors: Sequence[float],
 ) -> Growth:
     """Records the law [B, 1] after a row, and the children [B, K] that it may have."""
-    z = probs.expand_logits(law.logits)[:, 0]
-    q = jax.nn.softmax(jnp.where(jnp.isnan(z), -jnp.inf, z), axis=-1)
-    of_child = jnp.take_along_axis(q, children, axis=1)
+    # q at temperature 1, and sum q(x)^2 by the normalizer of q^2.
+    ones = jnp.ones(len(children))
+    q = probs.standardize(law.logits, Sampling(ones))
+    of_square = probs.standardize(law.logits, Sampling(ones / 2))
+    of_child = probs.at(q, children)
     # Before a child is known its share is the mean share of what is left.
     left = 1 - (jnp.cumsum(of_child, axis=1) - of_child)
     squares = jnp.cumsum(of_child**2, axis=1) - of_child**2
-    squares = jnp.sum(q**2, axis=1, keepdims=True) - squares
+    squares = jnp.exp(of_square.lse - 2 * q.lse) - squares
     mean = jnp.clip(squares / jnp.maximum(left, 1e-6) ** 2, 0.0, 1.0)
     return growth._replace(
         children=growth.children.at[:, row].set(children),

@@ -316,3 +316,40 @@ def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
         offset=np.float32(norm.offset if norm else False),
         ring=kind.ring,
     )
+
+
+class Path(NamedTuple):
+    """The operands of slots of a layer's cache that move to others.
+
+    Attributes:
+      start: [B], the first slot that is written.
+      path: [B, N], from which slots after it, see `types.KeepPath`.
+      cache: of the layer.
+    """
+
+    start: Array
+    path: Array
+    cache: KeyValues
+
+
+def serves_path(cache: Any) -> bool:
+    """Tells whether compiled code moves slots of this layer's cache."""
+    if not isinstance(cache, KeyValues) or cache.keys.ndim != 4:
+        return False
+    sizes = {leaf.dtype.itemsize for leaf in cache}
+    known = len(sizes) == 1 and sizes <= {1, 2, 4}
+    return known and jax.sharding.get_abstract_mesh().empty and operation.in_use()
+
+
+def path_shapes(of: Path) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shapes of keys and values."""
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in of.cache]
+
+
+def native_path(of: Path) -> Sequence[Array]:
+    """Calls rows_keep of handlers_rows.cc, which moves slots in place."""
+    call = jax.ffi.ffi_call(
+        "specjax_rows_keep", path_shapes(of), input_output_aliases={2: 0, 3: 1}
+    )
+    whole = (x.astype(jnp.int32) for x in (of.start, of.path))
+    return call(*whole, *of.cache, bytes=np.int32(of.cache.keys.dtype.itemsize))

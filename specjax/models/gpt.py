@@ -31,6 +31,7 @@ from specjax.models.tree_mask import (
     positions_of,
     tree_over_slots,
 )
+from specjax.native.embed import take_rows
 from specjax.types import Branches, Hidden, Model, Prompt
 
 TABLE = "vocab", "embed"  # axes of the embedding, reversed of the readout
@@ -144,7 +145,7 @@ class Decoder(nn.Module):
         if not config.tied:
             declare(self, "readout", axes=axes[::-1], shape=shape[::-1])
         positions = positions_of(start, tokens.shape[1], branches)
-        x = embedding[tokens]
+        x = take_rows(embedding, tokens)
         if config.positions is not None:
             shape = config.positions, config.dim
             axes = "positions", "embed"

@@ -24,6 +24,7 @@ from specjax.models.blocks import FeedForward, RMSNorm, Turn, check_rotary, chec
 from specjax.models.cache import Cache
 from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
+from specjax.native.embed import take_rows
 from specjax.types import Branches, Hidden, Model, Prompt
 
 
@@ -267,7 +268,7 @@ class Decoder(nn.Module):
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
             declare(self, "readout", axes=axes[::-1], shape=shape[::-1])
-        x = embedding[tokens].astype(dtype)
+        x = take_rows(embedding, tokens).astype(dtype)
         if style.scaled:
             x = x * jnp.asarray(config.dim**0.5, dtype)
         x = lowering.in_memory(x, cache)

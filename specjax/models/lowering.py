@@ -24,8 +24,10 @@ import numpy as np
 from jax import Array
 
 from specjax import quantized
+from specjax.models import few_rows
 from specjax.models.cache import Cache, KeyValues, read_slots, write_row, write_rows
 from specjax.models.int8_cache import Int8Layer, with_int8
+from specjax.native.operation import Operation, run
 from specjax.types import (
     Branches,
     Hidden,
@@ -343,9 +345,19 @@ def keep(
     def move(layer: Any, put: Callable[..., Any]) -> Any:
         if isinstance(layer, Int8Layer):  # as they are: nothing is rounded twice
             return Int8Layer(*(move(part, put) for part in layer))
+        if put is write and few_rows.serves_path(layer):
+            return KeyValues(*run(KEEP, few_rows.Path(start, path, layer)))
         return put(layer, read_slots(layer, slots), start)[0]
 
     return list(map(move, cache, writes or [write] * len(cache)))
+
+
+def _keep(of: few_rows.Path) -> KeyValues:
+    slots = of.start[:, None] + of.path
+    return write(of.cache, read_slots(of.cache, slots), of.start)[0]
+
+
+KEEP = Operation("keep", _keep, few_rows.native_path, few_rows.path_shapes)
 
 
 @with_int8

@@ -23,6 +23,7 @@ from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe, multiply
 from specjax.models.tree_mask import Tree, positions_of, tree_over_slots
+from specjax.native.embed import take_rows
 from specjax.types import Branches, Model, Prompt
 
 BUCKETS, MAX_DISTANCE = 32, 128
@@ -290,7 +291,7 @@ class Embedder(nn.Module):
 
     def __call__(self, tokens: Array) -> Array:
         dtype = residual_dtype(jnp.dtype(self.config.dtype))
-        return self.embedding[tokens].astype(dtype)
+        return take_rows(self.embedding, tokens).astype(dtype)
 
 
 class Encoder(nn.Module):

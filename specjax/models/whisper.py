@@ -30,6 +30,7 @@ from specjax.models.tree_mask import (
     positions_of,
     tree_over_slots,
 )
+from specjax.native.embed import take_rows
 from specjax.types import Branches, Encoded, Features, Model, Prompt
 
 
@@ -257,7 +258,9 @@ class Decoder(nn.Module):
         own = lowering.layers(cache.own, len(self.layers))
         positions = positions_of(start, tokens.shape[1], branches)
         tree = tree_over_slots(branches, start, caches.slots_of(cache.own))
-        x = self.embedding[tokens] + embed_positions(self.positions, positions)
+        x = take_rows(self.embedding, tokens) + embed_positions(
+            self.positions, positions
+        )
         x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
             states = cache.read[i]

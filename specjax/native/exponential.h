@@ -1,4 +1,4 @@
-// Exponentials and the activations made of them, of vectors.
+// Exponentials, logarithms, and the activations made of them, of vectors.
 
 #ifndef SPECJAX_EXPONENTIAL_H_
 #define SPECJAX_EXPONENTIAL_H_
@@ -26,6 +26,34 @@ inline Floats Exp(Floats x) {
   p = p * (Floats)((half + 127) << 23) * (Floats)((exponent - half + 127) << 23);
   p = Choose(x < least, Floats{}, p);
   return Choose(x == x, p, x);
+}
+
+// log x of normal numbers above 0, to about one unit in the last place.
+inline Floats Log(Floats x) {
+  const Ints bits = (Ints)x, high = (bits & 0x7fffff) > 0x3504f3;  // above sqrt 2
+  // x is 2^n m, with m from sqrt 1/2 to sqrt 2.
+  const Ints exponent = (bits >> 23) - 127 - high;  // where high it is -1
+  const Floats n = __builtin_convertvector(exponent, Floats);
+  const Floats z = (Floats)((bits & 0x7fffff) | ((127 + high) << 23)) - 1.0f;
+  Floats p = All(7.0376836e-2f);
+  p = p * z - 1.1514610e-1f;
+  p = p * z + 1.1676998e-1f;
+  p = p * z - 1.2420141e-1f;
+  p = p * z + 1.4249323e-1f;
+  p = p * z - 1.6668057e-1f;
+  p = p * z + 2.0000714e-1f;
+  p = p * z - 2.4999994e-1f;
+  p = p * z + 3.3333331e-1f;
+  const Floats square = z * z;
+  Floats y = p * z * square + n * -2.12194440e-4f;
+  y = y - square * 0.5f;
+  return (z + y) + n * 0.693359375f;
+}
+
+// log(1 + x) for x above -1.
+inline Floats LogOnePlus(Floats x) {
+  const Floats u = x + 1.0f, rounded = u - 1.0f;
+  return Choose(rounded == 0.0f, x, Log(u) * (x / rounded));
 }
 
 inline Floats Sigmoid(Floats x) { return 1.0f / (1.0f + Exp(-x)); }

@@ -126,8 +126,73 @@ const char* RowsAttention(Request& request) {
   return nullptr;
 }
 
+// A table and numbers of its rows; one below 0 counts from the end, one beyond an end is
+// the nearest row.
+const char* RowsTake(Request& request) {
+  if (!request.Has(2, 1)) return kIncomplete;
+  const XLA_FFI_Buffer &table = request.Input(0), &tokens = request.Input(1);
+  if (table.rank != 2 || tokens.dtype != XLA_FFI_DataType_S32)
+    return "rows are of a table, by numbers that are int32";
+  const int64_t size = table.dtype == XLA_FFI_DataType_F32    ? 4
+                       : table.dtype == XLA_FFI_DataType_BF16 ? 2
+                                                              : 1;
+  const int64_t V = table.dims[0], bytes = table.dims[1] * size;
+  auto* from = static_cast<const char*>(table.data);
+  auto* to = static_cast<char*>(request.Output(0).data);
+  auto* rows = static_cast<const int32_t*>(tokens.data);
+  for (int64_t i = 0; i < CountNumbers(tokens); ++i) {
+    const int64_t row = rows[i] < 0 ? rows[i] + V : rows[i];
+    std::memcpy(to + i * bytes,
+                from + std::max<int64_t>(0, std::min(row, V - 1)) * bytes, bytes);
+  }
+  return nullptr;
+}
+
+template <class T>
+void Move(const XLA_FFI_Buffer& keys, const XLA_FFI_Buffer& values,
+          const int32_t* start, const int32_t* path, int64_t count) {
+  const int64_t B = keys.dims[0], K = keys.dims[1], D = keys.dims[2], S = keys.dims[3];
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t begin = std::max<int64_t>(0, std::min<int64_t>(start[b], S - count));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t to = begin + i, from = (start[b] + path[b * count + i]) % S;
+      if (to == from || from < 0) continue;
+      for (int64_t h = b * K; h < (b + 1) * K; ++h) {
+        T* key = static_cast<T*>(keys.data) + h * D * S;
+        for (int64_t d = 0; d < D; ++d) key[d * S + to] = key[d * S + from];
+        T* value = static_cast<T*>(values.data) + h * S * D;
+        std::copy_n(value + from * D, D, value + to * D);
+      }
+    }
+  }
+}
+
+// The slots of a path, start and the path, keys [B, K, D, S] and values [B, K, S, D], to
+// the slots from start on. A node of a path is no earlier in its tree than on the path, so
+// that none is written over before it is read.
+const char* RowsKeep(Request& request) {
+  if (!request.Has(4, 2)) return kIncomplete;
+  const XLA_FFI_Buffer &start = request.Input(0), &path = request.Input(1);
+  const XLA_FFI_Buffer &keys = request.Output(0), &values = request.Output(1);
+  const int64_t count = path.dims[1], size = request.Whole("bytes");
+  if (keys.rank != 4 || values.rank != 4 || path.dims[0] != keys.dims[0] ||
+      values.dims[2] != keys.dims[3] || values.dims[3] != keys.dims[2] ||
+      count > keys.dims[3])
+    return "the slots of a path do not fit the cache";
+  for (int i : {0, 1}) {
+    const XLA_FFI_Buffer &from = request.Input(2 + i), &to = request.Output(i);
+    if (from.data != to.data) std::memcpy(to.data, from.data, CountNumbers(to) * size);
+  }
+  const auto run = size == 4 ? &Move<uint32_t> : size == 2 ? &Move<uint16_t> : &Move<uint8_t>;
+  run(keys, values, static_cast<int32_t*>(start.data), static_cast<int32_t*>(path.data),
+      count);
+  return request.IsComplete() ? nullptr : kIncomplete;
+}
+
 }  // namespace
 
+SPECJAX_HANDLER(rows_keep, RowsKeep)
+SPECJAX_HANDLER(rows_take, RowsTake)
 SPECJAX_HANDLER(rows_norm, RowsNorm)
 SPECJAX_HANDLER(rows_products, RowsProducts)
 SPECJAX_HANDLER(rows_feed_forward, RowsFeedForward)

@@ -15,15 +15,20 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 int64_t CountParts(int64_t V) { return (V + kPart - 1) / kPart; }
 
-// f(row, part) for each part of each row, by several threads if there is enough to do.
-void OverParts(int threads, int64_t M, int64_t V, Call<int64_t, int64_t> f) {
+}  // namespace
+
+void OverParts(int threads, int64_t M, int64_t V, Call<int64_t, int64_t, int64_t> f) {
   const int64_t parts = CountParts(V), units = M * parts;
-  const int64_t tasks = std::min<int64_t>(units, M * V < (1 << 14) ? 1 : 4 * threads);
+  const int64_t tasks = std::min<int64_t>(units, M * V < (1 << 13) ? 1 : 4 * threads);
   RunTeam(threads, tasks, [&](int task) {
-    for (int64_t i = units * task / tasks; i < units * (task + 1) / tasks; ++i)
-      f(i / parts, i % parts);
+    for (int64_t i = units * task / tasks; i < units * (task + 1) / tasks; ++i) {
+      const int64_t from = i % parts * kPart;
+      f(i / parts, from, std::min(from + kPart, V));
+    }
   });
 }
+
+namespace {
 
 // The largest of a part of a row, the first id that has it, and the sum of
 // e^(scale (z - largest)) over it. What is no number counts as -inf.
@@ -60,9 +65,9 @@ Part ReadPart(const float* z, int64_t from, int64_t to, float scale, bool greedy
 
 }  // namespace
 
-void Standardize(int threads, const Laws& laws, int64_t M, int64_t V,
-                 const float* temperature, int64_t B) {
-  const int64_t parts = CountParts(V);
+void Standardize(int threads, const Laws& laws, int64_t M, const float* temperature,
+                 int64_t B) {
+  const int64_t V = laws.width, parts = CountParts(V);
   static thread_local std::vector<Part> kept;
   std::vector<Part>& all = kept;  // of this thread, whoever writes
   all.resize(std::max<size_t>(all.size(), M * parts));
@@ -70,10 +75,10 @@ void Standardize(int threads, const Laws& laws, int64_t M, int64_t V,
     const float heat = temperature[m / (M / B)];
     laws.scale[m] = heat == 0 ? 1 : 1 / heat;
   }
-  OverParts(threads, M, V, [&](int64_t m, int64_t part) {
-    const int64_t from = part * kPart, to = std::min(from + kPart, V);
+  OverParts(threads, M, V, [&](int64_t m, int64_t from, int64_t to) {
     const bool greedy = temperature[m / (M / B)] == 0;
-    all[m * parts + part] = ReadPart(laws.logits + m * V, from, to, laws.scale[m], greedy);
+    all[m * parts + from / kPart] =
+        ReadPart(laws.logits + m * V, from, to, laws.scale[m], greedy);
   });
   for (int64_t m = 0; m < M; ++m) {
     const Part* row = all.data() + m * parts;
@@ -95,19 +100,43 @@ void Standardize(int threads, const Laws& laws, int64_t M, int64_t V,
 
 namespace {
 
-// Probabilities of ids `from` to `to` of a row, fewer than a block's, to w.
-void Weigh(const Laws& laws, int64_t m, int64_t V, int64_t from, int64_t to, float* w) {
-  const float* z = laws.logits + m * V;
-  const float scale = laws.scale[m], top = laws.top[m], lse = laws.lse[m];
+// Which ids, with logits v, the law of row m keeps.
+inline Ints Kept(const Laws& laws, int64_t m, Floats v, Ints ids) {
   const Floats tau = All(laws.tau[m]);
-  const int32_t tie = laws.tie[m];
+  return (v > tau) | ((v == tau) & (ids <= laws.tie[m]));
+}
+
+inline Ints IdsFrom(int64_t first) {
   Ints ids;
-  for (int lane = 0; lane < kLanes; ++lane) ids[lane] = from + lane;
-  for (int64_t i = from; i < to; i += kLanes, ids += kLanes) {
-    const Floats v = LoadSome(z + i, to - i);
-    const Ints kept = (v > tau) | ((v == tau) & (ids <= tie));
-    PutSome(w + i - from, Choose(kept, Exp((v - top) * scale - lse), Floats{}), to - i);
+  for (int lane = 0; lane < kLanes; ++lane) ids[lane] = first + lane;
+  return ids;
+}
+
+// Probabilities of ids `from` to `to` of a row, no more than a block's, to w.
+void Weigh(const Laws& laws, int64_t m, int64_t from, int64_t to, float* w) {
+  const float* z = laws.logits + m * laws.width;
+  const float scale = laws.scale[m], top = laws.top[m], lse = laws.lse[m];
+  for (int64_t i = from; i < to; i += kLanes) {
+    Floats v;
+    Ints ids = IdsFrom(i);
+    if (laws.place) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int64_t at = i + lane < to ? laws.place[i + lane] : laws.width;
+        const bool there = at >= 0 && at < laws.width;
+        ids[lane] = at, v[lane] = there ? z[at] : kLowest;
+      }
+    } else {
+      v = LoadSome(z + i, to - i);
+    }
+    const Floats p = Exp((v - top) * scale - lse);
+    PutSome(w + i - from, Choose(Kept(laws, m, v, ids), p, Floats{}), to - i);
   }
+}
+
+float Probability(const Laws& laws, int64_t m, int64_t id) {
+  float p;
+  Weigh(laws, m, id, id + 1, &p);
+  return p;
 }
 
 // The first of positive weights whose sum with those before is more than u times the sum
@@ -134,10 +163,9 @@ bool SampleWeights(int threads, int64_t M, int64_t V, WeighBlock weigh, const fl
   const int64_t blocks = (V + kBlock - 1) / kBlock;
   Scratch scratch;
   float* sums = scratch.Take(M * blocks);
-  OverParts(threads, M, V, [&](int64_t m, int64_t part) {
+  OverParts(threads, M, V, [&](int64_t m, int64_t from, int64_t end) {
     alignas(64) float w[kBlock];
-    const int64_t end = std::min((part + 1) * kPart, V);
-    for (int64_t from = part * kPart; from < end; from += kBlock) {
+    for (; from < end; from += kBlock) {
       const int64_t to = std::min(from + kBlock, V);
       std::fill_n(w, kBlock, 0.0f);
       weigh(m, from, to, w);
@@ -160,41 +188,135 @@ bool SampleWeights(int threads, int64_t M, int64_t V, WeighBlock weigh, const fl
 
 }  // namespace
 
-void Sample(int threads, const Laws& laws, int64_t M, int64_t V, const float* u,
-            int32_t* ids) {
+void Sample(int threads, const Laws& laws, int64_t M, const float* u, int32_t* ids) {
   const auto weigh = [&](int64_t m, int64_t from, int64_t to, float* w) {
-    Weigh(laws, m, V, from, to, w);
+    Weigh(laws, m, from, to, w);
   };
-  SampleWeights(threads, M, V, weigh, u, ids);
+  SampleWeights(threads, M, laws.width, weigh, u, ids);
 }
 
-void SampleResidual(int threads, const Residual& of, int32_t* ids) {
-  const int64_t G = of.G, V = of.V;
-  const auto target = [&](int64_t b, int64_t from, int64_t to, float* w) {
-    Weigh(of.target, b * (G + 1) + of.n[b], V, from, to, w);
+namespace {
+
+// max(0, w p - q) after i of the drafted tokens of text b, with q = 0 after the last.
+void WeighRest(const Trial& of, int64_t b, int64_t i, float w, int64_t from, int64_t to,
+               float* rest) {
+  Weigh(of.target, b * (of.G + 1) + i, from, to, rest);
+  for (int64_t k = 0; k < to - from; ++k) rest[k] *= w;
+  if (i >= of.num[b]) return;
+  const int64_t at = b * of.G + i;
+  if (!of.draft.logits) {
+    const int64_t token = of.tokens[at] - from;
+    if (0 <= token && token < to - from) rest[token] = std::max(rest[token] - 1, 0.0f);
+    return;
+  }
+  alignas(64) float q[kBlock];
+  Weigh(of.draft, at, from, to, q);
+  for (int64_t k = 0; k < to - from; ++k) rest[k] = std::max(rest[k] - q[k], 0.0f);
+}
+
+// An id of what is left after n drafted tokens of text b.
+int32_t SampleRest(int threads, const Trial& of, int64_t b, int64_t n, float w,
+                   const float* u) {
+  int32_t id;
+  const auto rest = [&](int64_t, int64_t from, int64_t to, float* weights) {
+    WeighRest(of, b, n, w, from, to, weights);
   };
-  const auto rest = [&](int64_t b, int64_t from, int64_t to, float* w) {
-    target(b, from, to, w);
-    if (of.n[b] >= of.num[b]) return;
-    const int64_t at = b * G + of.n[b];
-    if (!of.draft.logits) {
-      const int64_t token = of.tokens[at];
-      if (from <= token && token < to)
-        w[token - from] = std::max(w[token - from] - 1, 0.0f);
-      return;
-    }
-    alignas(64) float q[kBlock];
-    Weigh(of.draft, at, V, from, to, q);
-    for (int64_t i = 0; i < to - from; ++i) w[i] = std::max(w[i] - q[i], 0.0f);
+  const auto whole = [&](int64_t, int64_t from, int64_t to, float* weights) {
+    Weigh(of.target, b * (of.G + 1) + n, from, to, weights);
   };
+  if (!SampleWeights(threads, 1, of.V, rest, u, &id))
+    SampleWeights(threads, 1, of.V, whole, u, &id);
+  return id;
+}
+
+}  // namespace
+
+void SampleResidual(int threads, const Trial& of, const int32_t* n, const float* u,
+                    int32_t* ids) {
+  for (int64_t b = 0; b < of.B; ++b)
+    ids[b] = SampleRest(threads, of, b, n[b], 1, u + 2 * b);
+}
+
+void VerifyBlock(int threads, const Trial& of, const float* accept, const float* u,
+                 int32_t* n, float* h, int32_t* ids) {
+  const int64_t G = of.G, parts = CountParts(of.V);
+  Scratch scratch;
+  float *w = scratch.Take(of.B * (G + 1)), *sums = scratch.Take(of.B * G * parts);
   for (int64_t b = 0; b < of.B; ++b) {
-    const auto left = [&](int64_t, int64_t from, int64_t to, float* w) {
-      rest(b, from, to, w);
-    };
-    const auto whole = [&](int64_t, int64_t from, int64_t to, float* w) {
-      target(b, from, to, w);
-    };
-    if (!SampleWeights(threads, 1, V, left, of.u + 2 * b, ids + b))
-      SampleWeights(threads, 1, V, whole, of.u + 2 * b, ids + b);
+    float* row = w + b * (G + 1);
+    row[0] = 1;
+    for (int64_t i = 0; i < G; ++i) {
+      const int64_t id = of.tokens[b * G + i];
+      const float p = Probability(of.target, b * (G + 1) + i, id);
+      const float q = of.draft.logits ? Probability(of.draft, b * G + i, id) : 1;
+      row[i + 1] = q > 0 ? std::min(1.0f, row[i] * (p / q)) : 0;
+    }
+  }
+  // The sums of what is left after each token but the last, part by part.
+  OverParts(threads, of.B * G, of.V, [&](int64_t row, int64_t from, int64_t end) {
+    const int64_t b = row / G, i = row % G + 1, part = from / kPart;
+    float& sum = sums[row * parts + part];
+    sum = 0;
+    if (i >= of.num[b]) return;
+    alignas(64) float rest[kBlock];
+    for (; from < end; from += kBlock) {
+      const int64_t to = std::min(from + kBlock, of.V);
+      std::fill_n(rest, kBlock, 0.0f);
+      WeighRest(of, b, i, w[b * (G + 1) + i], from, to, rest);
+      Floats some = {};
+      for (int64_t k = 0; k < kBlock; k += kLanes) some += Load(rest + k);
+      sum += Sum(some);
+    }
+  });
+  for (int64_t b = 0; b < of.B; ++b) {
+    n[b] = 0;
+    for (int64_t i = 1; i <= G; ++i) {
+      const float kept = w[b * (G + 1) + i], *row = sums + (b * G + i - 1) * parts;
+      float s = 0;
+      for (int64_t part = 0; part < parts; ++part) s += row[part];
+      const float below = s + (1 - kept);
+      float& chance = h[b * G + i - 1];
+      chance = i == of.num[b] ? kept : below > 0 ? s / below : 1;
+      if (i > of.num[b]) chance = 0;
+      else if (accept[b * G + i - 1] < chance) n[b] = i;
+    }
+    ids[b] = SampleRest(threads, of, b, n[b], w[b * (G + 1) + n[b]], u + 2 * b);
+  }
+}
+
+void SampleDistinct(int threads, const Laws& laws, int64_t M, const float* g,
+                    int64_t count, int32_t* ids) {
+  constexpr float kBehind = 1e4f;  // below everything that a law keeps
+  struct Best {
+    float value;
+    int32_t id;
+  };
+  const int64_t V = laws.width, parts = CountParts(V);
+  std::vector<Best> all(M * parts * count, Best{kLowest, 0});
+  OverParts(threads, M, V, [&](int64_t m, int64_t from, int64_t to) {
+    Best* best = all.data() + (m * parts + from / kPart) * count;
+    const float *z = laws.logits + m * V, scale = laws.scale[m], top = laws.top[m];
+    int64_t found = 0;
+    for (int64_t i = from; i < to; i += kLanes) {
+      const Floats v = LoadSome(z + i, to - i), noise = LoadSome(g + m * V + i, to - i);
+      const Ints kept = Kept(laws, m, v, IdsFrom(i));
+      Floats order = Choose(kept, (v - top) * scale + noise, v - top - kBehind);
+      order = Choose(order == order, order, All(kLowest));
+      const int64_t last = std::min<int64_t>(kLanes, to - i);
+      for (int64_t lane = 0; lane < last; ++lane) {
+        const float value = order[lane];
+        if (found == count && !(value > best[count - 1].value)) continue;
+        int64_t at = found < count ? found++ : count - 1;
+        for (; at && best[at - 1].value < value; --at) best[at] = best[at - 1];
+        best[at] = Best{value, static_cast<int32_t>(i + lane)};
+      }
+    }
+  });
+  // Parts are in the order of ids, so that of equals the smaller id stays first.
+  for (int64_t m = 0; m < M; ++m) {
+    Best* row = all.data() + m * parts * count;
+    std::stable_sort(row, row + parts * count,
+                     [](const Best& a, const Best& b) { return a.value > b.value; });
+    for (int64_t i = 0; i < count; ++i) ids[m * count + i] = row[i].id;
   }
 }

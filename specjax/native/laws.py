@@ -113,41 +113,126 @@ def native_sample(of: Drawn) -> Sequence[Array]:
     return jax.ffi.ffi_call("specjax_laws_sample", id_shapes(of))(*of)
 
 
-class Rejected(NamedTuple):
-    """The operands of what a rule adds after `n` of `num` drafted tokens.
+class Perturbed(NamedTuple):
+    """The operands of ids in the order of log p + g: laws of rows of logits [..., V],
+    as `Drawn` has them, and Gumbel variables g [..., V]."""
+
+    logits: Array
+    scale: Array
+    top: Array
+    tau: Array
+    tie: Array
+    lse: Array
+    gumbel: Array
+
+
+def distinct(twin: Callable, of: Perturbed, count: int) -> Array:
+    """Returns the first `count` ids [..., count] in the order of log p + g.
+
+    twin: (`Perturbed`) -> [ids]. count is at most V.
+    """
+    native, shapes = _fix(native_distinct, count), _fix(distinct_shapes, count)
+    here = serves(of.logits) and of.gumbel.dtype == jnp.float32
+    return _run(twin, of, native, shapes, here=here)[0]
+
+
+def distinct_shapes(count: int, of: Perturbed) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of `count` ids a row."""
+    return [jax.ShapeDtypeStruct((*of.logits.shape[:-1], count), jnp.int32)]
+
+
+def native_distinct(count: int, of: Perturbed) -> Sequence[Array]:
+    """Calls laws.cc for ids drawn without replacement."""
+    return jax.ffi.ffi_call("specjax_laws_distinct", distinct_shapes(count, of))(*of)
+
+
+class Trial(NamedTuple):
+    """The operands of what a rule decides on a draft.
 
     Attributes:
       target: a `types.Law` [B, G + 1].
       draft: one [B, G], or None of certain drafts.
-      tokens: [B, G].
-      num: [B].
-      n: [B].
-      u: uniforms [B, 2].
+      tokens: [B, G], drafted.
+      num: [B], of them that are real.
     """
 
     target: Any
     draft: Any
     tokens: Array
     num: Array
+
+
+def serves_trial(of: Trial) -> bool:
+    """Tells whether compiled code reads the logits of both sides."""
+    if not serves(of.target.logits):
+        return False
+    if of.draft is None:
+        return True
+    logits = of.draft.logits  # of all ids, or of some: see `types.Reduced`
+    return serves(logits.logits if hasattr(logits, "place") else logits)
+
+
+def _trial_buffers(of: Trial) -> Sequence[Array]:
+    """Returns the arrays of a trial as handlers_laws.cc reads them."""
+    number, whole = jnp.zeros(0, jnp.float32), jnp.zeros(0, jnp.int32)
+    draft, place = [number, number, number, number, whole, number], whole
+    if of.draft is not None:
+        draft = list(of.draft[:6])
+        if not isinstance(draft[0], jax.Array):
+            draft[0], _, place = draft[0]
+            draft[4] = place[draft[4]]
+    counts = (x.astype(jnp.int32) for x in (place, of.tokens, of.num))
+    return [*of.target[:6], *draft, *counts]
+
+
+class Rejected(NamedTuple):
+    """The operands of what a rule adds after `n` [B] drafted tokens, by u [B, 2]."""
+
+    trial: Trial
     n: Array
     u: Array
 
 
+def residual(twin: Callable, of: Rejected) -> Array:
+    """Returns an id [B] of each row's residual, by u. twin: (`Rejected`) -> [ids]."""
+    here = serves_trial(of.trial)
+    return _run(twin, of, native_residual, id_shapes, here=here)[0]
+
+
 def native_residual(of: Rejected) -> Sequence[Array]:
     """Calls laws.cc for an id of each residual."""
-    none = [jnp.zeros(0, jnp.float32)] * 6
-    none[4] = jnp.zeros(0, jnp.int32)
-    draft = none if of.draft is None else of.draft[:6]
-    whole = (x.astype(jnp.int32) for x in (of.tokens, of.num, of.n))
     call = jax.ffi.ffi_call("specjax_laws_residual", id_shapes(of))
-    return call(*of.target[:6], *draft, *whole, of.u)
+    return call(*_trial_buffers(of.trial), of.n.astype(jnp.int32), of.u)
 
 
-def extra(twin: Callable, of: Rejected) -> Array:
-    """Returns an id [B] of each row's residual, by u. twin: (`Rejected`) -> [ids]."""
-    draft = of.draft is None or serves(of.draft.logits)
-    here = draft and serves(of.target.logits)
-    return _run(twin, of, native_residual, id_shapes, here=here)[0]
+class Verified(NamedTuple):
+    """The operands of a rule's verdict, by uniforms for each drafted token [B, G] and
+    for the one that is added, u [B, 2]."""
+
+    trial: Trial
+    accept: Array
+    u: Array
+
+
+def block(twin: Callable, of: Verified) -> Sequence[Array]:
+    """Returns what `verifiers.block` decides: n [B], h [B, G] and the id added, [B].
+
+    twin: (`Verified`) -> the same.
+    """
+    here = serves_trial(of.trial)
+    return _run(twin, of, native_block, verdict_shapes, here=here)
+
+
+def verdict_shapes(of: Verified) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shapes of n, h and ids."""
+    ids = id_shapes(of)[0]
+    return [ids, jax.ShapeDtypeStruct(of.accept.shape, jnp.float32), ids]
+
+
+def native_block(of: Verified) -> Sequence[Array]:
+    """Calls laws.cc for block verification."""
+    call = jax.ffi.ffi_call("specjax_laws_block", verdict_shapes(of))
+    return call(*_trial_buffers(of.trial), of.accept, of.u)
 
 
 class Folded(NamedTuple):
@@ -208,4 +293,18 @@ def uniform_shapes(shape: tuple[int, ...], of: Keyed) -> list[jax.ShapeDtypeStru
 def native_uniform(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
     """Calls threefry.cc for uniforms."""
     call = jax.ffi.ffi_call("specjax_keys_uniform", uniform_shapes(shape, of))
+    return call(jax.random.key_data(of.key))
+
+
+def gumbel(twin: Callable, key: Array, vocab: int) -> Array:
+    """Returns Gumbel variables [..., V] of keys [...]. twin: (`Keyed`) -> [them]."""
+    shape = (vocab,)
+    native, shapes = _fix(native_gumbel, shape), _fix(uniform_shapes, shape)
+    here = serves_keys(key) and 1 <= vocab < 2**31
+    return _run(twin, Keyed(key), native, shapes, here=here)[0]
+
+
+def native_gumbel(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
+    """Calls threefry.cc for Gumbel variables."""
+    call = jax.ffi.ffi_call("specjax_keys_gumbel", uniform_shapes(shape, of))
     return call(jax.random.key_data(of.key))

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from specjax.native.embed import take_rows
+
 FLOAT32 = jnp.dtype("float32")
 
 
@@ -63,7 +65,11 @@ class Int8:
             scale = jnp.broadcast_to(self.scale, self.shape)[index]
         else:
             scale = self.scale[0] if len(self.scale) == 1 else self.scale[index]
-        return (self.values[index] * scale).astype(self.dtype)
+        if isinstance(index, jax.Array) and jnp.issubdtype(index.dtype, jnp.integer):
+            values = take_rows(self.values, index)
+        else:
+            values = self.values[index]
+        return (values * scale).astype(self.dtype)
 
     def __jax_array__(self) -> Array:
         return (self.values * self.scale).astype(self.dtype)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
+from specjax.native import laws
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import token
 
@@ -25,8 +26,22 @@ def verify(
     The noise must be fresh in every iteration. An iteration also uses tokens that it
     then rejects, so a token drawn again from the same noise would not be independent.
     """
+    if keep_residual:
+        p, q = probs.dense(target), draft_law(draft, target.logits.shape[-1])
+        return decide(p, q, draft, noise)
+    of = laws.Verified(token.trial(target, draft), noise.accept, noise.sample)
+    n, h, extra = laws.block(_decide, of)
+    return Verdict(n, token.emit(draft, n, extra), h)
+
+
+def _decide(of: laws.Verified) -> list[Array]:
+    target, law, tokens, num = of.trial
+    draft = Draft(tokens, num, law)
     p, q = probs.dense(target), draft_law(draft, target.logits.shape[-1])
-    return decide(p, q, draft, noise, keep_residual)
+    verdict = decide(p, q, draft, token.Noise(of.accept, of.u))
+    n = verdict.num_accepted.astype(jnp.int32)
+    extra = jnp.take_along_axis(verdict.tokens, n[:, None], axis=1)[:, 0]
+    return [n, verdict.accept_prob, extra.astype(jnp.int32)]
 
 
 def decide(

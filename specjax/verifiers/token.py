@@ -71,13 +71,18 @@ def residual_weights(target: Law, draft: Draft, n: Array) -> Array:
 
 def draw_extra(target: Law, draft: Draft, n: Array, u: Array) -> Array:
     """Draws the token after the n accepted ones, x ~ p'(x); u [B, 2] -> ids [B]."""
-    of = laws.Rejected(target, draft.law, draft.tokens, draft.num, n, u)
-    return laws.extra(_pick_of_residual, of)
+    return laws.residual(_draw_extra, laws.Rejected(trial(target, draft), n, u))
 
 
-def _pick_of_residual(of: laws.Rejected) -> list[Array]:
-    draft = Draft(of.tokens, of.num, of.draft)
-    return [probs.pick(residual_weights(of.target, draft, of.n), of.u)]
+def _draw_extra(of: laws.Rejected) -> list[Array]:
+    target, law, tokens, num = of.trial
+    weights = residual_weights(target, Draft(tokens, num, law), of.n)
+    return [probs.pick(weights, of.u)]
+
+
+def trial(target: Law, draft: Draft) -> laws.Trial:
+    """Returns what a rule decides on, as compiled code takes it."""
+    return laws.Trial(target, draft.law, draft.tokens, draft.num)
 
 
 def emit(draft: Draft, n: Array, extra: Array) -> Array:
