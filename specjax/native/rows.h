@@ -35,8 +35,10 @@ class Scratch {
     Blocks& all = OfThread();
     if (all.used == all.blocks.size()) all.blocks.emplace_back();
     std::vector<float>& block = all.blocks[all.used++];
-    if (static_cast<int64_t>(block.size()) < count) block.resize(count);
-    return block.data();
+    constexpr int64_t kMore = kBytes / sizeof(float);  // so that it begins with a vector
+    if (static_cast<int64_t>(block.size()) < count + kMore) block.resize(count + kMore);
+    const auto begin = reinterpret_cast<uintptr_t>(block.data());
+    return block.data() + (kBytes - begin % kBytes) % kBytes / sizeof(float);
   }
 
  private:

@@ -12,7 +12,7 @@
 
 #include "products.h"
 
-constexpr int kGroup = kRegisters == 32 ? 8 : 4;  // rows of x that are summed at a time
+constexpr int kGroup = kRegisters == 32 ? 12 : 4;  // rows of x that are summed at a time
 constexpr int kTogether = 8;  // rows of W that are read at a time
 constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
 
@@ -20,9 +20,16 @@ constexpr int kSums = 4096;   // floats of partial sums: they stay in the first 
 constexpr int kColumns = 2, kWidth = kColumns * kLanes;
 static_assert((kGroup + 1) * kColumns + 2 <= kRegisters);
 
+// Rows of each group that M rows are divided into, as evenly as it goes: with those of the
+// last one W is read, and what takes longer, reading or arithmetic, hides the other.
+inline int64_t RowsOfGroup(int64_t M) {
+  const int64_t groups = (M + kGroup - 1) / kGroup;
+  return (M + groups - 1) / groups;
+}
+
 // Adds kTogether rows of W to the sums of `width` columns, kColumns vectors at a time. On
 // its own it has the registers that it needs; inlined it may not.
-template <int M, bool kAhead, class T>
+template <int M, class T>
 [[gnu::noinline]] void AddRows(const float* x, const T* w, Floats* sums, int64_t K,
                                int64_t N, int64_t width) {
   constexpr int C = kColumns, R = kTogether;
@@ -34,7 +41,7 @@ template <int M, bool kAhead, class T>
       const T* row = w + r * N + n;
       Floats b[C];
       for (int c = 0; c < C; ++c) {
-        if (kAhead) __builtin_prefetch(row + R * N + c * kLanes, 0, 2);
+        __builtin_prefetch(row + R * N + c * kLanes, 0, 2);
         b[c] = Load(row + c * kLanes);
       }
       for (int m = 0; m < M; ++m)
@@ -69,34 +76,32 @@ inline void StoreSums(const Floats* sums, float* y, int64_t M, int64_t N,
 
 template <class T, size_t... kRows>
 constexpr auto EachOfAddRows(std::index_sequence<kRows...>) {
-  return std::array{&AddRows<kRows + 1, true, T>...};
+  return std::array{&AddRows<kRows + 1, T>...};
 }
 
-// Columns `from` to `to`, a multiple of kWidth. The last group of rows, which may have
-// fewer than the others, is the one with which W is read.
+// Columns `from` to `to`, a multiple of kWidth.
 template <class T>
 void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
                 int64_t from, int64_t to) {
   static constexpr auto kAdd = EachOfAddRows<T>(std::make_index_sequence<kGroup>());
   alignas(64) Floats sums[kSums / kLanes];
-  const int64_t first = (M - 1) / kGroup * kGroup, last = M - first;
+  const int64_t size = RowsOfGroup(M), first = (M - 1) / size * size, last = M - first;
   int64_t most = kSums / kMostRows;  // columns at a time, a power of two
   while (2 * most * M <= kSums) most *= 2;
   for (; from < to; from += most) {
-    const int64_t width = std::min(most, to - from), group = kGroup * width / kLanes;
+    const int64_t width = std::min(most, to - from), group = size * width / kLanes;
     Floats* of_last = sums + first * width / kLanes;
     std::fill_n(sums, M * width / kLanes, Floats{});
     int64_t k = 0;
     for (; k + kTogether <= K; k += kTogether) {
       const T* rows = w + k * N + from;
       kAdd[last - 1](x + first * K + k, rows, of_last, K, N, width);
-      for (int64_t i = 0; i < first; i += kGroup)
-        AddRows<kGroup, false>(x + i * K + k, rows, sums + i / kGroup * group, K, N,
-                               width);
+      for (int64_t i = 0; i < first; i += size)
+        kAdd[size - 1](x + i * K + k, rows, sums + i / size * group, K, N, width);
     }
-    for (int64_t i = 0; i < M; i += kGroup) {
-      Floats* here = sums + i / kGroup * group;
-      const int64_t count = std::min<int64_t>(kGroup, M - i);
+    for (int64_t i = 0; i < M; i += size) {
+      Floats* here = sums + i / size * group;
+      const int64_t count = std::min(size, M - i);
       if (k < K)
         AddFewRows(x + i * K + k, w + k * N + from, here, count, K - k, K, N, width);
       StoreSums(here, y + i * N + from, count, N, width);
@@ -185,7 +190,7 @@ template <int M, int R, class T>
     }
     constexpr int kVectors = RoundUp(M * R, kLanes);
     Lanes v[kVectors], sums[kVectors / kLanes];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) v[m * R + r] = s[m][r];
@@ -202,7 +207,7 @@ template <int M, int R, class T>
 template <class X, class T, class Run>
 void OverGroups(const Run& run, const X* x, const T* w, float* y, int64_t M, int64_t K,
                 int64_t N, int64_t from, int64_t to) {
-  const int64_t first = (M - 1) / kGroup * kGroup;
+  const int64_t size = RowsOfGroup(M), first = (M - 1) / size * size;
   auto multiply = [&](int64_t i, int64_t rows, int64_t end) {
     const int64_t whole = from + (end - from) / Beside(rows) * Beside(rows);
     run[rows](x + i * K, w, y + i * N, K, N, from, whole);
@@ -212,7 +217,7 @@ void OverGroups(const Run& run, const X* x, const T* w, float* y, int64_t M, int
   for (int64_t end; from < to; from = end) {
     end = std::min(from + kTogether, to);
     multiply(first, M - first, end);  // with them W is read
-    for (int64_t i = 0; i < first; i += kGroup) multiply(i, kGroup, end);
+    for (int64_t i = 0; i < first; i += size) multiply(i, size, end);
   }
 }
 

@@ -2,10 +2,12 @@
 // by several, and near the exact ones: for processors that are not there, where XLA does
 // not run.
 
+#include "laws.h"
 #include "operations.h"
 
 #include <cmath>
 #include <cstdio>
+#include <tuple>
 
 #include "random.h"
 
@@ -211,8 +213,99 @@ int WrongAttention(int64_t D, double near) {
   return wrong;
 }
 
+// Rows of logits with their laws, and what is drawn from them.
+struct RowsOfLaws {
+  int64_t M, V;
+  std::vector<float> logits, scale, top, tau, lse;
+  std::vector<int32_t> tie;
+  RowsOfLaws(std::vector<float> numbers, int64_t V)
+      : M(numbers.size() / V), V(V), logits(std::move(numbers)), scale(M), top(M), tau(M),
+        lse(M), tie(M) {}
+  Laws Read(int64_t from = 0) {
+    return Laws{logits.data() + from * V, V, scale.data() + from, top.data() + from,
+                tau.data() + from, tie.data() + from, lse.data() + from};
+  }
+  double Exact(int64_t m, int64_t id) const {  // probability
+    double sum = 0;
+    if (scale[m] == 1) return id == tie[m];
+    for (int64_t i = 0; i < V; ++i)
+      sum += std::exp((double(logits[m * V + i]) - top[m]) * scale[m]);
+    return std::exp((double(logits[m * V + id]) - top[m]) * scale[m]) / sum;
+  }
+};
+
+int WrongLaws(int64_t V) {
+  constexpr int64_t B = 2, G = 3, M = B * (G + 1), kFew = 4;
+  int wrong = 0;
+  RowsOfLaws target(Numbers<float>(M * V, 4), V), draft(Numbers<float>(B * G * V, 4), V);
+  const float heat[] = {0.7f, 0};
+  const auto uniforms = [](int64_t count) {
+    auto u = Numbers<float>(count);
+    for (float& x : u) x = std::abs(x);
+    return u;
+  };
+  const auto u = uniforms(2 * M), g = Numbers<float>(M * V, 5), accept = uniforms(B * G);
+  std::vector<int32_t> tokens(B * G), num = {3, 2};
+  for (int64_t i = 0; i < B * G; ++i) tokens[i] = (i * 37 + 11) % V;
+  // Everything, by so many threads.
+  const auto all = [&](int threads) {
+    Standardize(threads, target.Read(), M, heat, B);
+    Standardize(threads, draft.Read(), B * G, heat, B);
+    std::vector<int32_t> ids(M + M * kFew + 3 * B);
+    std::vector<float> h(B * G), gumbels(M * V);
+    Sample(threads, target.Read(), M, u.data(), ids.data());
+    SampleDistinct(threads, target.Read(), M, g.data(), kFew, ids.data() + M);
+    const Trial trial{B, G, V, target.Read(), draft.Read(), tokens.data(), num.data()};
+    int32_t* last = ids.data() + M + M * kFew;
+    VerifyBlock(threads, trial, accept.data(), u.data(), last, h.data(), last + B);
+    SampleResidual(threads, trial, last, u.data(), last + 2 * B);
+    const std::vector<uint32_t> keys(2 * M, 7);
+    Gumbels(threads, keys.data(), M, V, gumbels.data());
+    return std::tuple{ids, h, gumbels, target.lse, target.top};
+  };
+  const auto once = all(1);
+  wrong += all(4) != once;
+  const auto& [ids, h, gumbels, lse, top] = once;
+  for (int64_t m = 0; m < M; ++m) {
+    int32_t id;
+    Sample(1, target.Read(m), 1, u.data() + 2 * m, &id);
+    wrong += id != ids[m];
+    for (int64_t i = 0; i < V; i += 97) {
+      const float *z = target.logits.data() + m * V, scale = target.scale[m];
+      const bool kept = scale != 1 || i == target.tie[m];
+      const double p = kept ? std::exp((double(z[i]) - top[m]) * scale - lse[m]) : 0;
+      wrong += !(std::abs(p - target.Exact(m, i)) < 1e-5);
+    }
+    for (int64_t k = 1; k < kFew; ++k)  // in the order of log p + g
+      for (int64_t i = 0; i < V && target.scale[m] != 1; ++i) {
+        const auto order = [&](int64_t id) {
+          return (target.logits[m * V + id] - top[m]) * target.scale[m] + g[m * V + id];
+        };
+        const int32_t* row = ids.data() + M + m * kFew;
+        const bool before = std::find(row, row + k, i) != row + k;
+        wrong += !before && order(i) > order(row[k]) + 1e-5f;
+      }
+  }
+  for (int64_t b = 0; b < B; ++b) {  // block verification, as its paper has it
+    double w = 1;
+    for (int64_t i = 0; i < num[b]; ++i) {
+      const int64_t p = b * (G + 1) + i, q = b * G + i, x = tokens[q];
+      const double below = draft.Exact(q, x);
+      w = below > 0 ? std::min(1.0, w * target.Exact(p, x) / below) : 0;
+      double s = 0;
+      for (int64_t id = 0; i + 1 < num[b] && id < V; ++id)
+        s += std::max(0.0, w * target.Exact(p + 1, id) - draft.Exact(q + 1, id));
+      const double wanted =
+          i + 1 == num[b] ? w : s + 1 - w > 0 ? s / (s + 1 - w) : 1;
+      wrong += !(std::abs(wanted - h[b * G + i]) < 1e-4);
+    }
+  }
+  return wrong;
+}
+
 int main() {
   int wrong = 0;
+  wrong += WrongLaws(523) + WrongLaws(5);
   for (auto [K, N] : {std::pair{288, 576}, {129, 67}}) {
     wrong += WrongProducts<float, float>(K, N, 1e-3, false);
     wrong += WrongProducts<float, Whole>(K, N, 1e-3, false);
