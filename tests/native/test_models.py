@@ -18,9 +18,9 @@ from tests.support.model_cases import greedy, weights
 # A T5's has three norms of its own, reads across by two products, and feeds forward by
 # two. And the last norm and a readout.
 FAMILIES = {
-    "gpt": (gpt.Config(512, 256, 512, 1, 4), 4 + 2),
-    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 3 + 3 + 2 + 2 + 2),
-    "llama": (llama.Config(512, 256, 512, 1, 4, 2, 128), 4 + 2),
+    "gpt": (gpt.Config(512, 256, 512, 1, 4), 1 + 4 + 2),
+    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 1 + 3 + 3 + 2 + 2 + 2),
+    "llama": (llama.Config(512, 256, 512, 1, 4, 2, 128), 1 + 4 + 2),
 }
 ROWS = 5  # other numbers of rows are the product's own
 
