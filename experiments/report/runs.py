@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from experiments.records.table import Records
+from specjax.measure.texts import CUTS
 
 
 def spread(results: Records, record: dict) -> str:
@@ -43,7 +44,7 @@ def way_of(record: dict) -> tuple:
     models = str(it.get("target")), str(it.get("draft"))
     rule, policy = it.get("rule", "token"), it.get("policy", "none")
     task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
-    texts = (it.get(key) for key in ("new_tokens", "ends", "top_k", "top_p", "min_p"))
+    texts = (it.get(key) for key in ("new_tokens", "ends", *CUTS))
     return *models, task, *texts, it.get("temperature"), rule, policy, batch
 
 

@@ -119,9 +119,9 @@ def add(parser: argparse.ArgumentParser, *names: str, **changed: Any) -> None:
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Adds --top-k, --top-p and --min-p, of `DecodeConfig.truncation`."""
     for name, text in FILTERS.items():
+        spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
         parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            f"--{name}",
+            *spellings,
             dest=name,
             type=setting_type(name),
             help=f"both models keep {text}; default: all",

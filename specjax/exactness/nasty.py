@@ -166,7 +166,7 @@ def support(logits: Array, sampling: Sampling) -> Array:
     vocab = z.shape[-1]
     size = jnp.where(greedy, 1, vocab)
     if sampling.top_k is not None:
-        limits: Any = sampling[1:]
+        limits: Any = sampling.top_k, sampling.top_p, sampling.min_p
         top_k, top_p, min_p = (limit[:, None, None] for limit in limits)
         size = jnp.minimum(size, top_k)
         mass = jnp.where(jnp.arange(vocab) < size, jnp.exp(scaled(down)), 0.0)

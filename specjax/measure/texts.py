@@ -26,6 +26,8 @@ from specjax.runtime import console, hosts, mesh
 from specjax.step import Decoder
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
 
+# The settings that cut laws, by their names in records.
+CUTS = Sampling._fields[1:]
 # Of the target's answers within a conversation: tokens at most, and rows at once.
 ANSWER, ROWS = 128, 8
 
@@ -47,7 +49,7 @@ class Protocol(NamedTuple):
 
 def standardized(setting: Mapping) -> str:
     """Describes the temperature and filters of a setting, or of a record of any age."""
-    filters = [(name, setting.get(name)) for name in Sampling._fields[1:]]
+    filters = [(name, setting.get(name)) for name in CUTS]
     kept = [(name.replace("_", "-"), x) for name, x in filters if x is not None]
     named = [f", {name} {x:g}" for name, x in kept]
     return f"T = {setting['temperature']:g}{''.join(named)}"

@@ -118,26 +118,6 @@ def test_a_tokenizer_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
     differs(read, row, stated, at + row.key)
 
 
-LLAMA = {
-    "vocab_size": 64,
-    "hidden_size": 256,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 64,
-}
-WHISPER = {
-    **{"vocab_size": 50300, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1},
-    **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_mel_bins": 8},
-    **{"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_source_positions": 10},
-    "max_target_positions": 10,
-}
-T5 = {
-    **{"vocab_size": 64, "d_model": 32, "d_ff": 64, "num_layers": 2},
-    **{"num_heads": 4, "d_kv": 8},
-}
-GPT2 = {"vocab_size": 50300, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-CONFIGS = dict.fromkeys(table.CONFIGS, LLAMA) | dict.fromkeys(("t5", "mt5", "umt5"), T5)
-CONFIGS |= {"gpt2": GPT2, "whisper": WHISPER}
 WITH = {
     "max_window_layers": {"use_sliding_window": True, "sliding_window": 8},
     "use_sliding_window": {"max_window_layers": 0},
@@ -148,7 +128,7 @@ WITH = {
 @pytest.mark.parametrize(("kind", "row"), rows(table.CONFIGS))
 def test_a_config_without_a_field_is_read_as_transformers_reads_it(kind, row):
     family = name_tables.BY_MODEL_TYPE[kind]
-    stated = {x: y for x, y in CONFIGS[kind].items() if x != row.key}
+    stated = {x: y for x, y in table.SIZES[kind].items() if x != row.key}
     stated |= {"model_type": kind} | WITH.get(row.key, {})
     if kind.startswith("qwen") and row.key in ("sliding_window", "layer_types"):
         stated |= {"use_sliding_window": True, "max_window_layers": 0}

@@ -12,7 +12,7 @@ from specjax.drafts.models import early_exit, reduced_vocab_source
 from specjax.models import families, reduced_vocab
 from specjax.models.reduced_vocab import Reduction
 from specjax.zoo import sizes
-from tests.support import tiny, tiny_llama
+from tests.support import checkpoint_folders, format_defaults, tiny, tiny_llama
 from tests.support.model_cases import CASES, SLOTS
 
 
@@ -56,6 +56,19 @@ def test_each_family_has_its_names_and_its_own_sizes():
         assert families.by_name(family.name) is family
         assert {family.layers, *family.divided.values()} <= {*family.config._fields}
         assert name_tables.BY_FAMILY[family.name].STACKS.keys() >= {family.layers}
+
+
+def test_each_family_has_a_case_a_folder_and_the_defaults_of_its_files():
+    """Without them the tests that all families share pass by one that is broken."""
+    names = {family.name for family in families.FAMILIES}
+    for configs in (
+        [case.config for case in CASES],
+        checkpoint_folders.CONFIGS.values(),
+    ):
+        assert {families.of(config).name for config in configs} == names
+    for name in names:
+        kinds = {*name_tables.BY_FAMILY[name].MODEL_TYPES}
+        assert kinds & format_defaults.CONFIGS.keys(), name
 
 
 ASKS = {

@@ -195,6 +195,28 @@ CONFIGS = {
     "whisper": class_defaults("whisper", WHISPER),
 }
 
+# The sizes of a config.json, which have no defaults, by model_type.
+LLAMA_SIZES = {
+    **{"vocab_size": 64, "hidden_size": 256, "intermediate_size": 48},
+    **{"num_hidden_layers": 1, "num_attention_heads": 64},
+}
+T5_SIZES = {
+    **{"vocab_size": 64, "d_model": 32, "d_ff": 64, "num_layers": 2},
+    **{"num_heads": 4, "d_kv": 8},
+}
+SIZES = dict.fromkeys(CONFIGS, LLAMA_SIZES)
+SIZES |= dict.fromkeys(("t5", "mt5", "umt5"), T5_SIZES)
+SIZES["gpt2"] = {
+    **{"vocab_size": 50300, "n_embd": 32, "n_layer": 2, "n_head": 4},
+    "n_positions": 64,
+}
+SIZES["whisper"] = {
+    **{"vocab_size": 50300, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1},
+    **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_mel_bins": 8},
+    **{"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_source_positions": 10},
+    "max_target_positions": 10,
+}
+
 # Keys that code asks for by their names, in files of which the table above does not
 # say it all; without them nothing is added, as the reader that is named does it.
 # test_parity_tokenizers asks transformers itself for all of its tokenizers' keys.

@@ -22,6 +22,7 @@ from specjax.exactness import certify
 from specjax.exactness.checks import TOLERANCE
 from specjax.exactness.claims import CLAIMS
 from specjax.exactness.fixtures import Fixture
+from specjax.measure.texts import CUTS
 from specjax.theory import closed_forms
 from specjax.verifiers import token
 
@@ -317,9 +318,6 @@ def row_words(row: str, it: dict) -> str:
     many = f"{it['batch']} text{'s' * (it['batch'] > 1)} at a time"
     cut = "".join(f", {x.replace('_', '-')} {it[x]:g}" for x in CUTS if it.get(x))
     return firm(f"{task}: {sides}, T = {it['temperature']:g}{cut}, {many}")
-
-
-CUTS = "top_k", "top_p", "min_p"  # of laws
 
 
 def firm(words: str) -> str:

@@ -209,16 +209,24 @@ def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
     assert "gamma_7,0.8,4.16114" in points and "gamma_inf,1,\n" in points
 
 
-def test_every_row_has_a_line_and_every_line_its_row():
+def test_every_line_has_a_row_and_every_record_here_a_line():
     lines = [line for table in catalogue.tables() for line in table.lines]
     known = {(line.folder, line.row): line for line in lines}
-    for folder in {folder for folder, _ in known}:
-        for row in records.rows(folder):
-            assert (folder, row) in known
     for (folder, row), line in known.items():
         # Rows of experiments/rivals are configured without gin.
         there = row in records.rows(folder)
         assert there or line.needs or folder == "bench"
+    for path in RESULTS.glob("*.jsonl"):
+        for record in jsonl.read(path):
+            assert (path.stem, record["row"]) in known
+
+
+def test_a_new_row_of_a_table_is_shown_by_the_names_in_its_record():
+    new = {"row": "new", "measured": {"alpha": 0.5, "alpha_se": 0.1, "tokens": 9}}
+    *_, own = tables.all_tables({"table3": {"new": new}})
+    assert own.name == "own_table3" and own.command.endswith("gin_configs/table3/*.gin")
+    shown = {(line.row, line.quantity) for line in own.lines}
+    assert shown == {("new", "alpha"), ("new", "tokens")}
 
 
 def test_markup_escapes_and_numbers_keep_four_digits():
