@@ -101,6 +101,26 @@ const char* LawsBlock(Request& request) {
   return nullptr;
 }
 
+// A trial, parents, and uniforms as of a block.
+const char* LawsTraverse(Request& request) {
+  const bool replaced = request.Flag("replaced");
+  if (!request.Has(kTrial + 3, 4) || !request.IsComplete()) return kWrongCall;
+  Trial of;
+  if (const char* why = ReadTrial(request, of)) return why;
+  auto numbers = [&](int64_t i) { return Read<float>(request.Input(kTrial + i)); };
+  auto whole = [&](int64_t i) { return Read<int32_t>(request.Output(i)); };
+  const Traversal how{Read<int32_t>(request.Input(kTrial)),
+                      replaced,
+                      numbers(1),
+                      numbers(2),
+                      whole(0),
+                      whole(1),
+                      Read<float>(request.Output(2)),
+                      whole(3)};
+  Traverse(request.CountThreads(), of, how);
+  return nullptr;
+}
+
 // Keys and data.
 const char* KeysFold(Request& request) {
   const bool outer = request.Flag("outer");
@@ -136,6 +156,7 @@ SPECJAX_HANDLER(laws_standardize, LawsStandardize)
 SPECJAX_HANDLER(laws_sample, LawsSample)
 SPECJAX_HANDLER(laws_residual, LawsResidual)
 SPECJAX_HANDLER(laws_block, LawsBlock)
+SPECJAX_HANDLER(laws_traverse, LawsTraverse)
 SPECJAX_HANDLER(laws_distinct, LawsDistinct)
 SPECJAX_HANDLER(keys_gumbel, KeysGumbel)
 SPECJAX_HANDLER(keys_fold, KeysFold)

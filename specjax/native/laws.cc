@@ -284,6 +284,155 @@ void VerifyBlock(int threads, const Trial& of, const float* accept, const float*
   }
 }
 
+namespace {
+
+// The sum of what f(from, to) returns for parts of V ids, in their order.
+template <class F>
+float SumOverParts(int threads, int64_t V, F f) {
+  Scratch scratch;
+  float* sums = scratch.Take(CountParts(V));
+  OverParts(threads, 1, V, [&](int64_t, int64_t from, int64_t to) {
+    sums[from / kPart] = f(from, to);
+  });
+  float sum = 0;
+  for (int64_t part = 0; part < CountParts(V); ++part) sum += sums[part];
+  return sum;
+}
+
+// f(i, count) for each vector of numbers from `from` to `to`, summed.
+template <class F>
+float SumOverVectors(int64_t from, int64_t to, F f) {
+  Floats sum = {};
+  for (int64_t i = from; i < to; i += kLanes) sum += f(i, to - i);
+  return Sum(sum);
+}
+
+// The rows of one text: of row i, the target's law less what was rejected below it, and
+// the law of its next child, each of which is made at its first use.
+class TreeRows {
+ public:
+  TreeRows(int threads, const Trial& of, const int32_t* parent, int64_t b,
+           Scratch& scratch)
+      : threads_(threads), of_(of), b_(b), rows_(of.G + 1), first_(of.G + 1, -1) {
+    for (int64_t i = 0; i <= of.G; ++i)
+      rows_[i] = {nullptr, nullptr, scratch.Take(of.V), scratch.Take(of.V)};
+    for (int64_t node = of.G; node-- > 0;) first_[parent[node] + 1] = node;
+    left_ = scratch.Take(of.V);
+  }
+
+  float* Rest(int64_t row) {
+    if (!rows_[row].rest) {
+      rows_[row].rest = rows_[row].room;
+      Fill(of_.target, b_ * (of_.G + 1) + row, rows_[row].rest);
+    }
+    return rows_[row].rest;
+  }
+
+  float* Next(int64_t row) {
+    if (!rows_[row].next) {
+      float* next = rows_[row].next = rows_[row].other;
+      if (first_[row] < 0 || !of_.draft.logits) std::fill_n(next, of_.V, 0.0f);
+      else Fill(of_.draft, b_ * of_.G + first_[row], next);
+    }
+    return rows_[row].next;
+  }
+
+  // Child y of a row was rejected: what is left of its target's law, of which w were
+  // kept, and of its children's. Returns the sum of max(0, w r - q).
+  float Reject(int64_t row, int64_t y, float w, bool replaced) {
+    float *rest = Rest(row), *next = Next(row);
+    const float q = next[y], only = std::max(w * rest[y] - (q > 0 ? q : 1), 0.0f);
+    const float share = q > 0 ? 1 : 0;  // else y was certain
+    float mass = SumOverParts(threads_, of_.V, [&](int64_t from, int64_t to) {
+      return SumOverVectors(from, to, [&](int64_t i, int64_t count) {
+        const Floats s = LoadSome(rest + i, count) * w - LoadSome(next + i, count) * share;
+        Floats left = Choose(s > 0.0f, s, Floats{});
+        if (i <= y && y < i + kLanes) left[y - i] = only;
+        PutSome(left_ + i, left, count);
+        return left;
+      });
+    });
+    next[y] = replaced ? q : 0;
+    const float others =
+        replaced ? 1 : SumOverParts(threads_, of_.V, [&](int64_t from, int64_t to) {
+          return SumOverVectors(
+              from, to, [&](int64_t i, int64_t n) { return LoadSome(next + i, n); });
+        });
+    OverParts(threads_, 1, of_.V, [&](int64_t, int64_t from, int64_t to) {
+      for (int64_t i = from; i < to && mass > 0; ++i) rest[i] = left_[i] / mass;
+      for (int64_t i = from; i < to && !replaced; ++i)
+        next[i] = next[i] / (others > 0 ? others : 1);
+    });
+    return mass;
+  }
+
+ private:
+  void Fill(const Laws& laws, int64_t m, float* row) {
+    OverParts(threads_, 1, of_.V, [&](int64_t, int64_t from, int64_t to) {
+      Weigh(laws, m, from, to, row + from);
+    });
+  }
+
+  struct Row {
+    float *rest, *next, *room, *other;
+  };
+  const int threads_;
+  const Trial& of_;
+  const int64_t b_;
+  std::vector<Row> rows_;
+  std::vector<int64_t> first_;  // the first child of each row
+  float* left_;
+};
+
+}  // namespace
+
+void Traverse(int threads, const Trial& of, const Traversal& how) {
+  const int64_t G = of.G;
+  for (int64_t b = 0; b < of.B; ++b) {
+    Scratch scratch;
+    const int32_t *parent = how.parent + b * G, *tokens = of.tokens + b * G;
+    float* chance = how.chance + b * G;
+    std::fill_n(chance, G, 0.0f);
+    std::vector<float> w(G + 1, 1.0f);
+    TreeRows rows(threads, of, parent, b, scratch);
+    const auto next_child = [&](int64_t row, int64_t after) {
+      for (int64_t node = after + 1; node < std::min<int64_t>(G, of.num[b]); ++node)
+        if (parent[node] == row - 1) return node;
+      return G;
+    };
+    int64_t at = 0, child = next_child(0, -1);
+    while (true) {
+      if (child < G) {  // down: w min(1, r(x) / q(x)) of its parent's w and r
+        const int64_t x = tokens[child];
+        const float q = rows.Next(at)[x], ratio = rows.Rest(at)[x] / (q > 0 ? q : 1);
+        w[child + 1] = std::min(1.0f, w[at] * ratio);
+        at = child + 1, child = next_child(at, -1);
+        continue;
+      }
+      if (!at) break;
+      chance[at - 1] = w[at];
+      if (how.accept[b * G + at - 1] < w[at]) break;
+      // Back to its parent: w = S / (S + 1 - w), where S is what is left.
+      const int64_t up = parent[at - 1] + 1;
+      const float mass = rows.Reject(up, tokens[at - 1], w[up], how.replaced);
+      const float below = mass + (1 - w[up]);
+      w[up] = up == 0 ? 1 : below > 0 ? mass / below : 1;
+      child = next_child(up, at - 1), at = up;
+    }
+    const float* rest = rows.Rest(at);
+    const auto weigh = [&](int64_t, int64_t from, int64_t to, float* weights) {
+      std::copy(rest + from, rest + to, weights);
+    };
+    SampleWeights(threads, 1, of.V, weigh, how.u + 2 * b, how.ids + b);
+    int32_t* path = how.path + b * G;
+    std::vector<int32_t> upwards;
+    for (; at; at = parent[at - 1] + 1) upwards.push_back(at - 1);
+    how.n[b] = upwards.size();
+    for (int64_t i = 0; i < G; ++i)
+      path[i] = i < how.n[b] ? upwards[how.n[b] - 1 - i] : i;
+  }
+}
+
 void SampleDistinct(int threads, const Laws& laws, int64_t M, const float* g,
                     int64_t count, int32_t* ids) {
   constexpr float kBehind = 1e4f;  // below everything that a law keeps

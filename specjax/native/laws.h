@@ -46,6 +46,20 @@ void SampleResidual(int threads, const Trial& of, const int32_t* n, const float*
 void VerifyBlock(int threads, const Trial& of, const float* accept, const float* u,
                  int32_t* n, float* h, int32_t* ids);
 
+// Traversal verification of trees with these parents [B, G], see verifiers/traversal.py:
+// the nodes from the root to the one that is kept, then others [B, G], their number, the
+// probability that each was kept [B, G], and the id that is added. replaced: whether
+// siblings are drawn with replacement.
+struct Traversal {
+  const int32_t* parent;
+  bool replaced;
+  const float *accept, *u;
+  int32_t *path, *n;
+  float* chance;
+  int32_t* ids;
+};
+void Traverse(int threads, const Trial& of, const Traversal& how);
+
 // The `count` ids with the largest log p + g of each row, in this order, and after the ids
 // that the law keeps those of the largest logits; g: [M, V].
 void SampleDistinct(int threads, const Laws& laws, int64_t M, const float* g,

@@ -235,6 +235,40 @@ def native_block(of: Verified) -> Sequence[Array]:
     return call(*_trial_buffers(of.trial), of.accept, of.u)
 
 
+class Traversed(NamedTuple):
+    """The operands of a verdict on trees with parents [B, G], see `Verified`."""
+
+    trial: Trial
+    parent: Array
+    accept: Array
+    u: Array
+
+
+def traversal(twin: Callable, of: Traversed, with_replacement: bool) -> Sequence[Array]:
+    """Returns what `verifiers.traversal` decides.
+
+    The results are the path [B, G], n [B], the chance of each node [B, G] and the id
+    added, [B]. twin: (`Traversed`) -> the same.
+    """
+    native = _fix(native_traversal, with_replacement)
+    return _run(twin, of, native, traversal_shapes, here=serves_trial(of.trial))
+
+
+def traversal_shapes(of: Traversed) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shapes of a path, n, chances and ids."""
+    nodes, ids = of.parent.shape, id_shapes(of)[0]
+    path = jax.ShapeDtypeStruct(nodes, jnp.int32)
+    return [path, ids, jax.ShapeDtypeStruct(nodes, jnp.float32), ids]
+
+
+def native_traversal(with_replacement: bool, of: Traversed) -> Sequence[Array]:
+    """Calls laws.cc for traversal verification."""
+    call = jax.ffi.ffi_call("specjax_laws_traverse", traversal_shapes(of))
+    parent = of.parent.astype(jnp.int32)
+    given = (*_trial_buffers(of.trial), parent, of.accept, of.u)
+    return call(*given, replaced=with_replacement)
+
+
 class Folded(NamedTuple):
     """The operands of keys [...] with data [N] folded in, uint32.
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs, trees
+from specjax.native import laws
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import block, recursive, token
 
@@ -55,6 +56,24 @@ def build(with_replacement: bool = False) -> Verifier:
         """
         if draft.parent is None:
             return block.verify(target, draft, noise, keep_residual)
+        if keep_residual:
+            return decide(target, draft, noise)
+        trial, parent = token.trial(target, draft), draft.parent
+        of = laws.Traversed(trial, parent, noise.accept, noise.sample)
+        path, n, chance, extra = laws.traversal(_decide, of, with_replacement)
+        return Verdict(n, recursive.path_tokens(draft, path, n, extra), chance, path)
+
+    def _decide(of: laws.Traversed) -> list[Array]:
+        target, law, tokens, num = of.trial
+        draft = Draft(tokens, num, law, of.parent)
+        verdict = decide(target, draft, token.Noise(of.accept, of.u))
+        n, path = verdict.num_accepted, verdict.path
+        extra = jnp.take_along_axis(verdict.tokens, n[:, None], axis=1)[:, 0]
+        return [path, n, verdict.accept_prob, extra]
+
+    def decide(target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+        """Returns the verdict with its residual."""
+        assert draft.parent is not None
         parent, (batch, size) = draft.parent, draft.tokens.shape
         rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
         above = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # the parent rows
@@ -109,8 +128,7 @@ def build(with_replacement: bool = False) -> Verifier:
         weights = probs.take_fn(walk.at, rows)(walk.r)
         extra = probs.pick(weights, noise.sample)
         kept = recursive.path_tokens(draft, path, n, extra)
-        residual = weights if keep_residual else None
-        return Verdict(n, kept, walk.chance, path, residual)
+        return Verdict(n, kept, walk.chance, path, weights)
 
     kinds = "with" if with_replacement else "without", "certain"
     return Verifier(token.noise, verify, siblings=kinds)

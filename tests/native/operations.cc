@@ -251,21 +251,26 @@ int WrongLaws(int64_t V) {
   const auto all = [&](int threads) {
     Standardize(threads, target.Read(), M, heat, B);
     Standardize(threads, draft.Read(), B * G, heat, B);
-    std::vector<int32_t> ids(M + M * kFew + 3 * B);
-    std::vector<float> h(B * G), gumbels(M * V);
+    std::vector<int32_t> ids(M + M * kFew + 3 * B), path(B * G + 2 * B);
+    std::vector<float> h(B * G), gumbels(M * V), chance(B * G);
     Sample(threads, target.Read(), M, u.data(), ids.data());
     SampleDistinct(threads, target.Read(), M, g.data(), kFew, ids.data() + M);
     const Trial trial{B, G, V, target.Read(), draft.Read(), tokens.data(), num.data()};
     int32_t* last = ids.data() + M + M * kFew;
     VerifyBlock(threads, trial, accept.data(), u.data(), last, h.data(), last + B);
     SampleResidual(threads, trial, last, u.data(), last + 2 * B);
+    const int32_t parent[B * G] = {-1, 0, -1, -1, -1, 0};
+    const Traversal how{parent,        false,           accept.data(),
+                        u.data(),      path.data(),     path.data() + B * G,
+                        chance.data(), path.data() + B * G + B};
+    Traverse(threads, trial, how);
     const std::vector<uint32_t> keys(2 * M, 7);
     Gumbels(threads, keys.data(), M, V, gumbels.data());
-    return std::tuple{ids, h, gumbels, target.lse, target.top};
+    return std::tuple{ids, h, gumbels, target.lse, target.top, path, chance};
   };
   const auto once = all(1);
   wrong += all(4) != once;
-  const auto& [ids, h, gumbels, lse, top] = once;
+  const auto& [ids, h, gumbels, lse, top, path, chance] = once;
   for (int64_t m = 0; m < M; ++m) {
     int32_t id;
     Sample(1, target.Read(m), 1, u.data() + 2 * m, &id);

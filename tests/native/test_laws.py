@@ -13,7 +13,7 @@ from specjax.models.cache import KeyValues
 from specjax.native import library
 from specjax.native.embed import take_rows
 from specjax.types import Draft, Reduced, Sampling
-from specjax.verifiers import block, token
+from specjax.verifiers import block, token, traversal
 
 B, G = 3, 4
 SIZES = 5, 523, 9001  # ids: less than a block, no multiple of a vector, several parts
@@ -132,6 +132,30 @@ def test_verdicts_are_those_of_the_definition(kind, vocab):
         np.testing.assert_allclose(new, old, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("replaced", [False, True])
+def test_verdicts_on_trees_are_those_of_the_definition(kind, replaced):
+    sides, z, zq = trial(kind, SIZES[1])
+    zq[:, 2] = zq[:, 0]  # of siblings, whose law is one
+    parent = jnp.array([[-1, 0, -1, 1]] * B)
+    rule = traversal.build(replaced)
+
+    def verdicts(z, zq, accept, u):
+        target, draft = sides(z, zq)
+        draft = draft._replace(parent=parent)
+
+        def of(each):
+            it = rule.verify(target, draft, token.Noise(*each))
+            return (it.num_accepted, it.path, it.tokens), it.accept_prob
+
+        return jax.lax.map(of, (accept, u))
+
+    noise = uniforms(12, B, G), uniforms(13, B, 2)
+    (here, chances), (wanted, near) = both(verdicts, z, zq, *noise)
+    jax.tree.map(np.testing.assert_array_equal, here, wanted)
+    np.testing.assert_allclose(chances, near, atol=1e-5)
+
+
 def test_keys_and_uniforms_are_jaxs_to_the_bit():
     def draw(key, lengths):
         each = keys.iteration(key, lengths)
@@ -193,7 +217,6 @@ def test_in_batches_and_under_jaxs_check_of_keys_they_are_their_definitions():
 def test_gradients_pass_laws_as_they_pass_their_definition():
     z = logits(11, 1, 40)[2:]
     one = Sampling(jnp.ones(1))
-
 
     def normalizer(z):
         of = probs.standardize(z, one)
