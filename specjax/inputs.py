@@ -53,7 +53,7 @@ def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
 
 
 def bucket(width: int, most: int | None = None) -> int:
-    """Returns a width that prompts of up to `width` tokens share.
+    """Returns the width that prompts of up to `width` tokens are padded to.
 
     Prompts of one width share what is compiled. The widths are 8 and its doubles up to
     512, then multiples of 256; 1 stays 1, the width of every decoder's start token.
@@ -171,7 +171,8 @@ def check(
 
 
 def check_shapes(side: str, weights: Any, shapes: Any) -> None:
-    """Raises ValueError unless all parameters are there, in the shapes of the model."""
+    """Raises ValueError unless all parameters are there, with the shapes that the model
+    has."""
     if shapes is None:
         return
     # Anything with a shape is a parameter, such as an `Int8`.
@@ -193,7 +194,7 @@ def check_shapes(side: str, weights: Any, shapes: Any) -> None:
 def check_tokens(
     target: Model, name: str, padded: tuple, *, batch: int, remedy: str
 ) -> np.ndarray:
-    """Returns the ids [B, S], after checking them and their lengths [B].
+    """Returns the ids [B, S], after a check of the ids and of their lengths [B].
 
     remedy: the end of the message about lengths.
     """
@@ -234,7 +235,8 @@ def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
 
 
 def check_inputs(target: Model, prompt: Prompt) -> None:
-    """Raises ValueError unless prompt.inputs are what the target's encoder reads.
+    """Raises ValueError unless prompt.inputs are inputs that the target's encoder
+    reads.
 
     Ids must be there, not empty, and of the model's vocabulary; features must have the
     model's shape.
@@ -318,7 +320,8 @@ def check_limits(
 
 
 def check_positions(target: Model, start: np.ndarray, limit: np.ndarray) -> None:
-    """Checks that every text ends within the positions that the target knows.
+    """Raises ValueError unless every text ends within the positions that the target
+    has.
 
     Raises:
       ValueError: for a longer text; the message says how many tokens there is room for.

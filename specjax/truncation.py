@@ -17,7 +17,8 @@ from jax import Array
 
 NEAR = 128
 LANES = 256  # columns that are summed in parallel: vectorized, with less rounding
-LARGE, STRIPE = 1 << 16, 32  # above so many ids, the largest of each stripe come first
+# With more ids than LARGE, the largest of each stripe come first.
+LARGE, STRIPE = 1 << 16, 32
 
 
 class Row(NamedTuple):
@@ -89,7 +90,8 @@ def last_kept(
     top_p: Array | None = None,
     min_p: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Returns the last logit and the last id that truncation keeps, in the order above.
+    """Returns the logit and the id of the last token that truncation keeps, in the
+    order described above.
 
     Args:
       logits: [..., V] float32 or float64 without NaN; -inf is an impossible id.
@@ -128,7 +130,7 @@ def _shorter_prefix(floor: End, end: End) -> End:
 def _end_by_rank(
     row: Row, floor: Array, top_k: Array | None, top_p: Array | None
 ) -> End:
-    """Returns the end by top-k, then top-p.
+    """Returns the end of the prefix that top-k and then top-p keep.
 
     Where it would be below the logit `floor` [R] it may be any end below it, because
     min-p ends that row earlier.
@@ -195,7 +197,8 @@ def _largest(logits: Array, count: int) -> Array:
 def _end_by_bisection(
     row: Row, ended: Array, most: Array, size: Array, top_p: Array | None
 ) -> End:
-    """Returns the end by top-k, then by top-p, at the logit `most` or below it.
+    """Returns the end of the prefix that top-k and then top-p keep, found at the logit
+    `most` or below it.
 
     `size` [R] is the number of ids of top-k. Rows that have `ended` [R] return
     anything, and cost no iteration of the search.

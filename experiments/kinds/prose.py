@@ -7,7 +7,7 @@ line. Its first word is a function word or another word, because its capital say
 nothing. A speaker, which is a capitalised word and a colon at the start of a line, is a
 name, and so is #Person1#. Function words are closed classes, listed in small letters:
 articles, pronouns, prepositions, auxiliaries, particles. English forms with 's, 're,
-n't and the like are classified by the part before; forms whose rest is no word are
+n't and the like are classified by the part before; forms whose rest is not a word are
 listed. "none" is not listed, because None is a name in documentation.
 """
 

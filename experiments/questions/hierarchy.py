@@ -60,11 +60,13 @@ def below(source: DraftSource) -> tuple[Pair, int]:
     tokens that drafts at most.
 
     Raises:
-        ValueError: the draft is no hierarchy.
+        ValueError: the draft is not a hierarchy.
     """
     options = dict(source.factory.options)
     if "models" not in options:
-        raise ValueError(f"{source.name} is no hierarchy: name hierarchy:MODEL,DRAFT")
+        raise ValueError(
+            f"{source.name} is not a hierarchy: name hierarchy:MODEL,DRAFT"
+        )
     first, *rest = options["models"]
     model = Pretrained("the draft model", None, first(), source.params.target)
     lower = options["lowest"]

@@ -32,7 +32,7 @@ NAMES += ("figure_images", "figure_wagner", "speeds", "recording")
 TRACES = {"figure1": ("figure1", "gamma_7")}  # folder and row
 TRACES["recording"] = recording.FOLDER, recording.ROW
 TRACES["figure_images"] = "images", "drawn_t1"
-DRAWINGS = {"figure_images": images.drawing}  # of a trace that is no text
+DRAWINGS = {"figure_images": images.drawing}  # of a trace that is not a text
 
 
 class Timeline(NamedTuple):

@@ -23,7 +23,7 @@ def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
         Disagreement: it is more than rounding.
     """
     apart = float(np.abs(law - ours).max())
-    if not apart <= ROUNDING:  # nor where it is no number
+    if not apart <= ROUNDING:  # nor where it is not a number
         raise Disagreement(
             f"{engine} and specjax give the same text likelihoods {apart:.3g} nats"
             f" apart, more than rounding ({ROUNDING:g}): the weights or the model"

@@ -90,7 +90,7 @@ def from_model(content: bytes, name: str) -> Subwords:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=content)
     except RuntimeError as error:
-        raise ValueError(f"{name} is no SentencePiece model: {error}") from None
+        raise ValueError(f"{name} is not a SentencePiece model: {error}") from None
     if processor.eos_id() < 0:
         raise ValueError(f"{name} has no end id: name a tokenizer that has, as T5's")
     digest = hashlib.sha256(content).hexdigest()

@@ -104,8 +104,8 @@ def start(name: str, dtype: str) -> Pretrained:
     checkpoint = checkpoints.load(name)
     if checkpoint.family != "t5":
         raise ValueError(
-            f"{name} is no T5 but of the family {checkpoint.family}: name a T5, such as"
-            " google/t5-v1_1-small"
+            f"{name} is not a T5 but of the family {checkpoint.family}: name a T5, such"
+            " as google/t5-v1_1-small"
         )
     if checkpoint.start != t5.PAD:
         raise ValueError(

@@ -109,8 +109,9 @@ def propose(
 
 
 def choose(scores: Array, width: int, drafted: int) -> tuple[Array, Children]:
-    """Returns the beams of the next level [B, U] of scores [B, K, V], whose first W
-    beams are those of a search of width W: their scores, and where they go on from.
+    """Returns the beams [B, U] of the next level, chosen by scores [B, K, V]: the score
+    of each, and the beam and the token that it comes from. The first W are those of a
+    search of width W.
 
     Where there are fewer continuations than U, others score -inf."""
     score, first = hypotheses.best(scores[:, :width], width)

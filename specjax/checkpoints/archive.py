@@ -69,7 +69,7 @@ class Archive(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part `number` of so many equal `parts` along `axis` of a stored array."""
+    """The part `number` of `parts` equal parts along `axis` of a stored array."""
 
     axis: int
     number: int
@@ -111,8 +111,8 @@ Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is 
 
 
 def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source]:
-    """Returns the sources of a table of parts. to, of: the beginnings of our names, and
-    of theirs."""
+    """Returns the sources of a table of parts. to, of: the beginnings of our names and
+    of the stored ones."""
     return {
         f"{to}{ours}/{leaf}": Source(f"{of}{theirs}{stored}", *how)
         for ours, theirs, kind in rows
@@ -121,16 +121,16 @@ def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source
 
 
 def same_names(shapes: Any) -> Names:
-    """Returns the names of an archive that names and shapes every parameter as the
-    model does."""
+    """Returns the names of parameters in an archive that calls and shapes each one as
+    the model does."""
     return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
 
 
 def table_of(
     table: str, readout: str, tied: bool, stored: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Returns where an embedding is stored, and `Names.copies`: if it is `tied`, the
-    readout repeats it or is the only copy in a file."""
+    """Returns the name that an embedding is stored under, and `Names.copies`: where the
+    readout is `tied`, it repeats the embedding or is its only copy in the file."""
     if not tied or readout not in stored:
         return table, {}
     return (table, {readout: table}) if table in stored else (readout, {})
@@ -288,7 +288,7 @@ def reader(
 
 
 def _portions(sizes: tuple[int, ...]) -> list[slice]:
-    """Returns the rows that are read together."""
+    """Returns the portions of rows that are read together."""
     step = max(FEWEST, PORTION // max(1, math.prod(sizes[1:])))
     return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
 
@@ -325,7 +325,7 @@ def _cast(archive: Archive, name: str, index: Index, dtype: np.dtype) -> np.ndar
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Returns an array without contents, see `ALIGNED`."""
+    """Returns an aligned array with arbitrary contents, see `ALIGNED`."""
     size = math.prod(shape) * dtype.itemsize
     held = np.empty(size + ALIGNED, np.uint8)
     first = -held.ctypes.data % ALIGNED
@@ -362,7 +362,7 @@ def check(
     harmless: Iterable[str] = (),
 ) -> None:
     """Raises one ValueError that lists every array that is missing, surplus, of another
-    shape, or of a dtype that is no float."""
+    shape, or of a dtype that is not a float."""
     arrays, wanted = archive.arrays, flatten_dict(shapes, sep="/")
     need = {}
     for name, leaf in wanted.items():
@@ -398,9 +398,9 @@ def check(
 
 
 def check_depths(archive: Archive, config: Any, stacks: Mapping[str, str]) -> None:
-    """Raises ValueError for sizes of other depths than the stored names have, at once:
-    a model of so many layers may take minutes to describe. stacks: a pattern of a
-    layer's names for each field of `config` that counts layers."""
+    """Raises ValueError, at once, where the stored names have another number of layers
+    than the sizes say: to describe a very deep model may take minutes. stacks: a
+    pattern of a layer's names for each field of `config` that counts layers."""
     for field, pattern in stacks.items():
         says, has = getattr(config, field), layers_of(archive.arrays, pattern)
         if says != has:

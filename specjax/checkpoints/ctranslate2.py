@@ -63,8 +63,8 @@ def _product(part: Part | None = None, bias: bool = True) -> tuple:
 
 
 def _attention(ours: str, theirs: str, *linears: str) -> list[Row]:
-    """Returns the rows of an attention. linears: which of our products lie in each of
-    theirs."""
+    """Returns the rows of an attention layer. linears: which of our products each of
+    theirs holds."""
     rows: list[Row] = [(f"{ours}_norm", f"{theirs}/layer_norm", NORM)]
     for i, names in enumerate(map(str.split, linears)):
         for j, name in enumerate(names):
@@ -113,7 +113,7 @@ def find(path: Path) -> Path | None:
 
 
 def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
-    """Returns sizes, weights and their names.
+    """Returns the sizes, the weights and their names.
 
     Raises ValueError for a file that is cut short, of another model, or of a Whisper
     that computes something else.

@@ -135,7 +135,7 @@ class Header(NamedTuple):
         return self.number(name, default)
 
     def wrong(self, name: str, wanted: str, value: Any) -> ValueError:
-        """Returns the error of a key that must be something else."""
+        """Returns the error of a key whose value must be something else."""
         return ValueError(
             f"{self.path}: {self.kind}.{name} must be {wanted}: {reprlib.repr(value)}"
         )
@@ -226,7 +226,7 @@ def _shortest_float(value: Any) -> Any:
 
 
 def _check(header: Header, width: int, *, usual: int) -> None:
-    """Raises ValueError for keys in values that are not known. usual: the width of
+    """Raises ValueError for keys whose values are not supported. usual: the width of
     values where no key states it."""
     known = NEUTRAL | {"rope.dimension_count": width}
     for name, value in (*known.items(), ("attention.value_length", width)):
@@ -245,7 +245,7 @@ def _check(header: Header, width: int, *, usual: int) -> None:
 
 def _windows(header: Header, layers: int) -> Fields:
     """Returns the fields by which some layers see only the last tokens. For other
-    architectures llama.cpp reads no window, and every layer sees all."""
+    architectures llama.cpp reads no window, and every layer sees all tokens."""
     fields: Fields = {"use_sliding_window": False, "max_window_layers": layers}
     fields |= {"sliding_window": None, "layer_types": None}
     if (kind := header.kind) not in WINDOW:
@@ -270,7 +270,7 @@ def _windows(header: Header, layers: int) -> Fields:
 
 
 def _caps(header: Header) -> Fields:
-    """Returns the fields of the caps of scores and logits; a cap of 0 in a Gemma 3 is
+    """Returns the fields that cap scores and logits; in a Gemma 3 a cap of 0 means
     none."""
     fields: Fields = {name: None for name in CAPS}
     if header.kind == "gemma2":
@@ -336,8 +336,8 @@ def _vector(held: Contents, name: str) -> np.ndarray:
 
 
 def arrays(held: Contents, fields: Fields) -> Archive:
-    """Returns the tensors in the names and the layout of a folder of Hugging Face, in
-    float32.
+    """Returns the tensors under the names and in the layout of a folder of Hugging
+    Face, in float32.
 
     llama.cpp keeps the rows of Llama's queries and keys in another order, and adds 1 to
     the scales of Gemma's norms.

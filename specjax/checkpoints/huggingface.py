@@ -126,19 +126,20 @@ def _advice(folder: Path) -> str:
 
 def download(name: str, *near: str) -> Path:
     """Returns the folder of a hub's model "org/name", fetched or already in the cache.
-    near: names that may have been meant. Raises ValueError where there is none."""
+    near: names that may have been meant. Raises ValueError where the hub has no such
+    model."""
     if not HUB_ID.fullmatch(name):
         shown = repr(name if len(name) < 200 else f"{name[:200]}...")
         meant = "".join(f"; {other} has a name like it" for other in near)
         raise ValueError(
-            f"no checkpoint at {shown}: it is no path, no bundled model, and no id of"
+            f"no checkpoint at {shown}: it is not a path, a bundled model, or an id of"
             f" the Hugging Face hub, which has the form org/name{meant}"
         )
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise ValueError(
-            f"{name} is no path; to fetch it from the Hugging Face hub:"
+            f"{name} is not a path; to fetch it from the Hugging Face hub:"
             " pip install 'specjax[hf]'"
         ) from None
     try:
@@ -148,14 +149,14 @@ def download(name: str, *near: str) -> Path:
             raise ValueError(refusal) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{name} is no path, is not in the cache of the Hugging Face hub, and could"
-            f" not be fetched from it: {reason}"
+            f"{name} is not a path, is not in the cache of the Hugging Face hub, and"
+            f" could not be fetched from it: {reason}"
         ) from error
 
 
 def _refusal(name: str, error: BaseException) -> str | None:
-    """Returns what to do where the hub answers and refuses a model; None where it was
-    not reached."""
+    """Returns what to do where the hub answers and refuses a model; None where the hub
+    was not reached."""
     status, gated = None, False
     cause: BaseException | None = error
     while cause is not None:

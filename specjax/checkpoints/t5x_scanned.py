@@ -1,4 +1,4 @@
-"""T5X's scalable_t5: the layers of a stack in one array a parameter, heads on an axis.
+"""T5X's scalable_t5 checkpoints: all layers of a stack in one array, heads on an axis.
 
 With `scan_layers`, layer i of `encoder/encoder/mlp/wo/kernel` is number i along
 `param_scan_axis`, 1 by default: [mlp, layer, E]. With or without it, kernels of
@@ -22,7 +22,7 @@ HEADS = re.compile(r".*attention/(query|key|value|out)/kernel")
 
 class Place(NamedTuple):
     """The place of an array: number `layer` along `axis` of a stored one, or all of it.
-    shape: of that part as it is stored."""
+    shape: that of this part as it is stored."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,8 +31,8 @@ class Place(NamedTuple):
 
 
 def unstack_layers(archive: Archive) -> Archive:
-    """Returns the same arrays by the names and shapes of a T5 with an array for each
-    layer. Raises ValueError where the axis of the layers is not known."""
+    """Returns the same arrays under the names and in the shapes of a T5 with an array
+    for each layer. Raises ValueError where the axis of the layers cannot be found."""
     places = {}
     for stored, array in archive.arrays.items():
         match = STACKED.fullmatch(stored)

@@ -98,7 +98,8 @@ def check(path: Path, model: Pretrained, new_tokens: int) -> int:
 
 
 def check_line(where: str, line: bytes, model: Pretrained, new_tokens: int) -> bool:
-    """Returns True. Raises ValueError as `check`."""
+    """Returns True for a line that the model can continue. Raises ValueError as `check`
+    does."""
     at_place(where, prompt_fields.check, line)
     read = prompts.gather([where], [prompt_fields.parse(line)], model)
     length, most = len(read.tokens[0]), model.model.slots

@@ -251,7 +251,8 @@ def block(title: str, seconds: float) -> None:
 def show(
     tokenizer: Tokenizer, length: int, steps: Iterable, begin: int = 0
 ) -> tuple[np.ndarray, list[Step]]:
-    """Prints the text as it grows, from token `begin` on; returns it and its steps.
+    """Prints the text as it grows, from token `begin` on; returns the text and its
+    steps.
 
     length: the number of tokens of the prompt."""
     texts, trace = [np.zeros(length, int)], []
@@ -333,8 +334,8 @@ def summarize(it: dict) -> None:
 
 
 def repetition(ids: np.ndarray, length: int) -> float:
-    """Returns the share of tokens after `length` that repeat, which are easy to
-    draft."""
+    """Returns the share of the tokens after `length` that repeat earlier text, which
+    are easy to draft."""
     marks = scoring.find_repeats(ids)[length:]
     return float(marks.mean()) if marks.size else 0.0
 

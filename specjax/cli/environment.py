@@ -18,7 +18,8 @@ INHERITED = "JAX_", "XLA_", "SPECJAX_", "HF_"  # begin the names of what setting
 
 
 class Environment(NamedTuple):
-    """The place of a process. folder: the current one. path: `sys.path`, absolute."""
+    """The environment of a process. folder: the current one. path: `sys.path`,
+    absolute."""
 
     folder: str
     path: tuple[str, ...]
@@ -32,7 +33,7 @@ def current() -> Environment:
 
 
 def run_in(world: Environment, function: Callable, *arguments: Any) -> Any:
-    """Returns the value of a function that is called in another process's environment.
+    """Calls a function in the environment of another process, and returns its value.
 
     The folders are used as far as this machine has them."""
     with contextlib.suppress(OSError):
@@ -42,7 +43,8 @@ def run_in(world: Environment, function: Callable, *arguments: Any) -> Any:
 
 
 def import_variables() -> dict[str, str]:
-    """Returns variables with which any process imports the modules that this one does.
+    """Returns the variables with which any process can import the modules that this one
+    does.
 
     Such a process imports nothing from its own folder."""
     installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}

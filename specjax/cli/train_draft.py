@@ -32,8 +32,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(parser: console.Parser, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Trains, and returns the fields of --json: the folder of the draft, and what was
-    measured of held-out texts at its last step."""
+    """Trains, and returns the fields of --json: the folder of the draft, and what its
+    last step measured on held-out texts."""
     start = time.monotonic()
     try:
         from specjax.training import train_draft
@@ -59,8 +59,8 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_setting(chosen: argparse.Namespace) -> "Setting":
-    """Returns what the flags say. Raises ValueError for flags that do not go
-    together."""
+    """Returns the setting that the flags describe. Raises ValueError for flags that do
+    not go together."""
     from specjax.training.loop import Recipe
     from specjax.training.train_draft import Setting
 
@@ -132,7 +132,7 @@ def make_parser() -> console.Parser:
         add(name, type=kind, default=default, metavar="N", help=f"{help}; {default}")
 
     whole("--texts", 320, "that the target writes")
-    of_greedy = "of these one in so many is greedy, the others are sampled; 0 for none"
+    of_greedy = "one in this many of these is greedy, others are sampled; 0 for none"
     whole("--greedy-every", 2, of_greedy, least=0)
     whole("--tokens", 64, "new tokens of such a text")
     whole("--longest", 32, "leave out beginnings of more tokens")
@@ -151,7 +151,7 @@ def make_parser() -> console.Parser:
         " EAGLE-3 head's, or of each blockwise head (as many as the target has)",
         "--num-heads": "of attention; default: 2, for a head half of the target's",
         "--heads": "of Medusa, or blockwise parallel ones; 3",
-        "--turns": "an EAGLE-3 head learns to draft so many tokens; 2",
+        "--turns": "an EAGLE-3 head learns to draft this many tokens; 2",
     }
     for name, help in sizes.items():
         add(name, type=count, metavar="N", help=help)

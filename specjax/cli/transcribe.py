@@ -73,8 +73,8 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
 
 
 def join_temperatures(words: Sequence[str]) -> list[str]:
-    """Returns the words with temperatures that are separated by spaces joined by
-    commas.
+    """Returns the command's words, with the values of --temperature that were separated
+    by spaces joined by commas.
 
     No file name is then taken for a temperature, nor a temperature for a file."""
     kept: list[str] = []

@@ -70,7 +70,7 @@ def rows(file: RowFile) -> list[RowFile]:
 
 
 def all_rows(chosen: Iterable[RowFile]) -> list[RowFile]:
-    """Returns the rows of several files. Raises ConfigError for a row that is there
+    """Returns the rows of several files. Raises ConfigError for a row that occurs
     twice."""
     found: list[RowFile] = []
     homes: dict[tuple, Path] = {}
@@ -136,7 +136,8 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
 
 
 def read_each(file: RowFile) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Returns what `read` returns of every row of a file, which is parsed once."""
+    """Returns what `read` returns for each row of a file, by the row's name; the file
+    is parsed once."""
     gin, path, found = import_gin(), file.path.resolve(), {}
     common, names = grid.read(gin, path)
     gin.clear_config()
@@ -186,7 +187,7 @@ def import_gin() -> Any:
 
 @contextlib.contextmanager
 def search_folders(gin: Any, folders: Sequence[str]) -> Iterator[None]:
-    """Looks for included files here, in the folders, and in the folder of the
+    """Lets gin look for included files here, in `folders`, and in the folder of the
     package."""
     prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
     before = list(prefixes), list(readers)

@@ -33,7 +33,7 @@ WORDS = {
 
 
 class Field(NamedTuple):
-    """A parameter that is set. name: of the macro that sets it, or its own."""
+    """A parameter that is set. name: that of the macro that sets it, or its own."""
 
     name: str
     parameter: str

@@ -26,7 +26,7 @@ from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
 
 class Growth(NamedTuple):
-    """A tree and the places where it may grow; rows are those of the target's call.
+    """A tree and the places where it may grow; its rows are those of the target's call.
 
     Attributes:
       tokens, parent: [B, G].
@@ -112,7 +112,8 @@ def build(
         after = probs.take_fn(growth.parent + 1, rows)
 
         def after_parents(first: Array, later: Array) -> Array:
-            """Returns, for each node, what is known after its parent: [B, G].
+            """Returns, for each node, the entry of its parent: [B, G], from `first` for
+            a child of the root, else from `later`.
 
             first [B, 1] and later [G - 1, B, 1] are known after each row.
             """
@@ -139,7 +140,7 @@ def build(
 
 
 def initial_growth(batch: int, nodes: int, most: int) -> Growth:
-    """Returns the growth with row 0 only, whose law is not known yet."""
+    """Returns the growth of a tree with only row 0, whose law is not known yet."""
     shape, each = (batch, nodes), (batch, nodes + 1, most)
     parent = jnp.full(shape, trees.ROOT, jnp.int32)
     first = jnp.arange(nodes + 1) == 0
@@ -167,7 +168,8 @@ def add_children(
     children: Array,
     floors: Sequence[float],
 ) -> Growth:
-    """Records the law [B, 1] after a row, and the children [B, K] that it may have."""
+    """Records the law [B, 1] after a row, and the children [B, K] that may follow
+    it."""
     z = probs.expand_logits(law.logits)[:, 0]
     q = jax.nn.softmax(jnp.where(jnp.isnan(z), -jnp.inf, z), axis=-1)
     of_child = jnp.take_along_axis(q, children, axis=1)
@@ -206,7 +208,7 @@ def add_node(growth: Growth, node: Array | int, longest: int) -> Growth:
 
 
 def node_branches(growth: Growth, node: Array) -> Branches:
-    """Returns how node `node` follows those before it, as the last of a tree of G.
+    """Returns the branches of a call on node `node` alone, the last of a tree of G.
 
     The tree has the same size for every node: it consists of the last tokens of the
     text, which are a chain, and the nodes up to this one.

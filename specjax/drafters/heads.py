@@ -52,7 +52,8 @@ class Memory(NamedTuple):
 
 
 def empty(config: Config, prompt: Prompt, slots: int) -> Memory:
-    """Returns the memory of a head before the prompt is read. config: of its layer."""
+    """Returns the memory of a head before the prompt is read. config: that of its
+    decoder layer."""
     batch, dtype = len(prompt.tokens), jnp.dtype(config.dtype)
     (layer,) = cache.empty(
         1,
@@ -68,7 +69,8 @@ def empty(config: Config, prompt: Prompt, slots: int) -> Memory:
 
 
 def store(memory: Memory, hidden: Array, call: TargetCall) -> Memory:
-    """Returns the memory with what the target computed of a call's tokens, [B, T, H].
+    """Returns the memory, updated with the states [B, T, H] that the target computed
+    for a call's tokens.
 
     Beyond the accepted tokens it is not the text's; estimates are written over it
     before it is read.
@@ -79,8 +81,8 @@ def store(memory: Memory, hidden: Array, call: TargetCall) -> Memory:
 
 
 def estimate(memory: Memory, hidden: Array, start: Array) -> Memory:
-    """Returns the memory with the head's estimates [B, T, H] from slots `start` [B] on,
-    where the target's are not known."""
+    """Returns the memory with the head's estimates [B, T, H] in the slots from `start`
+    [B] on for which no state of the target is known."""
     count = hidden.shape[1]
     old = _get(memory.hidden, start, count)
     known = start[:, None] + jnp.arange(count) < memory.known[:, None]
@@ -91,8 +93,8 @@ def estimate(memory: Memory, hidden: Array, start: Array) -> Memory:
 def hidden_before(
     memory: Memory, start: Array, count: int, branches: Branches | None
 ) -> Array:
-    """Returns the state of the token before each of a call, [B, T, H]: in the slot
-    before, or of its parent in a tree. Before a text it is 0."""
+    """Returns the state of the token before each token of a call, [B, T, H]: in a tree,
+    that of its parent. Before a text it is 0."""
     if branches is None:
         slots = start[:, None] + jnp.arange(count) - 1
     else:
@@ -105,8 +107,8 @@ def hidden_before(
 def seen_slots(
     start: Array, count: int, slots: int, branches: Branches | None
 ) -> Array:
-    """Returns which slots each token of a call sees, [B, T, S] bool. No pair of a state
-    and a token ends in slot 0, which no token but its own sees."""
+    """Returns which slots each token of a call sees, [B, T, S] bool. Slot 0 has no
+    state before it, so only its own token sees it."""
     held = jnp.arange(slots)[None]
     own = start[:, None] + jnp.arange(count)
     if branches is None:
@@ -201,7 +203,8 @@ def observer(
 
 
 def with_target(head: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a head's parameters with those of its target, which are not copied.
+    """Returns a head's parameters together with those of its target, which are not
+    copied.
 
     Raises ValueError for a target whose embedding is not at the top of its parameters,
     as of one with an encoder.
@@ -216,7 +219,8 @@ def with_target(head: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 @jax.vmap
 def _put(row: Array, new: Array, start: Array) -> Array:
-    """Returns a buffer [B, S, H] with `new` [B, T, H] from slots `start` [B] on."""
+    """Returns a buffer [B, S, H] with `new` [B, T, H] written from slots `start` [B]
+    on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new, start, 0)
 
 

@@ -56,7 +56,8 @@ draw_independent = draw_with(probs.draw)
 
 
 def draw_coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
-    """Draws by the Gumbel noise that `verifiers.gumbel` uses at the same place."""
+    """Returns a `draw` that uses the Gumbel noise of `verifiers.gumbel` at the same
+    place."""
     del key, gamma
 
     def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
@@ -182,7 +183,8 @@ def rollout(
 
 
 def known_count(state: State, gamma: int, positions: int | None) -> int | None:
-    """Returns how many tokens are drafted, if the compiler may know it, else None.
+    """Returns how many tokens are drafted, if that is known when the program is
+    compiled, else None.
 
     A loop whose end only the device knows makes a GPU's host wait once per token. It is
     None where the budget is on the device, or where a text may outgrow the positions. A
@@ -197,7 +199,7 @@ def known_count(state: State, gamma: int, positions: int | None) -> int | None:
 
 
 def _where(rows: Array, x: Array, y: Array) -> Array:
-    """Returns x in these rows [B], y in the others."""
+    """Returns x in the rows [B] that are True, y in the others."""
     return jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 
 

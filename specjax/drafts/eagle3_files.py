@@ -1,4 +1,4 @@
-"""EAGLE-3 heads in folders, of two layouts.
+"""Folders of EAGLE-3 heads, in two layouts.
 
 Those of speculators say the sizes of the layer in `transformer_layer_config`, and have
 weights in safetensors. Those of EAGLE and SpecForge say them at the top of config.json,
@@ -46,7 +46,7 @@ class Eagle3(NamedTuple):
 
 def read(folder: Folder, target: Pretrained) -> Eagle3:
     """Returns the head in a folder, for the target that it was trained for. Raises
-    ValueError for a head that does not say what it needs, or of another target."""
+    ValueError for a head that lacks a field that it needs, or is for another target."""
     arrays = folder.open()
     if head_files.MASK in arrays.arrays:
         raise head_files.unread(folder.path, "P-EAGLE")
@@ -117,8 +117,8 @@ def _tapped(target: Pretrained) -> Any:
 def _of_speculators(
     fields: Fields, target: Pretrained, dtype: str
 ) -> tuple[llama.Config, tuple[int, ...] | None]:
-    """Returns the sizes of the layer, and the places that are tapped, None where none
-    are named. Raises ValueError for what speculators would not load."""
+    """Returns the sizes of the layer, and the places that are tapped; None where the
+    fields name none. Raises ValueError for a head that speculators would not load."""
     _check_proposals(fields)
     within = fields.get("transformer_layer_config")
     if not isinstance(within, dict):
@@ -135,8 +135,9 @@ def _of_speculators(
 def _of_others(
     fields: Fields, target: Pretrained, dtype: str
 ) -> tuple[llama.Config, tuple[int, ...] | None]:
-    """Returns the same of EAGLE's layout and SpecForge's. Raises ValueError for a head
-    of the last layer alone, and for places that may be counted either way."""
+    """Returns the same for the layouts of EAGLE and SpecForge. Raises ValueError for a
+    head that reads only the last layer, and for places that readers count in two
+    ways."""
     nested = _nested(fields)
     if not field.truth(nested, "use_aux_hidden_state", True):
         raise ValueError(
@@ -154,7 +155,7 @@ def _of_others(
 
 
 def _nested(fields: Fields) -> Fields:
-    """Returns what `eagle_config` has; nothing where it is missing."""
+    """Returns the fields in `eagle_config`; {} where it is missing."""
     nested = fields.get("eagle_config")
     if nested is not None and not isinstance(nested, dict):
         raise field.field_error("eagle_config", "an object", nested)
@@ -172,8 +173,8 @@ def _places(fields: Fields) -> tuple[int, ...] | None:
 
 
 def _check_proposals(fields: Fields) -> None:
-    """Raises ValueError for a config.json without a proposal or the name of its
-    target, which speculators requires."""
+    """Raises ValueError for a config.json that lacks a proposal or the name of its
+    target, both of which speculators requires."""
     stated = fields.get("speculators_config")
     if not isinstance(stated, dict) or not stated.get("proposal_methods"):
         raise ValueError("speculators_config has no proposal_methods")
@@ -183,8 +184,9 @@ def _check_proposals(fields: Fields) -> None:
 
 
 def read_offsets(arrays: Archive, config: eagle3.Config) -> np.ndarray | None:
-    """Returns d2t [K], None for a head that says every id. Raises ValueError where
-    there is none, where t2d says other ids, and where every id is moved."""
+    """Returns d2t [K], or None for a head that proposes every id. Raises ValueError
+    where d2t is missing, where t2d names other ids, and where d2t moves ids though all
+    are proposed."""
     if D2T not in arrays.arrays:
         if config.draft_vocab is None:
             return None
@@ -283,8 +285,8 @@ def write(
 
 
 def names(config: eagle3.Config, first: str) -> dict[str, Source]:
-    """Returns where each parameter of a head lies in its file; `first` is how that
-    calls the layer."""
+    """Returns where each parameter of a head lies in its file; `first` is the file's
+    name of the layer."""
     norm = (SCALE,)
     rows = [
         ("join", "fc", UNBIASED),

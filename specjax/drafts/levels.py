@@ -31,14 +31,15 @@ from specjax.verifiers import gumbel, token
 
 
 class Caches(NamedTuple):
-    """The caches of the middle model and of what drafts for it."""
+    """The caches of the middle model and of the lower drafter."""
 
     model: Any
     lower: Any
 
 
 class Reading(NamedTuple):
-    """The cache of `read_again`: a model's, and the text [B, L] that it reads."""
+    """The cache of `read_again`: that of the model, and the text [B, L] that it
+    reads."""
 
     cache: Any
     tokens: Array
@@ -183,7 +184,8 @@ def all_logits(model: Model) -> Model:
 
 
 def read_again(model: Model, count: int) -> Model:
-    """Returns the model, whose every call reads `count` tokens before its own again.
+    """Returns a model whose every call first reads the last `count` tokens of the text
+    again, then its own tokens.
 
     Its cache is a `Reading`, with the text from which it takes them.
     """
@@ -208,16 +210,18 @@ def read_again(model: Model, count: int) -> Model:
 
 
 def round_keys(key: Array, count: Array) -> Array:
-    """Returns the keys [B] of a level's round of this number, by those of its draft.
+    """Returns the keys [B] of the round with this number, derived from the keys of its
+    draft.
 
-    Not of its length alone, at which a row stays that has ended before the others.
+    The length alone does not name a round: a row that has ended keeps its length while
+    others go on.
     """
     return keys.iteration(key, jnp.full(key.shape, count))
 
 
 def mark_lost(made: Round) -> Law:
-    """Returns the law of a round, not finite where the lower drafter's was not, so that
-    the check of logits (`specjax.finite`) finds it."""
+    """Returns the law of a round, made not finite where the lower drafter's law was
+    not, so that the check of logits (`specjax.finite`) finds it."""
     draft = made.draft
     if draft.law is None:
         return made.law

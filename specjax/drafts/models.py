@@ -1,5 +1,5 @@
-"""Models that draft: one of its own weights, the target's first layers, or a small one
-with a reduced vocabulary.
+"""Draft models: with their own weights, the target's first layers, or a reduced
+vocabulary.
 
 Axes: B rows, T tokens, V vocabulary.
 """
@@ -36,7 +36,7 @@ def model_source(model: Pretrained) -> DraftSource:
 
 
 def chain_source(model: Pretrained, build: Recipe, *, regime: str) -> DraftSource:
-    """Returns the source of a model's chains, of no files.
+    """Returns the source of a model's chains, without files.
 
     Args:
       model: whose name and weights it has.
@@ -55,13 +55,13 @@ def chain_source(model: Pretrained, build: Recipe, *, regime: str) -> DraftSourc
 
 
 def chain(gamma: int, draw: Callable, model: Recipe, behind: int = 2) -> Drafter:
-    """Returns the drafter of a model that is built anew. behind: see
+    """Returns the drafter of a model that is built from its recipe. behind: see
     `autoregressive.build`."""
     return autoregressive.build(model(), gamma, draw, behind=behind)
 
 
 def model_recipe(model: Pretrained) -> Recipe:
-    """Returns the recipe of a model: by its configuration, where it has one."""
+    """Returns the recipe of a model: from its configuration, where it has one."""
     if model.config is None:
         return constant(model.model)
     return recipe(_from_config, config=model.config, vocab=model.vocab)
@@ -72,7 +72,7 @@ def _from_config(config: Config, vocab: int) -> Model:
 
 
 def constant(model: Model) -> Recipe:
-    """Returns the recipe of this very model, which equals no other recipe."""
+    """Returns the recipe of this very object, which equals no other recipe."""
     return Recipe(lambda: model)
 
 
@@ -90,9 +90,9 @@ def law_of(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
 
 
 def with_rules(source: DraftSource, rules: TokenAutomaton) -> DraftSource:
-    """Returns the source whose model's logits are changed by rules, as the target's
-    are. A source that is neither a chain nor a tree by a model of a whole vocabulary
-    drafts as it is."""
+    """Returns the source with rules applied to its model's logits, as to the target's.
+    A source that drafts neither a chain nor a tree by a model of a whole vocabulary is
+    returned unchanged."""
     if source.model is not None and source.regime == SAMPLED:
         model = recipe(_with_rules, model=source.model, rules=rules)
         factory = recipe(chain, model=model)
@@ -163,8 +163,8 @@ def load_reduced_vocab(path: Path, target: Pretrained) -> DraftSource:
 def reduced_vocab_source(
     name: str, draft: Reduction, target: Pretrained
 ) -> DraftSource:
-    """Returns the draft that reads by its target's embedding and says some of its ids.
-    Raises ValueError for a target that it was not made for."""
+    """Returns the draft that reads tokens by its target's embedding and proposes some
+    of its ids. Raises ValueError for a target that it was not made for."""
     whole, family = target.required_config, families.of(draft.config)
     if families.of(whole) is not family:
         raise ValueError(
@@ -191,7 +191,7 @@ def _reduced_vocab(config: Config, whole: Config) -> Model:
 
 
 def all_logits(source: DraftSource) -> DraftSource:
-    """Returns the same draft with logits of all ids, where it says some alone."""
+    """Returns the same draft with logits of all ids, where it proposes only some."""
     if source.regime != REDUCED_VOCAB or source.model is None:
         return source
     model = recipe(_all_logits, model=source.model)

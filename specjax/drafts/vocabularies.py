@@ -42,8 +42,8 @@ def match_vocab(target: Pretrained, draft: DraftSource) -> DraftSource:
 
 
 def common_tokens(target: Pretrained, draft: Pretrained) -> DraftSource:
-    """Returns the draft of another tokenizer, which says the tokens that both have
-    (`drafters.intersection`)."""
+    """Returns the draft of another tokenizer, which proposes only the tokens that both
+    have (`drafters.intersection`)."""
     vocab, spelled = target.vocab, spelling(target, draft)
     config = draft.required_config
     model = recipe(_common_tokens, config=config, vocab=vocab, stretch=spelled.stretch)
@@ -68,8 +68,8 @@ def _common_tokens(config: Config, vocab: int, stretch: int) -> Model:
 
 
 def limit_to_room(draft: DraftSource, factory: Recipe) -> Recipe:
-    """Returns the recipe of a drafter by the model of `draft`, which keeps to the
-    positions that a model by `common_tokens` has; any other recipe as it is."""
+    """Returns the recipe of a drafter by the model of `draft`, limited to the positions
+    that a model by `common_tokens` has; any other recipe unchanged."""
     if draft.factory.build is _in_room:
         return draft.factory.change(factory=factory)
     return factory
@@ -85,7 +85,8 @@ def _in_room(
 
 
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
-    """Returns how a draft of another tokenizer reads the ids of a target."""
+    """Returns the tables by which a draft with another tokenizer reads the ids of a
+    target."""
     reads, writes = target.tokenizer, draft.tokenizer
     same: Any = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
     head = () if draft.start is None else (draft.start,)
@@ -101,14 +102,14 @@ def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
 
 
 def strings_source(target: Pretrained, draft: str) -> DraftSource:
-    """Returns the draft of what a decoder of another tokenizer writes, as the target's
-    tokenizer reads it (`drafters.strings`). Raises ValueError for a draft that has no
-    tokenizer, or the target's own, or that is no decoder."""
+    """Returns the draft of text that a decoder with another tokenizer writes, tokenized
+    by the target's tokenizer (`drafters.strings`). Raises ValueError for a draft
+    without a tokenizer, with the target's own, or that is not a decoder."""
     other = pretrained.load(draft, target.dtype)
     if target.encodes or other.encodes:
         raise ValueError(
-            f"{target.name} and {draft} are no two decoders: name a decoder that drafts"
-            " for a decoder"
+            f"{target.name} and {draft} are not two decoders: name a decoder that"
+            " drafts for a decoder"
         )
     coders = [model.tokenizer for model in (target, other)]  # or none: raises
     try:
@@ -122,7 +123,7 @@ def strings_source(target: Pretrained, draft: str) -> DraftSource:
 
 
 def respelled_draft(target: Pretrained, draft: Pretrained) -> DraftSource:
-    """Returns the draft of another tokenizer, whose text is read anew."""
+    """Returns the draft of another tokenizer whose text is tokenized again."""
     vocab, spelled = target.vocab, spelling(target, draft)
     source = certain_source(
         f"{draft.name}, by strings (SLEM)",

@@ -200,7 +200,7 @@ class Residuals:
 
 
 def tokens_by_children(limits: Callable) -> Callable:
-    """Returns one more than the summed chances that each node is reached and
+    """Returns one more than the sum of the probabilities that each node is reached and
     accepted."""
 
     def tokens(at: Situation) -> np.ndarray:
@@ -287,8 +287,8 @@ def accept_path(at: Situation) -> tuple[np.ndarray, float]:
 
 
 def tokens_by_path(at: Situation) -> np.ndarray:
-    """Returns one more than the chances that the target's own tokens follow each
-    path."""
+    """Returns one more than the sum of the probabilities that the target's own tokens
+    follow each path."""
     chance, reached = accept_path(at)[0], [np.ones(len(at.drafts))]
     parent = np.asarray(at.parent)
     for node, row in enumerate(parent):

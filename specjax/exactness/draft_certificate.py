@@ -35,7 +35,8 @@ class Case(NamedTuple):
 
 
 def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
-    """Returns a draft by a name of `small_drafts.load`, with rules that can verify it.
+    """Returns a draft by a name of `small_drafts.load`, with the rules that can verify
+    it.
 
     Args:
       name: the draft's name.
@@ -43,7 +44,8 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
       policy: the name of one, for all texts.
 
     Raises:
-      ValueError: there is no such draft, rule or policy, or no rule takes the draft.
+      ValueError: there is no such draft, rule or policy, or no rule can verify the
+        draft.
     """
     source, model = (
         small_drafts.load(name, sampled_texts.target()),

@@ -58,7 +58,8 @@ def make_drafter(verifier: Verifier, vocab: int, branches: bool) -> Drafter:
 
 
 def draft(drafter: Drafter, problem: Problem, number: Array) -> Draft:
-    """Returns draw `number` of each problem, with all its nodes."""
+    """Returns the draft with number `number` for each problem, with all of its
+    nodes."""
     logits, batch = problem.logits[1], len(problem.key)
     length = jnp.full(batch, number, jnp.int32)
     state = State(

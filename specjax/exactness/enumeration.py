@@ -27,7 +27,8 @@ from specjax.types import Draft, Law, Policy, Request, State, Verdict, Verifier
 
 
 class Case(NamedTuple):
-    """The parts that are the same at every prefix; p, q, drawn: prefix -> law [V]."""
+    """The parts of a certificate that are the same at every prefix; p, q, drawn: prefix
+    -> law [V]."""
 
     verifier: Verifier
     claim: Claim
@@ -97,7 +98,8 @@ def grid(case: Case) -> Grid:
 def draft_chances(
     fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray
 ) -> np.ndarray:
-    """Returns the chance of each draft [N], where node i is drawn from drawn[:, i].
+    """Returns the probability of each draft [N], where node i is drawn from drawn[:,
+    i].
 
     Siblings "without" replacement are drawn from the rest of the law; where nothing is
     left, as for "certain", the first id that is not taken is drawn. Slots beyond `live`
@@ -138,7 +140,7 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
 
 
 def merge(parts: Sequence[Step]) -> Step:
-    """Returns a step of several parts, each of some of its drafts."""
+    """Returns the step that several parts make up, each for some of its drafts."""
     law: defaultdict[tuple, float] = defaultdict(float)
     _, tokens, closed, broken = zip(*parts, strict=True)
     for part in parts:
@@ -151,7 +153,7 @@ def merge(parts: Sequence[Step]) -> Step:
 def run_shape(
     case: Case, prefix: tuple, memory: tuple, known: dict | None = None
 ) -> Step:
-    """Returns the step of drafts of one shape.
+    """Returns the step of all drafts that have one shape.
 
     known: tokens -> probability, of the drafts that are possible; None as the fixture
     says."""
@@ -182,7 +184,8 @@ def run_shape(
 def roll_out(
     case: Case, prefix: tuple, memory: tuple, most: int
 ) -> tuple[np.ndarray, list[tuple]]:
-    """Returns how much of each draft [N] is drafted, and the policy's memory after it.
+    """Returns how many tokens of each draft [N] are drafted, and the policy's memory
+    after it.
 
     It uses `rollout` itself: a policy may stop after each of the `most` tokens."""
     at = grid(case)
@@ -236,10 +239,11 @@ def run_length(
     chosen: np.ndarray,
     known: dict | None = None,
 ) -> Step:
-    """Returns the part of a step that its `chosen` drafts [N] of one length have.
+    """Returns the part of a step that belongs to the `chosen` drafts [N], all of one
+    length.
 
     memories: of each draft. num: tokens drafted. most: tokens that might have been
-    drafted. known: as of `run_shape`."""
+    drafted. known: see `run_shape`."""
     fixture, gamma = case.fixture, case.gamma
     at = grid(case)
     live = np.arange(gamma) < num
@@ -300,7 +304,8 @@ def run_length(
 
 
 def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -> Any:
-    """Returns verdict and extra token, and a function to the memory after.
+    """Returns the verdicts, the extra tokens, and a function to the policy's memory
+    after them.
 
     The verdict is [N, K, P, ...], and the extra token [N, K, P] is drawn from the
     residual as by `probs.pick`. The function is (i, k) -> memory."""
@@ -385,7 +390,8 @@ def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tu
 
 
 def rows(memory: Any) -> list[tuple]:
-    """Returns a pytree of [B, ...] leaves as B tuples, which tell states apart."""
+    """Returns a pytree of [B, ...] leaves as B tuples, by which states are told
+    apart."""
 
     def plain(row: np.ndarray) -> Any:
         return tuple(map(plain, row)) if np.ndim(row) else row

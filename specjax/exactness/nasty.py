@@ -1,5 +1,5 @@
-"""The worst inputs that a verifier may meet: extreme logits of two models, and
-settings.
+"""The most difficult inputs that a verifier may meet: extreme logits of two models, and
+extreme settings.
 
 The ids that a target can draw are derived here from its raw logits, independently of
 `specjax.probs`. Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F
@@ -82,7 +82,7 @@ class Problem(NamedTuple):
 
 
 def make(key: Array, chunk: Array | int, variant: Variant) -> Problem:
-    """Returns B problems, with features and settings in any combination."""
+    """Returns B problems with any combination of features and settings."""
     key, uniform = jax.random.split(jax.random.fold_in(key, chunk))
     shape = 2, 2, GAMMA + 1, variant.vocab
     size, count, drafting = math.prod(shape), len(FEATURES), 2 * GAMMA + 1

@@ -57,7 +57,7 @@ def kernels(
 
 
 def draft_is_split(model: int) -> bool:
-    """Tells whether a draft's ids are split over `model` devices
+    """Returns whether a draft's ids are split over `model` devices
     (`drafts.placement`)."""
     return layout.value is None or layout.value.draft == model
 
@@ -95,7 +95,7 @@ def draw_by_rows(draw: Callable) -> Callable:
 
 
 def verify_by_ids(verifier: Verifier, name: str) -> Verifier:
-    """Returns a verifier of rows whose ids are split over `model`.
+    """Returns a verifier for rows whose ids are split over `model`.
 
     Each device reads its own ids with the kernel `name`, and all then know the rows'
     laws. Truncated laws, and the laws of a rule with its own `law`, are computed as
@@ -122,7 +122,8 @@ def verify_by_ids(verifier: Verifier, name: str) -> Verifier:
 
 
 def reader_name(name: str) -> str:
-    """Returns the name of what reads a device's ids if `name` verifies whole rows."""
+    """Returns the name of the function that reads a device's own ids, where `name`
+    verifies whole rows."""
     from pallas_kernels import parts
 
     return name if name in (fused.REFERENCE, *parts.KERNELS) else fused.ONEPASS

@@ -21,7 +21,8 @@ PROGRAMS, BESIDE = 2.5, 6
 def check(
     pair: costs.Pair, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
-    """Raises ValueError, in one line, if it needs more memory than is free."""
+    """Raises ValueError, in one line, if a measurement needs more memory than is
+    free."""
     most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
     needed = memory(pair, most, prompt)
     beyond = needed - bytes_of(pair.params(most))  # which are read
@@ -77,7 +78,7 @@ def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
 
 
 def bytes_of(tree: Any) -> int:
-    """Returns the bytes of a tree's arrays."""
+    """Returns the bytes of the arrays in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 

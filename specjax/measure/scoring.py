@@ -1,4 +1,4 @@
-"""The value of a draft at every token of a text that the target wrote.
+"""The acceptance of a draft at every token of a text that the target wrote.
 
 Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q are standardized alike
 (Section 2.2). Axes: N sequences, L tokens, V vocabulary, M generated tokens in all.
@@ -75,7 +75,8 @@ def positions(
     keys: Array | None = None,
     **truncation: Any,
 ) -> list[np.ndarray]:
-    """Returns `each(p, q, written)` of every generated token, and its sequence [M].
+    """Returns `each(p, q, written)` for every generated token, and the text [M] that it
+    belongs to.
 
     The results are [M, ...]. p and q are the laws [B, T] by which (target, draft) draw
     the tokens `written` [B, T], standardized alike; `each` returns arrays [B, T, ...].
@@ -115,14 +116,15 @@ def positions(
 
 
 def rows_at_once(count: int, size: int, vocab: int) -> int:
-    """Returns the number of rows that are scored at once: CHUNK, or fewer where a law
-    of so many would have more numbers than LARGEST."""
+    """Returns how many rows are scored at once: CHUNK, or fewer where the law of CHUNK
+    rows would have more numbers than LARGEST."""
     fit = LARGEST // (size * vocab)
     return CHUNK if fit >= CHUNK else max(1, min(fit, count))
 
 
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
-    """Returns the four estimators of alpha (`specjax.theory.estimate`), ready for JSON.
+    """Returns the four estimators of alpha (`specjax.theory.estimate`) as plain values
+    for JSON.
 
     The error of a single sequence is None, because JSON has no nan. scores: None for a
     draft without a law, which may draft less than gamma tokens, or for a rule not in
@@ -153,7 +155,7 @@ RUN = 8  # tokens in a row that are there twice: a loop, not a common phrase
 
 
 def find_repeats(ids: np.ndarray) -> np.ndarray:
-    """Returns which tokens end a run of RUN tokens that was there before; [L] bool."""
+    """Returns which tokens end a run of RUN tokens that occurred before; [L] bool."""
     seen, marks = set(), np.zeros(len(ids), bool)
     for end in range(RUN, len(ids) + 1):
         run = tuple(ids[end - RUN : end].tolist())
@@ -163,7 +165,7 @@ def find_repeats(ids: np.ndarray) -> np.ndarray:
 
 
 def alpha_outside_repeats(text: Text, scores: Scores | None) -> dict[str, float | None]:
-    """Returns how much greedy texts repeat themselves, and alpha at the other tokens.
+    """Returns the share of greedy texts that repeats, and alpha at the other tokens.
 
     `repeated` is the share of generated tokens that end a run which the text, with its
     prompt, had before. alpha at the others comes with its error; both are None if

@@ -1,4 +1,4 @@
-"""A model whose logits are masked by an automaton, which reads the text.
+"""A model whose logits are masked by an automaton that reads the text.
 
 The automaton's state after each token lies in a slot beside the model's cache, so that
 drafted tokens advance it as committed ones do, and rejecting them needs no undo. The
@@ -20,7 +20,8 @@ UNROLLED = 8  # tokens of a call, up to which no loop is needed
 
 
 class Cache(NamedTuple):
-    """The cache of a model and of its automaton.
+    """The cache of a constrained model: that of the model, and the states of its
+    automaton.
 
     model: the model's. states: after the token of each slot, leaves [B, S, ...]. last:
     [B], the slot of the prompt's last token: up to there states stay as they were.
@@ -39,7 +40,7 @@ class Ruled(NamedTuple):
 
 
 def constrained(model: Model, rules: TokenAutomaton) -> Model:
-    """Returns the same model, which never writes what `rules` forbid.
+    """Returns the same model, limited to tokens that `rules` allow.
 
     It serves as a target and as a draft; a draft that is not constrained is as exact,
     and is accepted less often.
@@ -113,7 +114,8 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 def _prompt_states(rules: TokenAutomaton, prompt: Prompt, slots: int) -> Any:
-    """Returns the states after each token of a prompt, in a buffer [B, S, ...]."""
+    """Returns the states of the automaton after each token of a prompt, in a buffer [B,
+    S, ...]."""
     count = prompt.tokens.shape[1]
 
     def after(place: Array) -> Any:
@@ -135,7 +137,8 @@ def _states(
     cache: Cache,
     branches: Branches | None,
 ) -> Any:
-    """Returns the states after each token of a call, leaves [B, T, ...]."""
+    """Returns the states of the automaton after each token of a call, leaves [B, T,
+    ...]."""
     count = whole = tokens.shape[1]
     if branches is not None:
         whole = branches.sees.shape[2]

@@ -1,4 +1,5 @@
-"""The same models, written so that compilers make fewer kernels and copies of them.
+"""Rewrites of models with the same results, for which compilers create fewer kernels
+and copies.
 
 The other modules define what a model computes; this one computes the same numbers for
 XLA: on a GPU, where a small draft takes as long as it launches kernels, and on a CPU,
@@ -47,8 +48,8 @@ Attend = Callable[[Array, KeyValues, Array, Array | None], Array]
 
 
 def model(plain: Model, joined: bool = False) -> Model:
-    """Returns the same model for compilers. joined: whether each list of layers' caches
-    that its `init` makes becomes one buffer."""
+    """Returns the same model, rewritten for compilers. joined: whether each list of
+    layers' caches that its `init` makes becomes one buffer."""
     init = _join_initial(plain.init) if joined else plain.init
     apply, readout = _apply(plain.apply), _readout(plain.readout)
     return plain._replace(init=init, apply=apply, readout=readout, hidden=hidden)
@@ -107,8 +108,8 @@ def _readout(readout: ModelReadout) -> ModelReadout:
 
 
 def hidden(features: Array | Hidden) -> Hidden:
-    """Returns the hidden states in the features of a model: see `ReadHidden`. They are
-    an array where no layer is tapped."""
+    """Returns the hidden states in a model's features: see `ReadHidden`. They are an
+    array where no layer is tapped."""
     return features if isinstance(features, Hidden) else Hidden(features)
 
 
@@ -118,8 +119,8 @@ def _repeat(row: Array, times: int = 2) -> Array:
 
 
 def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
-    """Returns x [B, ...], in memory if it is a repeated row of a cache of one: a norm
-    of what is gathered, and not in memory yet, is two kernels."""
+    """Returns x [B, ...], forced into memory if it repeats a row for a cache of one
+    row: a norm of gathered values that are not in memory yet takes two kernels."""
     if cache is None or len(x) == len(cache[0].values):
         return x
     return jax.lax.optimization_barrier(x)
@@ -127,7 +128,7 @@ def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
 
 def share_repeated_rows(attend: Attend) -> Attend:
     """Returns the same attention, computed once for a row that is repeated, and without
-    the axis T for one token.
+    the axis T for a single token.
 
     Products of a vector are one kernel with the softmax on a GPU, and no copy of the
     cache on a CPU. On a GPU so are those of a few tokens, each of which is a row then;
@@ -190,7 +191,8 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
 
 
 def beside_no_other(x: Array, kernel: Array) -> Array:
-    """Returns x [B, T, K] so that its product with a large kernel [K, N] is made alone.
+    """Returns x [B, T, K], marked so that its product with a large kernel [K, N] is
+    computed on its own.
 
     XLA for GPUs multiplies one text by all matrices of up to 32 MB at once, and copies
     them beside each other first where they are many.
@@ -214,7 +216,7 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Joined:
-    """The cache of N layers in one buffer, which reads as a sequence of them. buffer:
+    """The cache of N layers in one buffer, which reads as a sequence of layers. buffer:
     [B, N, 2, H, S, D], keys before values."""
 
     buffer: Array
@@ -237,7 +239,7 @@ class Joined:
 
 
 class Slice(NamedTuple):
-    """The part of a joined cache that belongs to a layer."""
+    """The part of a joined cache that belongs to one layer."""
 
     joined: Joined
     layer: int
@@ -258,7 +260,8 @@ class Unwritten(NamedTuple):
 
 
 class Layers:
-    """A joined cache while a call passes through its layers, as a list of them."""
+    """A joined cache while a call passes through its layers, in the form of a list of
+    them."""
 
     def __init__(self, joined: Joined) -> None:
         self.joined = joined
@@ -308,8 +311,8 @@ def _packed(layer: KeyValues) -> Array:
 
 
 def _settle(cache: Any, after: Any) -> Any:
-    """Returns the caches after a call, where joined caches of `cache` are still
-    `Layers`."""
+    """Returns the caches after a call, with `Layers` turned back into the joined caches
+    of `cache`."""
 
     def is_joined(node: Any) -> bool:
         return isinstance(node, Joined)
@@ -334,7 +337,7 @@ def keep(
     cache: Cache, start: Array, path: Array, writes: Sequence[Callable[..., Any]] = ()
 ) -> Cache:
     """Keeps a path of a tree in a stack's cache, see `specjax.types.KeepPath`. writes:
-    the function that writes each layer; () is `write`."""
+    the functions that write each layer; () stands for `write`."""
     slots = start[:, None] + path
     if isinstance(cache, Joined):
         new = join([read_slots(layer, slots) for layer in cache])
@@ -401,7 +404,7 @@ def _put(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
 
 @jax.named_scope("write_cache")
 def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
-    """Writes `new`, of one layer or more, from layer `layer` and slots `start` [B]
+    """Writes `new`, of one or more layers, from layer `layer` and slots `start` [B]
     on."""
 
     def put(cache: Array, new: Array, start: Array) -> Array:
@@ -413,8 +416,8 @@ def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
 
 
 def _write_at_read(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """Puts a token where it is read: a GPU's compiler makes one kernel of all of
-    attention, which does not wait for what is written."""
+    """Inserts a token where the cache is read, which lets a GPU's compiler make one
+    kernel of all of attention that does not wait for a write."""
     here = jnp.arange(cache.values.shape[2]) == start[:, None]  # [B, S]
     here = here[:, None, None]  # [B, 1, 1, S]
     keys = jnp.where(here, new.keys, cache.keys)

@@ -1,4 +1,4 @@
-"""A draft in the vocabulary of a target that has more ids, or fewer.
+"""A draft whose vocabulary is padded or cut to that of its target.
 
 Axes: B rows, T tokens, E features, V vocabulary.
 """
@@ -12,7 +12,8 @@ from specjax.types import Branches, Model, Prompt
 
 
 def pad_vocab(model: Model, vocab: int) -> Model:
-    """Returns the same model with the first `vocab` ids.
+    """Returns the same model with a vocabulary of `vocab` ids: the first ones, or with
+    padding.
 
     Ids that it does not know have logits of -inf, so that it never writes them; where a
     text holds one it reads its own last id instead. Logits of ids beyond `vocab` are

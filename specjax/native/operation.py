@@ -1,4 +1,5 @@
-"""`run(operation, operands)`: compiled code on a CPU, and its jnp twin elsewhere.
+"""`run(operation, operands)`: compiled code on a CPU, and an equal function in jnp
+elsewhere.
 
 An operation is defined by its twin. A program calls the twin on another device, in
 batches (`jax.vmap`) and for gradients; on a CPU it calls the compiled code, which
@@ -34,13 +35,14 @@ class Operation(NamedTuple):
 
 
 def run(operation: Operation, operands: Any) -> list[Any]:
-    """Returns the operation of a pytree of arrays, whose static parts are hashable."""
+    """Returns the result of an operation on a pytree of arrays, whose static parts are
+    hashable."""
     leaves, tree = jax.tree.flatten(operands)
     return rows_p.bind(*leaves, operation=operation, tree=tree)
 
 
 def in_use() -> bool:
-    """Tells whether programs that are traced now call compiled operations: on a CPU,
+    """Returns whether programs that are traced now call compiled operations: on a CPU,
     outside of a mesh, unless they are switched off as products are."""
     return bool(most_rows())
 

@@ -47,7 +47,7 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
 
 
 def most_rows() -> int:
-    """Returns the most rows of a thin product here.
+    """Returns the most rows that a thin product may have here.
 
     It is 0 if thin products are switched off, the device is not a CPU, a mesh is in
     use, or there is no library.
@@ -62,7 +62,8 @@ def most_rows() -> int:
 
 
 def in_use() -> str:
-    """Returns the products that decode here, as records name them: "thin" or "xla"."""
+    """Returns the kind of products that decode here, as records name it: "thin" or
+    "xla"."""
     return THIN if most_rows() else XLA
 
 
@@ -73,7 +74,8 @@ def warn_once(why: str) -> None:
 
 
 def serves(x: Array, w: Array) -> bool:
-    """Tells whether there is code for these operands, and a matrix large enough."""
+    """Returns whether there is compiled code for these operands, and the matrix is
+    large enough."""
     exact = x.dtype == jnp.float32 or x.dtype == w.dtype
     return exact and w.ndim == 2 and w.size >= LEAST and w.dtype.name in WEIGHTS
 

@@ -39,7 +39,8 @@ def dot(x: Array, w: Dynamic, transposed: bool) -> Array:
 
 
 def bits(K: int) -> int:
-    """Returns the bits of a row's integers for which a sum of K products fits 32 bits.
+    """Returns the bits that the integers of a row may have so that a sum of K products
+    fits into 32 bits.
 
     The integers are at most 2 to this power.
     """
@@ -66,7 +67,8 @@ def _power(exponent: Array) -> Array:
 
 
 def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Array:
-    """Returns the product for any number of rows, by our C++ where it is compiled."""
+    """Returns the product for any number of rows, by our C++ code where it is
+    compiled."""
     exact = x.dtype.name in int8_product.READ and values.ndim == 2
     if exact and x.size and product.most_rows():
         return dynamic_p.bind(x, values, scale, transposed=transposed)
@@ -74,7 +76,8 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Arra
 
 
 def _xla_product(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
-    """Returns it as two eight-bit products, 256 high + low; overflow cancels out."""
+    """Returns the product as two eight-bit products, 256 high + low, whose overflows
+    cancel out."""
     del transposed  # always True
     q, row_scale = round_rows(x)
     low = (q + 128) % 256 - 128

@@ -35,7 +35,8 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
 
 
 def serves(x: Array, values: Array) -> bool:
-    """Tells whether there is code for these operands, and a matrix large enough."""
+    """Returns whether there is compiled code for these operands, and the matrix is
+    large enough."""
     return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
 
 

@@ -34,7 +34,7 @@ def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def is_quantized(shape: Sequence[int]) -> bool:
-    """Tells whether an array of this shape is stored in eight bits."""
+    """Returns whether an array of this shape is stored in eight bits."""
     return len(shape) == 2 and math.prod(shape) >= LEAST
 
 

@@ -30,7 +30,7 @@ Heads = tuple[tuple[int, int], ...]  # of a layer and a head of it
 
 
 def heads(pair: Listeners) -> Heads:
-    """Returns the heads that the target's checkpoint names.
+    """Returns the attention heads that the target's checkpoint names for alignment.
 
     They stand in generation_config.json or, for CTranslate2, in config.json. Raises
     ValueError where there are none, or other numbers."""
@@ -88,7 +88,8 @@ def program(config: whisper.Config, heads: Heads) -> Wrapped:
 
 
 def token_starts(scores: np.ndarray, head: int) -> np.ndarray:
-    """Returns the state at which each token begins, and where the last ends, [N + 1].
+    """Returns the state at which each token begins, and the one where the last token
+    ends, [N + 1].
 
     scores: [A, T, S] of a text of `head` tokens, N more, and an end. A token is spoken
     where the token before it attends. The weights of a state are normalized over the

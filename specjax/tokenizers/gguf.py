@@ -1,4 +1,4 @@
-"""The tokenizer within a GGUF file, as llama.cpp reads it (extra `gguf`).
+"""The tokenizer in a GGUF file, with the results of llama.cpp (extra `gguf`).
 
 Byte-level pairs are split by the file's `tokenizer.ggml.pre`; pieces of SentencePiece
 are merged by their scores. Both run in the tokenizers library. Where a file lacks a
@@ -33,7 +33,7 @@ TEMPLATE = "tokenizer.chat_template"
 
 
 class Cut(NamedTuple):
-    """The way that texts are split before their bytes are merged.
+    """The way in which texts are split before their bytes are merged.
 
     whole: whether a word that is a token stays one, whatever the merges say. starts:
     whether a text starts with BOS where the file does not say.
@@ -142,7 +142,7 @@ def _templates(held: Contents) -> dict[str, str]:
 
 def without_around(text: str, config: TokenizerConfig) -> str:
     """Removes from a conversation the start and the end that encoding adds: a template
-    may have written them too, and llama.cpp wants each once."""
+    may have written them too, and llama.cpp allows each only once."""
     if config.fields["add_bos_token"] and "bos_token" in config.named:
         text = text.removeprefix(config.named["bos_token"]["content"])
     if config.fields["add_eos_token"] and "eos_token" in config.named:
@@ -155,8 +155,8 @@ def _cut(held: Contents) -> str:
 
 
 def byte_pairs(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
-    """Returns the backend of byte-level pairs, as GPT-2's, without special tokens.
-    Raises ValueError for a split that is not known."""
+    """Returns the backend of byte-level pairs, like GPT-2's, without special tokens.
+    Raises ValueError for an unknown way of splitting."""
     del config
     pre = _cut(held)
     if pre not in CUTS:

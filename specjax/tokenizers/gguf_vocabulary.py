@@ -1,4 +1,4 @@
-"""The tokens within a GGUF file: which are special, and which end a text.
+"""The tokens in a GGUF file: which of them are special, and which end a text.
 
 They are found as llama.cpp finds them (`llama_vocab::impl::load` of its
 src/llama-vocab.cpp): by the keys of the header, by names that it knows, and by its
@@ -70,8 +70,9 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary(held: Contents) -> Vocabulary:
-    """Returns the tokens that a header names; without them, only its ids. Raises
-    ValueError for a key whose value is of another type than the format's."""
+    """Returns the tokens that a header names, or only its ids where it names none.
+    Raises ValueError for a key whose value has another type than the format
+    requires."""
     texts = list_of(held, f"{AT}tokens", str)
     texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
     kinds = list_of(held, f"{AT}token_type", int) or [NORMAL] * len(texts)
@@ -100,8 +101,8 @@ def vocabulary(held: Contents) -> Vocabulary:
 
 
 def _ids_by_name(held: Contents, count: int) -> dict[str, int]:
-    """Returns the ids that a header gives to names, or that llama.cpp takes for them;
-    an id that the vocabulary lacks is none."""
+    """Returns the ids that a header gives to names, or that llama.cpp assumes for them;
+    ids outside the vocabulary are left out."""
     usual = IDS.get(value_of(held, f"{AT}model", str, ""), {}) if count else {}
     named = {}
     for name in (*NAMED, "eot", "eom", *FILLS):
@@ -114,12 +115,12 @@ def _ids_by_name(held: Contents, count: int) -> dict[str, int]:
 
 
 def value_of(held: Contents, key: str, kind: type, default: Any) -> Any:
-    """Returns the value of a key. Raises ValueError for one of another type."""
+    """Returns the value of a key. Raises ValueError for a value of another type."""
     return _checked(held, key, held.fields.get(key, default), kind)
 
 
 def list_of(held: Contents, key: str, *kinds: type) -> list[Any]:
-    """Returns a list of values, whose type the first tells. Raises ValueError for
+    """Returns a list of values of one type, that of the first. Raises ValueError for
     values of another type."""
     values = value_of(held, key, list, [])
     return [_checked(held, key, values[0], *kinds), *values[1:]] if values else []

@@ -10,8 +10,8 @@ from jax import Array
 def in_parts(
     loss: Callable[[Any, Any], Array], parts: int, weight: Callable[[Any], Array]
 ) -> Callable[[Any, Any], Array]:
-    """Returns the same loss and gradient, with the activations of only one part of the
-    rows in memory at a time, for one more forward pass.
+    """Returns the same loss and gradient, computed with the activations of only one
+    part of the rows in memory at a time, at the price of one more forward pass.
 
     Args:
       loss: (params, rows) -> mean over the weights of rows.

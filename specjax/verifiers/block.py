@@ -20,7 +20,8 @@ from specjax.verifiers import token
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.token.verify`, but with another n and another residual.
+    """Decides as `verifiers.token.verify` does, but on the whole draft at once: its
+    number of kept tokens n and its residual differ.
 
     The noise must be fresh in every iteration. An iteration also uses tokens that it
     then rejects, so a token drawn again from the same noise would not be independent.
@@ -67,14 +68,16 @@ def decide(
 
 
 def draft_law(draft: Draft, vocab: int) -> Array:
-    """Returns q [B, G, V]; a deterministic draft has all mass on its own tokens."""
+    """Returns q [B, G, V]; the law of a deterministic draft has all mass on its own
+    tokens."""
     if draft.law is None:
         return jax.nn.one_hot(draft.tokens, vocab)
     return probs.dense(draft.law)
 
 
 def ratios(draft: Draft, p: Array, q: Array) -> Array:
-    """Returns p(x_i) / q(x_i) [B, G], 0 where q is 0: such an x_i was never drawn."""
+    """Returns p(x_i) / q(x_i) [B, G], and 0 where q is 0, because such an x_i is never
+    drawn."""
     at = draft.tokens[..., None]
     p_x = jnp.take_along_axis(p[:, : at.shape[1]], at, axis=-1)[..., 0]
     q_x = jnp.take_along_axis(q, at, axis=-1)[..., 0]

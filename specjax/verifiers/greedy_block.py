@@ -28,7 +28,7 @@ from specjax.verifiers import block, token, traversal
 
 
 class Selection(NamedTuple):
-    """The path that is followed, level by level.
+    """The path that is followed in the tree, level by level.
 
     Attributes:
       group: [B, G + 1] bool, the rows of the call that agree with the path so far; 0 is
@@ -49,7 +49,7 @@ class Selection(NamedTuple):
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.block.verify` on siblings drawn with replacement.
+    """Decides as `verifiers.block.verify` does, on siblings drawn with replacement.
 
     The kept nodes are `Verdict.path`.
     """

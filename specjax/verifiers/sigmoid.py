@@ -86,7 +86,7 @@ def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Decides like `verifiers.token.verify`, with p^ and q^."""
+        """Decides as `verifiers.token.verify` does, with p^ and q^."""
         gamma, vocab = draft.tokens.shape[1], target.logits.shape[-1]
         live = jnp.arange(gamma) < draft.num[:, None]
         p_x = at(probs.first_tokens(target, gamma), draft.tokens)
@@ -109,7 +109,8 @@ def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
 
 
 def _extra_weights(row: Law, p: Array, q: Array, whole: Array) -> Array:
-    """Returns the weights of Eq. 7, or p^, or equal ones: the first that is not empty.
+    """Returns the weights of Eq. 7, or p^, or equal ones: the first of these that is
+    not all 0.
 
     q^ is 0 after a fully accepted draft. NaN counts as 0.
     """
@@ -214,7 +215,7 @@ def _unit_law(law: Law) -> Law:
 
 
 def _rejected_weights(draft: Draft, n: Array, vocab: int, dense: Callable) -> Array:
-    """Returns q^ [B, V] of the first rejected token, 0 where none was rejected."""
+    """Returns q^ [B, V] of the first rejected token; 0 where none was rejected."""
     if draft.law is None or draft.tokens.shape[1] == 0:
         return token.rejected_law(draft, n, vocab)
     q = dense(probs.take(draft.law, jnp.minimum(n, draft.tokens.shape[1] - 1)))

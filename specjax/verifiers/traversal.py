@@ -49,7 +49,7 @@ def build(with_replacement: bool = False) -> Verifier:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Decides like `verifiers.recursive`, from the leaves up.
+        """Decides as `verifiers.recursive` does, but from the leaves up.
 
         The noise must be fresh in every iteration, as for `verifiers.block`.
         """

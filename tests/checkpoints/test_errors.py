@@ -199,14 +199,14 @@ CONFIGS = {  # of which folder: fields of its config.json, and what is said of t
         (dict(pad_token_id=-1), r"pad_token_id must be one id of 0 or more: -1"),
     ],
     "gpt2": [
-        (dict(n_head=5), r"n_embd 12 is no multiple of n_head 5"),
+        (dict(n_head=5), r"n_embd 12 is not a multiple of n_head 5"),
         (dict(activation_function="gelu"), r"is 'gelu'; known is 'gelu_new' or"),
         (dict(scale_attn_by_inverse_layer_idx=True), r"inverse_layer_idx is True"),
         (dict(add_cross_attention=True), r"add_cross_attention is True"),
         (dict(quantization_config=GPTQ), r"are quantised \('gptq'\): name the"),
     ],
     "whisper": [
-        (dict(d_model=11), r"d_model 11 is no multiple of 2 and of the 3 heads"),
+        (dict(d_model=11), r"d_model 11 is not a multiple of 2 and of the 3 heads"),
         (dict(encoder_ffn_dim=20), r"ffn_dim is 20 and decoder_ffn_dim "),
         (dict(scale_embedding=True), r"scale_embedding is True; known is False"),
         (dict(rope_theta=1e4), r"rope_theta is 10000.0, which may change what"),
@@ -227,7 +227,7 @@ CASES: list[tuple[str, Break, str]] = [
     ("v1_1", holds(WEIGHTS, of_no_dtype()), r"a is stored as F8_E8M0: c"),
     ("v1_1", pickled, r"has pytorch_model.bin.*a pickle.*save_pretrained.* wr"),
     ("v1_1", lacks(WEIGHTS), r"has no weights, neither model.saf.* nor .*convert it w"),
-    ("v1_1", lacks(WEIGHTS, CONFIG), r"is no checkpoint: .*no config.json.*: no weig"),
+    ("v1_1", lacks(WEIGHTS, CONFIG), r"is not a checkpoint: .*no config.json.*: no we"),
     ("shards", lacks("model-00002-*"), r"lacks shards .*: model-00002-of-00019.safet"),
     ("shards", short("model-*", -7), r"00019-of-00019.saf.* is not a whole .*: copy"),
     ("shards", lists_another, r"lists arrays that no shard .*: shared.scale$"),
@@ -242,14 +242,14 @@ CASES: list[tuple[str, Break, str]] = [
     ("bundled", tells(config={"dims": 8}), r"its sizes hold unknown 'dims'"),
     ("bundled", tells(family="bert"), r"its family is 'bert'; known are gpt, t5, lla"),
     ("bundled", tells(config={"num_heads": 0}), rf"num_heads {SIZE}: 0"),
-    ("bundled", tells(config={"num_heads": 3}), r"dim 8 is no multiple of heads 3"),
+    ("bundled", tells(config={"num_heads": 3}), r"dim 8 is not a multiple of heads 3"),
     ("bundled", tells(config={"num_heads": 8}), r"heads are of even width, not 1"),
     ("bundled", tells(config={"tied": 1}), r"tied must be true or false: 1"),
     ("bundled", tells(config={"positions": -1}), r"positions must be null or a whole"),
     ("bundled t5", tells(config={"pieces": 13}), r"pieces 13 exceeds vocab 12"),
     ("bundled t5", tells(config={"gate": "relu"}), r"gate is 'relu'; known are gelu,"),
     ("bundled llama", tells(config={"style": "mamba"}), r"'mamba'; known are llama"),
-    ("bundled llama", tells(config={"key_heads": 3}), r"no multiple of key_heads 3"),
+    ("bundled llama", tells(config={"key_heads": 3}), r"not a multiple of key_heads 3"),
     ("bundled llama", tells(config={"local": [-1]}), r"local must be a list"),
     ("bundled llama", tells(config={"window": None}), r"local layers need a window"),
     ("bundled llama", tells(config={"rotation": {"base": "9"}}), r"base must be a n"),
@@ -267,8 +267,8 @@ CASES: list[tuple[str, Break, str]] = [
     # T5X's trees.
     ("inline", tree(), r"no parameters under target: found optimizer/state"),
     ("inline", tree(w=np.ones(3, np.uint16)), r"w is bfloat16 written as uint16"),
-    ("inline", tree(w=SPEC), r"w is no zarr array with a path: .*'kvstore': 7"),
-    ("inline", tree(w=np.ones(3)), r"is no T5: no token_embedder/embedding among w"),
+    ("inline", tree(w=SPEC), r"w is not a zarr array with a path: .*'kvstore': 7"),
+    ("inline", tree(w=np.ones(3)), r"is not a T5: no token_embedder/embedding among w"),
     ("inline", shaped(LARGE, 2, 3, 4), r"embedding is \(2, 3, 4\), not a matrix"),
     ("inline", shaped(FIRST, 6, 9), r"kernel is \(6, 9\) for 2 heads"),
     ("inline", shaped("encoder/relpos_bias/rel_embedding", 0, 32), r", not a matr"),
@@ -276,8 +276,8 @@ CASES: list[tuple[str, Break, str]] = [
     # Names.
     ("nothing", lambda folder: folder / "code_10m", r"no checkpoint .*form org/name"),
     ("nothing", lambda folder: folder / ("a" * 5000), r"at '.{200,}\.\.\.': it is no"),
-    ("nothing", lambda folder: "/", r"^/ is no checkpoint: not a folder of"),
-    ("nothing", lambda folder: "/dev", r"^/dev is no checkpoint: not a folder of"),
+    ("nothing", lambda folder: "/", r"^/ is not a checkpoint: not a folder of"),
+    ("nothing", lambda folder: "/dev", r"^/dev is not a checkpoint: not a folder of"),
     *(
         ("nothing", adapter(*files), r"holds an adapter for 'org/base' and no model: m")
         for files in (("",), ("", "config.json"), (ADAPTED,))
@@ -394,7 +394,7 @@ def behind(error):
 
 LICENCE = r"org/name only to who has accepted .*huggingface.co/org/name, .* HF_TOKEN"
 ABSENT = r"the hub has no org/name, or .* without a token: .* set HF_TOKEN"
-OFFLINE = r"org/name is no path, is not in the cache .* fetched from it: no network$"
+OFFLINE = r"org/name is not a path, is not in the cache .* fetched from it: no network$"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
 
 
 def test_a_type_is_read_whatever_the_rank(tmp_path):
-    """Norms too, which are vectors, and doubles; what is no weight is refused."""
+    """Norms too, which are vectors, and doubles; what is not a weight is refused."""
     config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
     wanted = weights(config)
     kinds = gguf.GGMLQuantizationType
@@ -97,8 +97,8 @@ def test_a_quantised_vector_is_multiplied_out(tmp_path):
     [
         (4, b"\0\0\0\3", "is big-endian: `gguf-convert-endian"),
         (4, b"\1\0\0\0", "is of version 1 of GGUF; known are 2 and 3"),
-        (0, b"GGML", "no whole GGUF file .it does not begin with GGUF"),
-        (16, b"\xff" * 8, "no whole GGUF file"),
+        (0, b"GGML", "not a whole GGUF file .it does not begin with GGUF"),
+        (16, b"\xff" * 8, "not a whole GGUF file"),
     ],
 )
 def test_a_header_of_another_kind_is_refused(tmp_path, at, number, named):
@@ -188,7 +188,7 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
     whole = path.read_bytes()
     for kept in (0, 3, 100, len(whole) // 2, len(whole) - 40):
         path.write_bytes(whole[:kept])
-        with pytest.raises(ValueError, match="no whole GGUF file") as refused:
+        with pytest.raises(ValueError, match="not a whole GGUF file") as refused:
             checkpoints.load(path)
         assert "\n" not in str(refused.value)
 

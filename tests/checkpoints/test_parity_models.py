@@ -206,7 +206,7 @@ def test_openai_s_format_in_half_precision(folder_of, tmp_path, dtype):
     [
         (dict(n_text_state=20), r"n_audio_state and n_text_state must be the same"),
         (dict(n_mels="7"), r"n_mels must be a whole number, 1 to .*: '7'"),
-        (dict(n_audio_head=5, n_text_head=5), r"18 features are no multiple of 2 and"),
+        (dict(n_audio_head=5, n_text_head=5), r"18 features are not a multiple of 2"),
         (dict(n_text_layer=4), r"say 4 decoder layers and its arrays are of 3"),
         (dict(n_vocab=60), r"token_embedding.weight: \(61, 18\), not \(60, 18\)"),
     ],
@@ -220,9 +220,12 @@ def test_sizes_that_openai_s_file_does_not_have(folder_of, tmp_path, dims, words
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"a": 1}, r"a.pt is no Whisper of OpenAI, which holds dims and model_state"),
+        (
+            {"a": 1},
+            r"a.pt is not one of OpenAI's Whispers, which hold dims and model",
+        ),
         ({"dims": {}, "model_state_dict": {"a": 1}}, r"n_vocab must be a whole number"),
-        ({"dims": DIMS, "model_state_dict": {"a": 1}}, r"a.pt: a is no tensor: copy"),
+        ({"dims": DIMS, "model_state_dict": {"a": 1}}, r"a.pt: a is not a tensor"),
         (Path("a"), r"a.pt is a pickle that is cut short or holds more than tensors"),
     ],
 )

@@ -179,4 +179,4 @@ def test_without_a_network_the_cache_is_used(tmp_path):
     (model / "refs" / "main").write_text(commit)
     where = dict(HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
     printed = devices.run_python("-c", CACHED, **where)
-    assert printed.startswith("org/other is no path, is not in the cache")
+    assert printed.startswith("org/other is not a path, is not in the cache")

@@ -22,7 +22,7 @@ WIDE = 3000
 
 @pytest.fixture(autouse=True)
 def painted(monkeypatch):
-    """Silence is no word."""
+    """Silence is not a word."""
     monkeypatch.setattr(module.logmel, "silence", lambda frames: 0.0)
 
 

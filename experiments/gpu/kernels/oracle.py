@@ -77,7 +77,7 @@ def find_error(it: Answer, drafted, *, n, tokens) -> str | None:
         return "a token before n is not the drafted one"
     extra = tokens[rows, np.minimum(n, drafted.shape[1])]
     if ((extra < 0) | (extra >= it.p.shape[1])).any():
-        return "the token at n is no id of the vocabulary"
+        return "the token at n is not an id of the vocabulary"
     p, q = it.p[rows, extra], it.q[rows, extra]
     some = (it.p > it.q).any(1)  # else rounding rejected where p = q: p is right
     bad = clear & ((some & (p * (1 + MARGIN) <= q)) | (p == 0))
@@ -117,7 +117,7 @@ def _invert(w, u, mass) -> tuple[np.ndarray, np.ndarray]:
     past = (total > goal[:, None]) & (w > 0)
     index = np.argmax(past, axis=1)
     away = np.abs(total - goal[:, None])
-    # An end that no further weight follows is no choice between two ids.
+    # An end that no further weight follows is not a choice between two ids.
     choice = (total[:, -1:] - total) > 0
     near = np.where(choice, away, np.inf).min(1) < MARGIN * mass
     return index, near

@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 def problems(path: Path) -> list[Problem]:
     """Returns the problems of a file. Raises ValueError with the number of a line that
-    is no problem.
+    is not a problem.
     """
     listed = [Problem(*line.texts) for line in files.jsonl(path, FIELDS)]
     for number, problem in enumerate(listed, start=1):

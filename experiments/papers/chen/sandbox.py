@@ -63,7 +63,7 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
     It passes if it reaches its last line; `sys.exit`, errors and crashes prevent that.
 
     Raises:
-        ValueError: the program is no text, or a limit is out of range.
+        ValueError: the program is not text, or a limit is out of range.
     """
     check(program, limits)
     nonce = secrets.token_hex(16)  # which a program cannot guess
@@ -133,7 +133,7 @@ def without_network() -> Sequence[str]:
 
 
 def check(program: str, limits: Limits) -> None:
-    """Raises ValueError for a program that is no text, or for limits out of range."""
+    """Raises ValueError for a program that is not text, or for limits out of range."""
     if not isinstance(program, str):
         raise ValueError(f"a program is a text; got {type(program).__name__}")
     try:

@@ -38,7 +38,7 @@ class Window(NamedTuple):
 
 
 SHORT, WHOLE = Window(2.0, 46), Window(sentences.SECONDS, 88)
-MARKS = 6  # tokens of a text that are no letters, and one to spare
+MARKS = 6  # tokens of a text that are not letters, and one to spare
 
 
 class Rows(NamedTuple):

@@ -87,7 +87,7 @@ def windows(folder: Path, most: int) -> Iterator[Sound]:
     without such a split.
 
     Raises:
-        ValueError: the folder has no recordings, or a file is no sound.
+        ValueError: the folder has no recordings, or a file is not a sound.
     """
     files = sorted(x for x in folder.rglob("*") if x.suffix.lower() in SUFFIXES)
     if (folder / TABLE).is_file():

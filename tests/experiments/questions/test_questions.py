@@ -97,7 +97,7 @@ def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
     for name in ("calls_per_draft_token", "by_formula", "by_length"):
         assert told[name] == pytest.approx(1 / 3)
     assert told["alpha"] == pytest.approx(told["alpha_plain"], abs=0.15)
-    words = "is no hierarchy: name hierarchy:MODEL,DRAFT"
+    words = "is not a hierarchy: name hierarchy:MODEL,DRAFT"
     with pytest.raises(ValueError, match=words):
         hierarchy.below(draft)
 

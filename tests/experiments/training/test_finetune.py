@@ -129,7 +129,7 @@ def test_the_loss_is_that_of_the_target_tokens():
         ("--steps 9 --warmup 5 --decay 5", "must fit into --steps 9"),
         ("--task nothing", "no task 'nothing': choose one of wmt_ende, .*npz file"),
         ("--tokenizer a.model", "--tokenizer and --data-dir are for a data set"),
-        ("--init {other}/gpt", "gpt is no T5 but of the family gpt: name a"),
+        ("--init {other}/gpt", "gpt is not a T5 but of the family gpt: name a"),
         ("--init {other}/t5", "begins texts with id 2"),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_cannot_be_done_is_refused(init, task, whole, others, flags, messag
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory, untrained):
-    """Other pairs, a model that is no T5, and a T5 that begins texts otherwise."""
+    """Other pairs, a model that is not a T5, and a T5 that begins texts otherwise."""
     folder = tmp_path_factory.mktemp("in") / "others"
     config = gpt.Config(13, 8, 16, 1, 2, positions=8, learned=True, tied=True)
     shapes = gpt.abstract_params(config)
@@ -224,7 +224,7 @@ def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, c
         (dict(targets=[[5, END]] * 19 + [[]]), "1 of 20 targets are empty.*example 20"),
         (dict(inputs=[[END]] * 20), "20 of 20 inputs are empty"),
         (dict(inputs=[[5, -3, END]] * 20), r"ids -3 to 5"),
-        # Padding of the vocabulary is no text: 29 pieces of 32.
+        # Padding of the vocabulary is not a text: 29 pieces of 32.
         (dict(inputs=[[5, 29, END]] * 20), r"ids 1 to 29, tiny 0 to 28: prepare"),
         (dict(eos=9), "end with id 9, those of tiny with 1"),
         (dict(inputs=copies(16)), "--held-out 16 leaves nothing of 16 pairs"),

@@ -65,8 +65,8 @@ def errors_row(
     """Returns the measurement of word errors and acceptance of every method.
 
     Raises:
-        ValueError: the models are no pair of Whispers, recordings are missing, or the
-            setting cannot be measured.
+        ValueError: the models are not a pair of Whispers, recordings are missing, or
+            the setting cannot be measured.
     """
     return build_row(target, draft, setting=setting, run=measure_errors)
 
