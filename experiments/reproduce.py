@@ -79,8 +79,8 @@ def reproduce(
     earlier: Path | None = None,
     at_once: bool = False,
 ) -> None:
-    """Measures the rows of FOLDERS into `out`, renders the tables beside them and
-    prints a short version.
+    """Measures the rows of FOLDERS into `out`, renders the tables beside them, and
+    prints a summary.
 
     Args:
         reduced: gin bindings of a folder's rows, or of a row.
@@ -115,7 +115,8 @@ def is_timed(file: RowFile) -> bool:
 
 
 def group(rows: Iterable[RowFile]) -> dict[str, list[RowFile]]:
-    """Returns rows for one process each, by what they are called, the most first.
+    """Returns rows grouped by name, each group for one process, the largest group
+    first.
 
     Rows of a file share their models and programs.
     """
@@ -130,8 +131,8 @@ def rows_of(folder: str) -> dict[str, RowFile]:
 
 
 def summarize(table: Table, results: Records) -> str:
-    """Returns the rows that were measured now as text; all other numbers are summarised
-    in one line.
+    """Returns the rows that were measured in this run as text; all other numbers are
+    summarized in one line.
     """
     now = {
         folder: {row: it for row, it in rows.items() if "earlier" not in it}

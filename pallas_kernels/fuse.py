@@ -1,4 +1,5 @@
-"""Fused `specjax` functions on logits, each the fastest that is known to be right.
+"""Fused versions of `specjax` functions on logits, each the fastest that is known to be
+right.
 
     fused = fuse.build(token.verify)
 
@@ -166,12 +167,13 @@ def rule_obstacle(rule: FusedRule) -> str | None:
 
 
 def _certain_draft(batch: int, gamma: int) -> Draft:
-    """Returns a deterministic draft; without tokens, only a draw remains to be done."""
+    """Returns a deterministic draft of zeros, which stands for any draft of its
+    shape."""
     return Draft(jnp.zeros((batch, gamma), jnp.int32), None, None)
 
 
 def fallback(device: Device) -> str:
-    """Returns the implementation for a device where no kernel can run."""
+    """Returns the implementation for a device on which no kernel can run."""
     return dispatch.REFERENCE if device.platform == "cpu" else dispatch.ONEPASS
 
 

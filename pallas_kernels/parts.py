@@ -1,4 +1,4 @@
-"""Laws of rows whose ids are split over devices: each device reads its part once.
+"""Laws of rows whose ids are split over devices: each device reads its own part once.
 
 A part gives the largest logit of each row, the first id that has it, and a sum of
 exponentials, as the blocks of `gpu.launches.statistics` do. Devices exchange these, and
@@ -22,7 +22,8 @@ KERNELS = {dispatch.MOSAIC_GPU: mosaic_gpu, dispatch.TRITON: triton}
 
 
 def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
-    """Returns a function that computes the law of split rows within `jax.shard_map`.
+    """Returns a function that computes the law of split rows, to be called within
+    `jax.shard_map`.
 
     The function maps (logits [B, T, V / devices], temperature [B]) to the scalars [B,
     T] of the law of all V ids, the same on each device of the mesh's `axis`. read: from

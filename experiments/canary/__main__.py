@@ -71,7 +71,8 @@ def unpack(then: str, folder: Path) -> None:
 
 @contextmanager
 def side(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
-    """Starts a process that compiles every program and then waits for input.
+    """Starts a process of one version, which compiles every program and then waits for
+    input.
 
     Raises:
         SystemExit: the process could not start, or it imported another package.
@@ -97,8 +98,8 @@ def answer(process: subprocess.Popen) -> dict:
 
 
 def time_in_turns(sides: tuple, most: float) -> list[list[dict]]:
-    """Times both sides in turns and returns the seconds of each program, a dictionary a
-    round.
+    """Times both versions in turns; returns the seconds of each program, as one
+    dictionary for each round.
     """
     rounds, begun = [[] for _ in sides], time.monotonic()
     with progress.Bar("timing", round(most), "s") as bar:

@@ -1,4 +1,4 @@
-"""The rules of other engines, and the pair of models that each is tested on.
+"""The rules of other engines, each with the pair of models that it is tested on.
 
 engines.json has their names, sources, versions and expected results. A pair is small
 enough to enumerate and has the feature that the rule is about: sampled or argmax
@@ -24,7 +24,7 @@ EXACT, SLOWER, DIFFERS = "exact law", "exact, fewer tokens", "differs"
 
 
 class Rule(NamedTuple):
-    """An engine's rule and the models that it is certified on.
+    """An engine's rule, and the models that it is certified on.
 
     Attributes:
         key: of its numbers in a record.
@@ -56,7 +56,7 @@ def cut(model: Callable, kept: int) -> Callable:
 
 
 def law(model: Callable, temperature: float = 1.0) -> Callable:
-    """Returns the function from a prefix to the law [V] of a model; temperature 0 is
+    """Returns the function from a prefix to the law [V] of a model; temperature 0 means
     argmax.
     """
     return lambda prefix: reference(model(prefix), Sampling(temperature))
@@ -87,8 +87,8 @@ STEEP = TIE._replace(
 
 
 def ordered(temperature: float, top_p: float) -> Fixture:
-    """Returns five logits under both settings; the drafts are certain: id 1 and id 4 in
-    turn.
+    """Returns a fixture of five logits under both settings, with certain drafts: id 1
+    and id 4 in turn.
     """
     name = f"five logits, T {temperature:g}, top-p {top_p:g}"
     target, ids = constant(2.0, 1.5, 1.0, 0.0, -1.0), np.eye(5, dtype=np.float32)
@@ -105,8 +105,8 @@ def sigmoid(digits: int) -> Verifier:
 
 
 def rule_pairs() -> dict[str, tuple]:
-    """Returns, by key, the verifier of a rule, its pair of models, and `plain` where it
-    has one.
+    """Returns, by the key of each rule, its verifier, its pair of models, and its
+    `plain` twin where it has one.
 
     The fixtures "warm" and "cool" are for rules that apply top-k and top-p before the
     temperature.

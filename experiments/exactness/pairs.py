@@ -77,7 +77,8 @@ def build(draft: str, gamma: int, *, policy: str, texts: int, seed: int) -> Meas
 def measure(
     source: DraftSource, *, name: str, gamma: int, policy: str, calls: int, seed: int
 ) -> dict:
-    """Tests the texts of each rule, and counts pairs and faults.
+    """Tests the texts of each rule, and counts the pairs and the faults that passed and
+    failed.
 
     Returns:
         pairs: the results of `test_rules`.
@@ -115,8 +116,8 @@ def measure(
 
 @functools.cache
 def chain_rules() -> tuple[list[str], dict[str, str]]:
-    """Returns the rules with their own program for chains, and for each other rule the
-    rule whose program it shares.
+    """Returns the rules that have their own program for chains, and for each other rule
+    the rule whose program it shares.
 
     Raises:
         RuntimeError: a rule that should share a program has another one.
@@ -130,7 +131,7 @@ def chain_rules() -> tuple[list[str], dict[str, str]]:
 
 
 def program(rule: Verifier) -> str:
-    """Returns the operations that a rule computes for a chain, as text."""
+    """Returns, as text, the operations that a rule computes for a chain."""
     gamma, key = 3, jax.random.split(keys.root_key(0), 2)
     law = probs.standardize(jnp.zeros((2, gamma + 1, 3)), make_sampling(2, 1.0))
     tokens, num = jnp.zeros((2, gamma), jnp.int32), jnp.full(2, gamma)
@@ -152,8 +153,8 @@ def test_rules(
     calls: int,
     seed: int,
 ) -> list[dict]:
-    """Returns the test results of every rule that accepts a draft, by the names of
-    `sampled_texts.TextReport`, and of its faults.
+    """Returns the test results of every rule that accepts a draft, and of the rule's
+    faults, under the names of `sampled_texts.TextReport`.
 
     Args:
         chosen: the rules to test; all if it is empty.
@@ -190,7 +191,8 @@ def test_rules(
 def test_fault(
     certify: Callable[..., sampled_texts.TextReport], fault: int, calls: int
 ) -> sampled_texts.TextReport:
-    """Returns what one call's texts with a fault show, or else those of all `calls`."""
+    """Returns the report on one call's texts with a fault, or on those of all `calls`
+    if one call does not show it."""
     found = certify(fault=fault, calls=1)
     return certify(fault=fault, calls=calls) if found.passed else found
 
@@ -200,7 +202,7 @@ def to_json(found: sampled_texts.TextReport) -> dict:
 
 
 def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
-    """Returns the faults that the texts of a rule would show.
+    """Returns the faults that the texts of a rule can show.
 
     Faults of the draft count only where the rule reads the draft's law. `rejection`
     never keeps a certain token, nor one of a law that lacks ids of the target, where
@@ -225,7 +227,7 @@ def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
 
 
 def apply_fault(drafter: Drafter, rules: Sequence[Verifier], fault: Array) -> tuple:
-    """Returns the drafter and the rules with one of FAULTS; 0 is none."""
+    """Returns the drafter and the rules with one of FAULTS; 0 means no fault."""
     return draft_of(drafter, fault), [rule_of(rule, fault) for rule in rules]
 
 
@@ -250,7 +252,7 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
 
 @contextlib.contextmanager
 def one_slot(on: Array) -> Iterator[None]:
-    """Gives every slot the noise of slot 0 where `on`, while a function is traced."""
+    """Gives every slot the noise of slot 0, if `on`, while a function is traced."""
     gumbels, uniforms = keys.gumbels, keys.uniforms
 
     def first_slot(slots: Array | int) -> Array:
@@ -266,7 +268,7 @@ def one_slot(on: Array) -> Iterator[None]:
 
 @contextlib.contextmanager
 def law_of_lower(on: Array) -> Iterator[None]:
-    """Gives each token of a hierarchy the law of the draft below where `on`, while a
+    """Gives each token of a hierarchy the law of the draft below it, if `on`, while a
     function is traced."""
     whole_law = levels.mark_lost
 
@@ -285,8 +287,8 @@ def law_of_lower(on: Array) -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_key(on: Array, key: Array) -> Iterator[None]:
-    """Gives each level of a hierarchy the coins of its target where `on`, while a
-    function is traced."""
+    """Gives each level of a hierarchy the random numbers of its target, if `on`, while
+    a function is traced."""
     right = levels.round_keys
 
     def target_key(own: Array, count: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Acceptance by kind of token, by its place in block and text, and by its length.
+"""Acceptance by the kind of a token, by its place in block and text, and by its length.
 
 The numbers are of every drafted token that Algorithm 1 of Leviathan et al. (2023)
 tested. There the target's own token is x: the draft if it was kept, else the token that
@@ -132,8 +132,8 @@ def measure(
 def token_places(
     text: Text, ends: Sequence[int], reading: tuple[str, Tokenizer]
 ) -> Iterator[Place]:
-    """Yields the place of each generated token, text after text; a text is read with
-    its prompt.
+    """Yields the place of each generated token, one text after the other; a text is
+    classified together with its prompt.
     """
     language, tokenizer = reading
     for ids, start, length in zip(*text[:3], strict=True):
@@ -143,8 +143,8 @@ def token_places(
 
 
 def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tuple]:
-    """Returns the ways to group tokens: for each the labels [M], and all labels in
-    order.
+    """Returns the ways to group tokens: for each way the labels of the tokens [M], and
+    all labels in order.
     """
     first = {True: FIRST, False: LATER, None: None}
     blocks = [str(i) for i in tokens.block.tolist()]
@@ -159,7 +159,7 @@ def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tup
 
 
 def bin_labels(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, list]:
-    """Returns the labels of whole numbers by their bin, None for None, and all labels.
+    """Returns the label of the bin of each number, None for None, and all labels.
 
     Args:
         edges: the first number of each bin.
@@ -173,7 +173,7 @@ def bin_labels(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list
 
 
 def agreement(tokens: Tokens) -> dict[str, float | int | None]:
-    """Tests whether the run kept as many drafts as expected.
+    """Tests whether the run kept as many drafted tokens as expected.
 
     Returns:
         z: of the drafts kept, each with probability `expected`; None where no draft was

@@ -1,4 +1,5 @@
-"""Kinds of words in English and German prose: function words, names, numbers, others.
+"""Kinds of words in English and German prose: function words, names, numbers, and
+others.
 
 A name is a word that is capitalised inside a sentence. In German all nouns are
 capitalised, so that the kind there is nouns and names. A sentence begins with the text,

@@ -1,4 +1,4 @@
-"""Kinds of tokens in Python code, by `tokenize`; its strings and comments are read as
+"""Kinds of tokens in Python code, by `tokenize`; strings and comments are classified as
 prose.
 
 A text that a model wrote ends anywhere and may not be Python. Where `tokenize` fails,
@@ -39,7 +39,8 @@ class Read(NamedTuple):
 
 
 def python(text: str) -> Iterator[Segment]:
-    """Yields the segments of a Python text; white space between tokens is in none."""
+    """Yields the segments of a Python text; white space between tokens belongs to
+    none."""
     for begin, end, kind in read(text.translate(BLANKS)):
         if kind != TEXT:
             yield Segment(begin, end, kind, kind not in (OPERATOR, BRACKET))
@@ -53,7 +54,7 @@ def python(text: str) -> Iterator[Segment]:
 
 
 def read(text: str) -> Iterator[Read]:
-    """Yields every token; where `tokenize` fails, it starts again behind that place."""
+    """Yields every token; where `tokenize` fails, it starts again after that place."""
     at = 0
     while at < len(text):
         try:
@@ -66,8 +67,8 @@ def read(text: str) -> Iterator[Read]:
 
 
 class Stopped(Exception):
-    """The place where reading must continue, and the token before it if there is
-    one.
+    """The place at which `tokenize` must start again, and the token before it, if there
+    is one.
     """
 
     def __init__(self, at: int, piece: Read | None):

@@ -69,7 +69,7 @@ def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
 
 
 def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
-    """Returns the mean of one label from sums [..., K, 4]; nan where it has no
+    """Returns the mean for one label, from sums [..., K, 4]; nan where it has no
     tokens.
     """
     with np.errstate(invalid="ignore"):
@@ -77,7 +77,8 @@ def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
 
 
 def excess(sums: np.ndarray, k: int) -> np.ndarray:
-    """Returns the mean of `expected` less that of all other labels together."""
+    """Returns the mean of `expected` for one label minus that for all other labels
+    together."""
     others, at = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :], EXPECTED
     return mean(sums, k, at) - mean(others, 0, at)
 

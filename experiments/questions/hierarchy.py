@@ -1,4 +1,5 @@
-"""The cost of a draft model that is itself accelerated, counted in its own calls.
+"""The cost of a draft model that is itself accelerated, measured as the number of its
+calls.
 
 Leviathan et al. (2023), Section 6: the approximation model is accelerated by an even
 faster one. By Theorem 3.8 for these two, it makes 1 / E(tokens) calls for each token
@@ -38,7 +39,7 @@ STRETCH = 12  # tokens after which the draft model goes on where the target was
 
 
 def count_calls(model: Recipe) -> Model:
-    """Returns the model whose cache is (its own, its calls so far [B])."""
+    """Returns the same model with a cache (its own cache, its calls so far [B])."""
     plain = model()
 
     def init(params: Any, prompt: Any, slots: int) -> tuple[Any, Array]:
@@ -56,8 +57,8 @@ def count_calls(model: Recipe) -> Model:
 
 
 def below(source: DraftSource) -> tuple[Pair, int]:
-    """Returns the first model of a hierarchy with what drafts for it, and how many
-    tokens that drafts at most.
+    """Returns the first model of a hierarchy, as a pair with the draft below it, and
+    the most tokens that the latter drafts.
 
     Raises:
         ValueError: the draft is not a hierarchy.

@@ -29,7 +29,8 @@ RULES = "token", "gumbel", "block"
 
 
 def agreement(p: Array, q: Array) -> Array:
-    """Computes `gumbel.acceptance` of laws [..., V] by a sort instead of V^2 ratios.
+    """Returns `gumbel.acceptance` of laws [..., V], computed by a sort instead of V^2
+    ratios.
 
     In the order of q / p, each maximum is one of its two arguments: sum_y max(p(y) /
     p(x), q(y) / q(x)) = P(ids up to x) / p(x) + Q(ids beyond x) / q(x).
@@ -45,8 +46,8 @@ def agreement(p: Array, q: Array) -> Array:
 
 
 def chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
-    """Returns beta and the agreement by the race and by independent draws: [B, T,
-    3].
+    """Returns, for each position, beta and the agreement of a race and of independent
+    draws: [B, T, 3].
     """
     del drawn
     p, q = probs.dense(p_law), probs.dense(q_law)
@@ -62,7 +63,7 @@ def measure(
     *,
     decoded: bool = False,
 ) -> dict:
-    """Returns the price of a race in probabilities.
+    """Returns the price of a race in probabilities of acceptance.
 
     Args:
         decoded: also decode texts, for the price in tokens a call against Algorithm 1
@@ -90,8 +91,8 @@ def measure(
 
 
 def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dict:
-    """Decodes `count` texts by each of RULES; returns their tokens a call, and how many
-    fewer a race gives.
+    """Decodes `count` texts by each of RULES; returns their tokens per call, and how
+    many fewer a race gives.
     """
     told, calls = {}, []
     for rule in RULES:

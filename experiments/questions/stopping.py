@@ -1,4 +1,4 @@
-"""Rules that stop a draft: a learned head, thresholds on q and the renewal rule.
+"""Rules that stop a draft: a trained classifier, thresholds on q, and the renewal rule.
 
 Every rule reads a score of each drafted token and stops after the first that is below
 its threshold (Section 3.5 of Leviathan et al., 2023). All are replayed on the same
@@ -36,7 +36,7 @@ RIDGE = 1e-3
 
 
 class Watched(NamedTuple):
-    """The calls of a run.
+    """The calls of a run, with the features that stopping rules may read.
 
     Attributes:
         sequence: [N], the text of each call.
@@ -52,8 +52,8 @@ class Watched(NamedTuple):
 
 
 def watcher() -> Policy:
-    """Returns the policy that drafts gamma tokens every time, and carries the features
-    that a rule may read.
+    """Returns a policy that always drafts gamma tokens, and records the features that a
+    stopping rule may read.
     """
 
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
@@ -75,7 +75,7 @@ def watcher() -> Policy:
 
 
 def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
-    """Returns all calls of the texts of a protocol, each prompt once."""
+    """Returns all calls of the texts of a protocol, with each prompt once."""
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     how = change(protocol, policy=WATCHER)
     calls, first = [], 0
@@ -92,7 +92,7 @@ def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
 
 
 def features(seen: np.ndarray) -> np.ndarray:
-    """Returns the features that the head reads of each token, [N, G, F].
+    """Returns the features of each token that the classifier reads, [N, G, F].
 
     They are those of `Watched.seen`, those of the token before, the squares, and the
     place in the draft.
@@ -104,8 +104,8 @@ def features(seen: np.ndarray) -> np.ndarray:
 
 
 def fit(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
-    """Fits a logistic regression of kept [M], shares, on x [M, F] by Newton's method;
-    returns the argument of `predict`.
+    """Fits a logistic regression to kept [M], shares, from x [M, F], by Newton's
+    method; returns the argument of `predict`.
     """
     mean, spread = x.mean(0), x.std(0) + 1e-6
     x = np.pad((x - mean) / spread, ((0, 0), (0, 1)), constant_values=1.0)
@@ -119,14 +119,15 @@ def fit(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
 
 
 def predict(head: tuple, x: np.ndarray) -> np.ndarray:
-    """Returns the probability of each token of x [..., F] to be kept, [...]."""
+    """Returns the probability that each token with features x [..., F] is kept,
+    [...]."""
     mean, spread, weight = head
     z = (x - mean) / spread @ weight[:-1] + weight[-1]
     return 1 / (1 + np.exp(-np.clip(z, -30, 30)))
 
 
 def stop_lengths(score: np.ndarray, least: float) -> np.ndarray:
-    """Returns the number of drafted tokens [N]: up to the first whose score [N, G] is
+    """Returns the number of drafted tokens [N], up to the first whose score [N, G] is
     below `least`.
     """
     below = score < least
@@ -134,8 +135,8 @@ def stop_lengths(score: np.ndarray, least: float) -> np.ndarray:
 
 
 def call_costs(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.ndarray:
-    """Returns cost and tokens of each call that drafts `drafted` [N] of its tokens: [N,
-    2].
+    """Returns the cost and the tokens of each call, if it drafts `drafted` [N] tokens:
+    [N, 2].
     """
     cost = 1 + (c + slope) * drafted
     return np.stack([cost, np.minimum(drafted, it.accepted) + 1.0], -1)
@@ -146,8 +147,8 @@ def a_token(sums: np.ndarray) -> np.ndarray:
 
 
 def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
-    """Returns the number of tokens that each rule drafts in each call [N]; each half of
-    the texts is fitted on the other half.
+    """Returns the number of tokens that each rule drafts in each call [N]; rules are
+    fitted to one half of the texts and applied to the other.
     """
     gamma, x = it.chance.shape[1], features(it.seen)
     tested = np.arange(gamma) <= it.accepted[:, None]
@@ -201,7 +202,7 @@ def measure(
     c: float,
     slope: float,
 ) -> dict:
-    """Returns the cost a token by each rule, the share of the gap that it closes
+    """Returns the cost per token of each rule, the share that it closes of the gap
     between the best gamma and the oracle, and the oracle's gain.
 
     The best gamma is chosen in the other half of the texts.
@@ -254,7 +255,7 @@ def measure(
 
 
 def verdicts(told: dict) -> list[str]:
-    """Returns three verdicts, in words.
+    """Returns the three verdicts in words.
 
     They compare the head with a threshold on q(x), the head with a threshold on the
     product of all q(x) of a draft, and the oracle with the best gamma.

@@ -1,5 +1,5 @@
-"""The best transform of a draft's law, overall and position by position: the argmax or
-a draw.
+"""The best transform of a draft's law, overall and at each position: the argmax, or a
+draw at some temperature.
 
 alpha = E sum_x min(p, q') for a token drawn from q', where q is truncated and has
 another temperature than p; this is lossless as long as Algorithm 1 compares with q'.
@@ -46,8 +46,8 @@ BINS = 10
 
 
 def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
-    """Returns the probability [B, T, A] that a token of each of ARMS is kept, and max q
-    [B, T].
+    """Returns the probability [B, T, A] that a token drafted by each of ARMS is kept,
+    and max q [B, T].
     """
     del drawn
     p, logits = probs.dense(p_law), q_law.logits
@@ -71,7 +71,7 @@ def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
 
 
 def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
-    """Returns the arm at every position [M] by each way to choose.
+    """Returns the arm that each way of choosing takes at every position [M].
 
     The ways are the best arm of all; the argmax where max q is above a threshold, else
     one arm; and the best arm of each of BINS bins of max q.

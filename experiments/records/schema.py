@@ -1,4 +1,4 @@
-"""The fields of a record, from one schema: its page, and what does not conform to it.
+"""The fields of a record, from one schema: the page that lists them.
 
 `schema.json` is a JSON Schema; `description` and `unit` of a field are what the page
 says. `python -m experiments.records.schema` writes docs/guides/records.md.
@@ -55,8 +55,8 @@ def table(schema: dict[str, Any]) -> str:
 
 
 def fields(schema: dict[str, Any], before: str = "") -> Iterator[list[str]]:
-    """Yields each field's name, unit and description, those of inner objects after
-    their own; not those within `measured` and `provenance`.
+    """Yields the name, unit and description of each field, those of nested objects
+    after their parent's, but not those within `measured` and `provenance`.
     """
     required = schema.get("required", [])
     for name, it in schema.get("properties", {}).items():
@@ -67,7 +67,7 @@ def fields(schema: dict[str, Any], before: str = "") -> Iterator[list[str]]:
 
 
 def named_alike(schema: dict[str, Any]) -> str:
-    """Returns the table of endings and beginnings of names."""
+    """Returns the table of the beginnings and endings that names of numbers share."""
     rows = [
         [it["title"], it["description"]] for it in schema["patternProperties"].values()
     ]

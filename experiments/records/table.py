@@ -65,7 +65,7 @@ class Table(NamedTuple):
 
 
 def read(paths: list[Path]) -> list[Table]:
-    """Reads the tables of several files, in their order; names under "shared" hold for
+    """Reads the tables of several files, in their order; names under "shared" apply to
     all files.
     """
     files = [json.loads(path.read_text("utf-8")) for path in paths]
@@ -133,7 +133,7 @@ def lines_of(block: dict, shared: dict) -> Iterator[Line]:
 
 
 def printed_names(template: str, quantity: str, **called: str) -> tuple[str, str]:
-    """Returns what the row and the column of a number are called in a printed table.
+    """Returns the names of the row and the column of a number in a printed table.
 
     Parts of a quantity's name that name a choice, such as ", width {width}", belong to
     the row.
@@ -208,7 +208,7 @@ def published(path: str) -> float:
 
 
 def value_of(word: str) -> str | float | None:
-    """Returns the value of a cell as it is written in a path: a number, null, or the
+    """Returns the value of a cell that is written in a path: a number, null, or the
     word itself.
     """
     try:
@@ -218,14 +218,14 @@ def value_of(word: str) -> str | float | None:
 
 
 def rows_of(key: str) -> list[dict]:
-    """Returns a table of Leviathan et al. (2023), a dict for each row."""
+    """Returns a table of Leviathan et al. (2023), as a dictionary for each row."""
     table = papers()["leviathan2023"][key]
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def command(folder: str) -> str:
-    """Returns the command that measures a folder's rows; another command is returned
-    unchanged.
+    """Returns the command that measures a folder's rows; a name that is already a
+    command is returned unchanged.
     """
     if " " in folder:
         return folder

@@ -1,5 +1,5 @@
-"""The bench: goals and how they were met, times of engines, and checks that their texts
-agree.
+"""The bench: its goals and whether they were met, the times of engines, and the
+agreement of their texts.
 """
 
 from experiments import catalogue
@@ -11,7 +11,7 @@ from experiments.report.typeset import Grid
 
 
 def outcome(line: Line, record: dict | None) -> dict:
-    """Returns whether a goal was met on the day of the record, by its commit.
+    """Returns whether a goal was met when the record was made, at its commit.
 
     It is met, or missed, if all of the interval is; changes since that day were not
     measured.
@@ -34,7 +34,7 @@ def outcome(line: Line, record: dict | None) -> dict:
 
 
 def each(it: Item, key: str, digits: str = "") -> str:
-    """Returns the values of a number for every engine, as text."""
+    """Returns the value of a number for every engine, as one text."""
 
     def shown(x) -> str:
         if digits:

@@ -1,4 +1,4 @@
-"""Tables of columns: columns.json has the head of each table and the cells of a line.
+"""Tables with columns: columns.json has the head of each table and the cells of a line.
 
 `keys` of them, 1 if it is not given, name a line.
 
@@ -42,7 +42,8 @@ WAYS = {
 
 
 class FormattedItem(dict):
-    """An item in which a value can be named together with a way to write it."""
+    """A dictionary for templates, in which a value can be named together with its
+    format."""
 
     def __missing__(self, key: str) -> str:
         name, _, way = key.rpartition(" ")
@@ -63,7 +64,7 @@ def columns_of(name: str) -> Columns:
 
 
 def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
-    """Returns the table of columns.json of this name, with a line for each item; none
+    """Returns the table with this name in columns.json, with a line for each item; []
     without items.
 
     Args:
@@ -77,7 +78,7 @@ def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
 def table(
     title: str, columns: Columns, items: Iterable[Item], *, keys: int = 1
 ) -> list[Grid]:
-    """Returns a table with a line for each item; none without items.
+    """Returns a table with a line for each item; [] without items.
 
     Args:
         keys: the number of first columns that name a line.
@@ -94,6 +95,7 @@ def numbers_by_row(records: Records, *folders: str) -> dict[str, dict]:
 
 
 def part(it: Item, end: str) -> dict:
-    """Returns the numbers of one part of a row, under names without their end."""
+    """Returns the numbers of one part of a row, whose names end in `end`, with the
+    ending removed."""
     end = f"_{end}"
     return {key.removesuffix(end): x for key, x in it.items() if key.endswith(end)}

@@ -1,4 +1,4 @@
-"""The tables of columns that a table shows beside its lines, made of the same
+"""Tables with columns that are shown beside the lines of a table, made from the same
 records.
 """
 
@@ -17,20 +17,20 @@ from specjax.measure.texts import standardized
 
 
 def tables_of(name: str, records: Records) -> list[Grid]:
-    """Returns the tables of columns beside the lines of a table; none for an unknown
-    name.
+    """Returns the tables with columns that belong to the lines of a table; [] for an
+    unknown name.
     """
     return DETAILS[name](records) if name in DETAILS else []
 
 
 def long_tables(name: str, records: Records) -> dict[str, Grid]:
-    """Returns the tables that are too long for a page, by the ends of the names of
-    their files."""
+    """Returns the tables that are too long for a page, by the endings of their file
+    names."""
     return LONG[name](records) if name in LONG else {}
 
 
 def flat(estimates: dict[str, dict]) -> dict:
-    """Returns estimates, each a value and its error, by name."""
+    """Returns the value and the error of each estimate, under flat names."""
     values = {name: it["value"] for name, it in estimates.items()}
     return values | {f"{name}_se": it["se"] for name, it in estimates.items()}
 
@@ -55,8 +55,8 @@ def lenience(records: Records) -> list[Grid]:
 
 
 def hypothetical(records: Records) -> Iterator[dict]:
-    """Yields, for each l of the rows of which A.5 prints a speed, the speed of Theorem
-    3.8 if a draft cost as much as the paper's.
+    """Yields, for each l at which Appendix A.5 prints a speed, the speed by Theorem 3.8
+    if a draft cost as much as the paper's.
 
     None of these speeds is measured.
     """
@@ -104,7 +104,7 @@ EASY = ("function word", "punctuation", "keyword", "operator", "bracket or separ
 
 
 def spread(numbers: list[float | None], sign: str = "") -> str:
-    """Returns numbers as text, such as 0.41 [0.35, 0.47]; None is left out."""
+    """Returns several numbers as text, such as 0.41 [0.35, 0.47]; None is left out."""
     value, *both = (None if x is None else f"{x:{sign}.3f}" for x in numbers)
     if value is None:
         return "none"
@@ -112,8 +112,8 @@ def spread(numbers: list[float | None], sign: str = "") -> str:
 
 
 def more_or_less(it: Item) -> str:
-    """Returns whether the interval of a difference lies above 0, below it, or contains
-    it.
+    """Returns in words whether the interval of a difference lies above 0, below it, or
+    contains it.
     """
     _, low, high = it["more"]
     if low is None:
@@ -122,8 +122,8 @@ def more_or_less(it: Item) -> str:
 
 
 def kinds(records: Records) -> list[Grid]:
-    """Returns a table for each way to group tokens, with a line a pair: first whether
-    easy tokens are accepted more often, then the alpha of every group.
+    """Returns a table for each way to group tokens, with a line for each pair: first
+    whether easy tokens are accepted more often, then alpha of every group.
     """
     easy = [cell for cell in cells_of(records, "kind") if cell["label"] in EASY]
     grids = beside(MORE, easy, "more")
@@ -133,7 +133,7 @@ def kinds(records: Records) -> list[Grid]:
 
 
 def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
-    """Returns a table with a line a pair, and a column for each group of tokens.
+    """Returns a table with a line for each pair, and a column for each group of tokens.
 
     Args:
         key: the number that it shows.
@@ -146,7 +146,7 @@ def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
 
 
 def long_kinds(records: Records) -> dict[str, Grid]:
-    """Returns every number of each group of tokens, a line for each."""
+    """Returns every number of each group of tokens, on a line each."""
     found = {}
     for key, title in KINDS.items():
         for it in grid("shares", cells_of(records, key), title=title):
@@ -155,8 +155,8 @@ def long_kinds(records: Records) -> dict[str, Grid]:
 
 
 def cells_of(records: Records, group: str) -> list[dict]:
-    """Returns the numbers of the groups of tokens: first of the rows of the catalogue
-    in their order, then of custom rows of any folder.
+    """Returns the numbers of the groups of tokens: first for the rows of the catalogue
+    in their order, then for custom rows of any folder.
     """
     labels = {
         (line.folder, line.row): line.what.rpartition(": ")[0]
@@ -188,7 +188,7 @@ def pair_and_task(it: Item) -> str:
 
 
 def certificate(records: Records) -> list[Grid]:
-    """Returns every case, by rule."""
+    """Returns every case of the certificates, by rule."""
     each = numbers_by_row(records, "certificate").values()
     cases = [case for it in each for case in it["cases"]]
     columns = {key: f"{{{key}}}" for case in cases for key in case}
@@ -198,8 +198,8 @@ def certificate(records: Records) -> list[Grid]:
 
 
 def pairs(records: Records) -> list[Grid]:
-    """Returns every pair of a rule and a draft; for broken pairs the total
-    variation.
+    """Returns every pair of a rule and a draft; for broken pairs the total variation
+    that was found.
     """
     items, p_values = [], [0.0]
     for row in numbers_by_row(records, "pairs").values():
@@ -244,7 +244,8 @@ SPELLED |= {"draw": "a draw of the draft loop"}
 
 
 def compiled(records: Records) -> list[Grid]:
-    """Returns every program of every device, with the properties of its kernels."""
+    """Returns every compiled program for every device, with the properties of its
+    kernels."""
     devices = {
         line.row: line.what.partition(",")[0]
         for line in catalogue.find_table("kernels_aot").lines
@@ -261,8 +262,8 @@ def compiled(records: Records) -> list[Grid]:
 
 
 def fits(records: Records) -> list[Grid]:
-    """Returns every pair at every batch and cache, predicted and, where it was
-    compiled, as compiled.
+    """Returns every pair at every batch and cache: the predicted memory, and the
+    compiled one where it was compiled.
 
     A second table compares the prediction of one GPU with the measurement on it.
     """
@@ -362,7 +363,8 @@ def beams(records: Records) -> list[Grid]:
 
 
 def load(records: Records) -> list[Grid]:
-    """Returns the costs of the parts of a step, and the answers at simulated loads."""
+    """Returns the costs of the parts of a server's step, and the answers under
+    simulated loads."""
     grids = []
     for it in numbers_by_row(records, "load").values():
         what = f"{it['target']} with {it['draft']}, T = {it['temperature']:g}"
@@ -380,7 +382,8 @@ HEADS = {  # of points as records have them, and what a page shows instead
 
 
 def questions(name: str, records: Records) -> list[Grid]:
-    """Returns a question, the verdict on each row, and every point behind it."""
+    """Returns a question, the verdict for each row, and every point that it is based
+    on."""
     called = {
         line.row: line.what.rpartition(": ")[0]
         for line in catalogue.find_table(name).lines

@@ -1,4 +1,5 @@
-"""The small table that opens README.md: `python -m experiments.report.headline`.
+"""The small table at the beginning of README.md: `python -m
+experiments.report.headline`.
 
 It stands between two comments and is made of the records in results; the rest of the
 file stays as it is. Its rows are pairs on their own tasks: a published pair first, and
@@ -31,7 +32,8 @@ ROWS: dict[At, tuple[str, str]] = {
 
 
 def table(results: Records) -> str:
-    """Returns a line for each of ROWS that was measured, and the notes below."""
+    """Returns the table with a line for each of ROWS that was measured, and the notes
+    below it."""
     shown = "".join(
         f"{typeset.grid_markdown(panel)}\n"
         for each in grid("headline", items(results))
@@ -50,8 +52,7 @@ def headline_records(results: Records) -> dict[At, dict]:
 
 def items(results: Records) -> list[dict]:
     """Returns the lines of the table, each with the spread over all runs of its
-    pair.
-    """
+    pair."""
     return [
         line_of(at, record["measured"]) | {"spread": runs.spread(results, record)}
         for at, record in headline_records(results).items()
@@ -59,7 +60,7 @@ def items(results: Records) -> list[dict]:
 
 
 def record_of(results: Records, folder: str, row: str | int) -> dict | None:
-    """Returns the record of a row; for Spec-Bench, the record of all tasks at a
+    """Returns the record of a row; for Spec-Bench, a record of all tasks at a
     temperature.
     """
     if folder == spec_bench.FOLDER:
@@ -68,7 +69,7 @@ def record_of(results: Records, folder: str, row: str | int) -> dict | None:
 
 
 def line_of(at: At, it: dict) -> dict:
-    """Returns a row at its best gamma."""
+    """Returns the numbers of a row at its best gamma."""
     pair, writes = ROWS[at]
     speed = interval(it["best_speedup"], it["best_speedup_ci"])
     calls = it.get("best_tokens_per_call", it.get("tokens_per_call"))
@@ -116,8 +117,8 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
 
 
 def count(results: Records) -> dict[str, int]:
-    """Returns how many numbers the tables name, how many were not run, and how many are
-    older than the code that measures them."""
+    """Returns how many numbers the tables name, how many of them were not run, and how
+    many are older than the code that measures them."""
     lines = [
         line
         for table in catalogue.tables()
@@ -139,7 +140,7 @@ def count(results: Records) -> dict[str, int]:
 
 
 def render_text(text: str, results: Records) -> str:
-    """Returns the text of README.md with the table of these records in its place."""
+    """Returns the text of README.md with its table replaced by one of these records."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"

@@ -1,5 +1,5 @@
-"""The details of the table of kernels: predictions, measurements, and goals that were
-met or missed.
+"""The details of the table of kernels: predictions, measurements, and the goals that
+were met or missed.
 
 Predictions and goals are those of `experiments/gpu/kernels/predictions.json`, written
 before anything ran on a GPU. A number without a record is called unmeasured.
@@ -34,7 +34,7 @@ def lines() -> list[Line]:
 
 
 def shapes() -> dict[str, str]:
-    """Returns the words of each row of a shape, (B, gamma, V) and its dtype; PyTorch's
+    """Returns the words for each row of a shape, (B, gamma, V) and its dtype; PyTorch's
     rows are last.
     """
     named = {line.row: line.what.partition(": ")[0] for line in lines()}
@@ -68,7 +68,7 @@ def goals(rows: Rows) -> Iterator[dict]:
 
 
 def goal_value(goal: dict, rows: Rows) -> float | str:
-    """Returns the number of a goal, or the reason why there is none."""
+    """Returns the number that a goal is about, or the reason why there is none."""
     if "every" in goal:
         ours = [row for row, name in shapes().items() if "PyTorch" not in name]
         values = [measured_number(rows, row, goal["every"]) for row in ours]
@@ -94,7 +94,7 @@ def measured_number(rows: Rows, row: str, quantity: str) -> float | str:
 
 def verdict(goal: dict, value: float | str) -> str:
     """Returns "met", "missed", or the reason why neither can be said; a program of ours
-    that failed misses.
+    that failed counts as missed.
     """
     if value == FAILED:
         return "missed: it failed"
@@ -173,7 +173,7 @@ def percent(share: float | str) -> str:
 
 
 def quantity_of(name: str) -> str:
-    """Returns the quantity that a program's time is a candidate for."""
+    """Returns the quantity that the time of a program belongs to."""
     kind, _, carried = name.partition("/")
     kind = "fused" if kind == "mosaic_gpu" else kind
     return f"{kind}_us" if carried.split("/")[0] in ("", "none") else ""

@@ -33,7 +33,7 @@ ESCAPED |= {"\N{RIGHT DOUBLE QUOTATION MARK}": "''"}
 
 
 def escape(text: str) -> str:
-    """Returns text as LaTeX, raised numbers of footnotes included."""
+    """Returns text as LaTeX, including the raised numbers of footnotes."""
     written = "".join(ESCAPED.get(character, character) for character in text)
     return re.sub(
         "[⁰¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹,]*",
@@ -70,7 +70,8 @@ def latex(name: str, page: Printed) -> str:
 
 
 def pages(several: list[Grid]) -> list[list[Grid]]:
-    """Returns the panels of each page: all if they are short, else parts of one."""
+    """Returns the panels of each page: all panels together if they are short, else
+    parts of one."""
     if len(several[0].rows) <= FEW:
         return [several]
     found = []
@@ -90,7 +91,7 @@ def pages(several: list[Grid]) -> list[list[Grid]]:
 
 
 def row_height(row: Sequence[str], room: float) -> float:
-    """Returns the points of a row, whose name may have several lines.
+    """Returns the height of a row in points; its name may take several lines.
 
     Args:
         room: the points of such a line.
@@ -123,19 +124,21 @@ def panels(grid: Grid) -> list[Grid]:
 
 
 def width(widths: Sequence[float]) -> float:
-    """Returns the points that columns need if the names of their rows are broken."""
+    """Returns the width in points of columns, if the names of their rows are broken
+    into lines."""
     first, *rest = widths
     return min(first, LEAST) + sum(rest) + APART * len(rest)
 
 
 def name_width(grid: Grid) -> float:
-    """Returns the points that are left for the names of rows."""
+    """Returns the width in points that is left for the names of rows."""
     _, *rest = column_widths(grid)
     return COLUMN - sum(rest) - APART * len(rest)
 
 
 def column_widths(grid: Grid) -> list[float]:
-    """Returns the points of each column, none of them broken but the words of heads."""
+    """Returns the width in points of each column; only the words of heads may be broken
+    into lines."""
     widths = [head_width(name) for name in grid.head]
     for row in grid.rows:
         widths = [max(x, cell_width(text)) for x, text in zip(widths, row, strict=True)]
@@ -143,7 +146,8 @@ def column_widths(grid: Grid) -> list[float]:
 
 
 def head_width(name: str) -> float:
-    """Returns the points of a head; of a pair of columns, the share of each."""
+    """Returns the width in points of a head; for a pair of columns, the share of
+    each."""
     if name.endswith(", published"):
         return SMALL * len(PAPER)
     if name.endswith(", ours"):
@@ -164,7 +168,7 @@ def head_lines(name: str) -> list[str]:
 
 
 def tabular(grid: Grid) -> str:
-    """Returns one panel."""
+    """Returns one panel as LaTeX."""
     first, *_ = column_widths(grid)
     left = name_width(grid)
     name = "l" if first <= left else f"p{{{max(left, LEAST):.0f}pt}}"
@@ -177,7 +181,8 @@ def tabular(grid: Grid) -> str:
 
 
 def head_rows(head: Sequence[str]) -> str:
-    """Returns the head; above a published number and ours stands their quantity."""
+    """Returns the rows of the head; a published number and ours share the quantity
+    above them."""
     above, rules, below = [], [], []
     at = 0
     while at < len(head):

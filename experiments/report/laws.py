@@ -1,5 +1,5 @@
-"""The records of closed forms and certificates, computed whenever they are shown and
-stored nowhere.
+"""The records of closed forms and certificates, which are computed whenever they are
+shown and never stored.
 
 Their rows are gin files like any other. Their numbers depend on the code alone, and
 tests assert them. All of them take five minutes of one core, most of it for the
@@ -33,7 +33,7 @@ def compute(
     wanted: Callable[[str], bool] = lambda row: True,
     beside: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Records:
-    """Computes the records of every law's row; they have no day.
+    """Computes the records of every law's row; they have no date.
 
     Args:
         wanted: selects rows, by folder/row.
@@ -57,13 +57,14 @@ def compute(
 
 
 def is_long(row: RowFile) -> bool:
-    """Returns whether a law enumerates, which takes longer than to start a process."""
+    """Returns whether a law is enumerated, which takes longer than starting a
+    process."""
     return row.table in ENUMERATED
 
 
 def at_once(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Returns the results of work by its name; separate processes do it, each what is
-    next in order.
+    """Returns the result of each piece of work by its name; separate processes each
+    take the next one.
     """
     if not work:
         return {}
@@ -80,8 +81,8 @@ def at_once(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
 
 
 def call(work: Callable[[], Any]) -> Any:
-    """Returns what work returns, without what it prints: lines of two processes would
-    be mixed.
+    """Returns the result of a piece of work, without what it prints, because lines of
+    two processes would be mixed.
     """
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):

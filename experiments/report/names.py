@@ -16,7 +16,7 @@ COUNTED = "batch", "width", "B", "V"  # named without a sign of equality
 
 def split(names: Sequence[str]) -> tuple[list[str], Grid]:
     """Returns names without their parts, and the parts as columns; parts that all rows
-    share are in the title instead."""
+    share move to the title."""
     labels, found = [], []
     for name in names:
         label, own = parted(name)
@@ -33,7 +33,7 @@ def split(names: Sequence[str]) -> tuple[list[str], Grid]:
 
 
 def parted(name: str) -> tuple[str, dict[str, str]]:
-    """Returns a name without its parts, and the parts."""
+    """Returns a name without its parts, and the parts by their keys."""
     rest: list[str] = []
     own: dict[str, str] = {}
     for piece in name.split(", "):
@@ -52,7 +52,7 @@ def spelled(key: str, value: str) -> str:
 
 @cache
 def timed_names() -> dict[tuple[str, str], str]:
-    """Returns what each row whose walltime is measured is called, by folder and row, in
+    """Returns the name of each row whose walltime is measured, by folder and row, in
     the order of the catalogue."""
     found: dict[tuple[str, str], str] = {}
     for table in catalogue.tables():
@@ -63,7 +63,7 @@ def timed_names() -> dict[tuple[str, str], str]:
 
 
 def pair(folder: str, row: str, other: str) -> str:
-    """Returns the pair of a row and its task as the catalogue has them.
+    """Returns the pair of a row and its task, with the names of the catalogue.
 
     Args:
         other: what a row outside the catalogue is called.

@@ -1,4 +1,4 @@
-"""The number that a line of the catalogue names, as its record has it."""
+"""The number that a line of the catalogue names, from its record."""
 
 from collections.abc import Mapping
 
@@ -22,8 +22,8 @@ def value(measured: Mapping, quantity: str) -> float | str | None:
 
 
 def published(line: Line) -> str:
-    """Returns the published number with the decimals that were printed; nothing where
-    there is none."""
+    """Returns the published number with the decimals that were printed; "" if there is
+    none."""
     return "" if line.published is None else f"{line.published:.{line.decimals}f}"
 
 

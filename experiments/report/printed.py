@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 def printed(table: Table, results: Records) -> Printed:
-    """Returns a table as it is printed."""
+    """Returns a table in the form in which it is printed."""
     rows, notes = rows_of(table, results), Notes()
     usual = usual_place(rows)
     remarks = [remarks_of(row, usual) for row in rows]
@@ -72,7 +72,7 @@ def printed(table: Table, results: Records) -> Printed:
 
 
 def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Grid]:
-    """Returns the numbers of rows.
+    """Returns the numbers of rows as grids.
 
     Args:
         marks: the footnotes of each row.
@@ -86,7 +86,7 @@ def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Gr
 
 
 def rows_of(table: Table, results: Records) -> list[Row]:
-    """Returns the rows of which there is a record, in the order of the catalogue."""
+    """Returns the rows that have a record, in the order of the catalogue."""
     rows: dict[tuple[str, str, str], Row] = {}
     for line in table.lines:
         if record := results.get(line.folder, {}).get(line.row):
@@ -97,8 +97,7 @@ def rows_of(table: Table, results: Records) -> list[Row]:
 
 
 def column_of(line: Line, record: dict) -> str:
-    """Returns what the column of a number is called; of an alpha, with its
-    estimator."""
+    """Returns the name of a number's column; for an alpha, with its estimator."""
     estimator = estimators.name(record["measured"], line.quantity)
     if estimator and line.column in ("", "alpha"):
         return f"alpha, {estimator}"
@@ -106,8 +105,8 @@ def column_of(line: Line, record: dict) -> str:
 
 
 def with_one_estimator(rows: list[Row]) -> list[Row]:
-    """Returns rows that can be compared: where some have the share of kept tokens as
-    their alpha and others another estimator, all show that share too."""
+    """Returns rows whose numbers can be compared: where some have the share of kept
+    tokens as alpha and others another estimator, all show the share too."""
     kept, mean = (f"alpha, {estimators.NAMES[x]}" for x in ("counts", "rao_blackwell"))
     if not any(kept in row.lines for row in rows):
         return rows
@@ -121,8 +120,8 @@ def with_one_estimator(rows: list[Row]) -> list[Row]:
 
 
 def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
-    """Returns the columns and the places of the rows of each grid: rows that share at
-    least half of their columns stand in one."""
+    """Returns the columns of each grid, and the places of its rows: rows that share at
+    least half of their columns are in one grid."""
     found: list[tuple[list[str], list[int]]] = []
     for at, row in enumerate(rows):
         for columns, members in found:
@@ -167,8 +166,8 @@ def has_alpha(row: Row) -> bool:
 
 
 def models_of(row: Row) -> str:
-    """Returns the models of a row whose files differ from machine to machine, where its
-    name does not have them."""
+    """Returns the models of a row whose files differ from machine to machine, unless
+    its name contains them."""
     if not any(line.needs for line in row.lines.values()):
         return ""
     measured = row.record["measured"]
@@ -179,7 +178,8 @@ def models_of(row: Row) -> str:
 
 
 def place(record: dict) -> str:
-    """Returns where a record was measured; nothing where no device took part."""
+    """Returns the device that a record was measured on; "" if no device was
+    involved."""
     if record.get("kind") == "law" or record["scale"] == "closed form":
         return ""
     if record["scale"] == "compiled":
@@ -188,13 +188,13 @@ def place(record: dict) -> str:
 
 
 def usual_place(rows: Sequence[Row]) -> str:
-    """Returns where most rows were measured."""
+    """Returns the device that most rows were measured on."""
     places = Counter(place(row.record) for row in rows)
     return places.most_common(1)[0][0] if places else ""
 
 
 def origin(rows: Sequence[Row]) -> list[str]:
-    """Returns the sentences on the machine and the dates of most rows."""
+    """Returns the sentences about the machine and the dates of most rows."""
     if not rows:
         return []
     usual = usual_place(rows)
@@ -222,7 +222,7 @@ def absent(table: Table, results: Records) -> list[str]:
 
 
 def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str]]:
-    """Returns the published number and ours of each column."""
+    """Returns the published number and ours for each column."""
     found = []
     for name in columns:
         line = row.lines.get(name)
@@ -234,8 +234,8 @@ def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str
 
 
 def measured(line: Line, record: dict, notes: Notes) -> str:
-    """Returns our number with its interval or its standard error; of a reason why there
-    is none, the footnote."""
+    """Returns our number with its interval or its standard error; if there is none, the
+    reason as a footnote."""
     it = record["measured"]
     x = numbers.value(it, line.quantity)
     if isinstance(x, str):
@@ -287,8 +287,8 @@ def grid_of(
 def headed(
     columns: Sequence[str], body: Sequence[Sequence[tuple[str, str]]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Returns the head and the cells of columns: one of published numbers stands before
-    ours where there are some; n is last, where a row has it."""
+    """Returns the head and the cells of columns: a column of published numbers precedes
+    ours where there are some; n is last, if a row has it."""
     head: list[str] = []
     kept: list[tuple[int, int]] = []
     for at, name in enumerate(columns):

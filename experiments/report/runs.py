@@ -1,4 +1,4 @@
-"""The spread of a pair's speed over all records of it."""
+"""The spread of a pair's speed over all of its records."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from experiments.records.table import Records
 
 
 def spread(results: Records, record: dict) -> str:
-    """Returns the lowest and the highest speed of all records of a pair in words, and
-    their number."""
+    """Returns in words the lowest and the highest speed in all records of a pair, and
+    the number of records."""
     found = speeds(results, record)
     if len(found) == 1:
         return "1 run"
@@ -15,7 +15,7 @@ def spread(results: Records, record: dict) -> str:
 
 
 def speeds(results: Records, record: dict) -> list[float]:
-    """Returns the speeds of all records of a pair, the lowest first.
+    """Returns the speeds in all records of a pair, the lowest first.
 
     They have the same models, task, length of texts, temperature, truncation, rule,
     policy and batch, each at its best gamma. They differ in the machine, the day and
@@ -36,7 +36,7 @@ def same_setup(record: dict, other: dict) -> bool:
 
 
 def way_of(record: dict) -> tuple:
-    """Returns what was decoded and how, without gamma, machine, day and number of
+    """Returns what was decoded and how, without gamma, machine, date and number of
     texts.
     """
     it = record["measured"]

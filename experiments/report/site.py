@@ -1,4 +1,5 @@
-"""A folder to publish, SITE: `python -m experiments.report.site [DIR [SITE]]`.
+"""Writes a folder that can be published, SITE: `python -m experiments.report.site [DIR
+[SITE]]`.
 
 It has a front page; behind it the pages of a results folder with their numbers as
 files, as `experiments.report.page` renders them, and its lesson and the documentation
@@ -43,8 +44,8 @@ def first_page(
 
 
 def speeds(results: Records) -> list[list[str]]:
-    """Returns what was decoded, T, the speed here and the published speed of the same
-    task.
+    """Returns the task, T, the speed here, and the published speed of the same task,
+    for each row.
     """
     found = zip(
         headline.headline_records(results).values(),
@@ -69,17 +70,16 @@ def published(record: dict) -> str:
 
 
 def to_docs(folder: Path) -> str:
-    """Returns the path from the lesson of a results folder to the built
-    documentation.
-    """
+    """Returns the path from the lesson in a results folder to the built
+    documentation."""
     return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
 
 
 def write(
     folder: Path, site: Path, *, results: Records, docs: Path, address: str = ""
 ) -> None:
-    """Copies the existing parts and writes the front page of the same records; replaces
-    an earlier site.
+    """Copies the parts that exist, and writes the front page from the same records;
+    replaces an earlier site.
     """
     shutil.rmtree(site, ignore_errors=True)
     shown = site / "results"

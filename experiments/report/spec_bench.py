@@ -1,4 +1,4 @@
-"""A row for all tasks of Spec-Bench: the records of its tasks put together."""
+"""One row for all tasks of Spec-Bench, put together from the records of the tasks."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ WAY = "target", "draft", "temperature", "gamma", "rule"
 
 def whole(records: Records, heat: int) -> dict | None:
     """Returns a record of all tasks at a temperature, dated as the first of them; None
-    where none was measured.
+    if none was measured.
 
     Every question has the same weight, whatever its task.
     """
@@ -64,13 +64,14 @@ def whole(records: Records, heat: int) -> dict | None:
 
 
 def rate(turns: list[dict], way: str) -> float:
-    """Returns tokens a second over all questions, each at its median over rounds."""
+    """Returns the tokens per second over all questions, each at its median over
+    rounds."""
     seconds = sum(float(np.median(turn["seconds"][way])) for turn in turns)
     return sum(turn["tokens"][way] for turn in turns) / seconds
 
 
 def by_question(measured: dict, way: str) -> np.ndarray:
-    """Returns tokens a second of each question of a row, medians over rounds."""
+    """Returns the tokens per second of each question of a row, medians over rounds."""
     spent, tokens = {}, {}
     for turn in measured["turns"]:
         named = turn["id"]
@@ -81,7 +82,8 @@ def by_question(measured: dict, way: str) -> np.ndarray:
 
 
 def details(records: Records) -> list[Grid]:
-    """Returns the table of all tasks together, beside the lines of the tasks."""
+    """Returns the table of all tasks together, which belongs to the lines of the
+    tasks."""
 
     def items() -> Iterator[dict]:
         for heat in (0, 1):

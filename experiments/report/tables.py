@@ -61,7 +61,7 @@ def collect(
 
 
 def cells(line: Line, results: Records) -> list[str]:
-    """Returns one line in the columns of HEAD; "ours" stays empty unless it was
+    """Returns one line in the columns of HEAD; "ours" stays empty if nothing was
     measured.
     """
     told = numbers.published(line)
@@ -85,8 +85,8 @@ def cells(line: Line, results: Records) -> list[str]:
 
 
 def state(line: Line, record: dict) -> str:
-    """Returns "ok" with the notes for a reader, or the problem: it failed, or differs
-    from the printed number.
+    """Returns "ok" with the notes for a reader, or the problem of a record: the row
+    failed, or its number differs from the published one.
     """
     why = numbers.value(record["measured"], line.quantity)
     if why in numbers.REASONS:
@@ -100,8 +100,8 @@ def state(line: Line, record: dict) -> str:
 
 
 def all_tables(results: Records) -> list[Table]:
-    """Returns the tables of the catalogue, and one for each folder of rows that it does
-    not name.
+    """Returns the tables of the catalogue, and one for each folder of rows that the
+    catalogue does not name.
 
     Such a table has every number of these rows, by its name in the record.
     """
@@ -122,8 +122,8 @@ def all_tables(results: Records) -> list[Table]:
 
 
 def names_of(measured: dict) -> list[str]:
-    """Returns the names of all numbers except standard errors, which stand beside
-    theirs.
+    """Returns the names of all numbers, without standard errors, which are shown beside
+    their numbers.
     """
     names = [key for key, x in measured.items() if type(x) in (int, float)]
     return [key for key in names if key.removesuffix("_se") not in {*names} - {key}]
@@ -151,7 +151,7 @@ def points(table: Table, results: Records) -> str:
 
 
 def states(table: Table, results: Records) -> str:
-    """Returns how many numbers of a table have which state."""
+    """Returns how many numbers of a table have each state."""
     counts = Counter(row[-1].partition(":")[0] for row in rows(table, results))
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
@@ -186,7 +186,7 @@ def texts(results: Records) -> dict[str, str]:
 
 
 def render(folder: Path, results: Records) -> None:
-    """Writes the tables, and the figures where matplotlib is installed."""
+    """Writes the tables, and the figures if matplotlib is installed."""
     (folder / "tables").mkdir(exist_ok=True)
     for name, text in texts(results).items():
         (folder / name).write_text(text, "utf-8")
@@ -206,7 +206,7 @@ def main(
     prog: str = "python -m experiments.report.tables",
     shown: str = "README.md",
 ) -> None:
-    """Renders the records of a folder: its tables, or with another `render`."""
+    """Renders the records of a folder, as tables or with another function `render`."""
     parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     folder = parser.parse_args(arguments).folder

@@ -1,4 +1,4 @@
-"""Records of walltime: their speeds from their seconds, and the paper's columns.
+"""Records of walltime: speeds computed from their seconds, and the paper's columns.
 
 Speeds, their intervals and predictions are computed from the seconds of every text that
 a record keeps (`specjax.theory.speedup`). Older records have no seconds: they show the
@@ -25,8 +25,8 @@ PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
 
 
 def update_record(measured: dict) -> dict:
-    """Computes the speeds of a record of walltime from its seconds; other records are
-    returned unchanged.
+    """Returns a record of walltime with the speeds computed from its seconds; other
+    records unchanged.
 
     A record without seconds has the recorded speeds, no prediction, and the overhead of
     its whole steps.
@@ -50,7 +50,8 @@ CHIP = "read_floor_ms", "prefill_alone_ms", "prefill_without_graphs_ms"
 
 
 def complete_chip_record(measured: dict) -> dict:
-    """Returns a record at the paper's sizes with the numbers that an older one lacks.
+    """Returns a record at the paper's sizes, with the numbers added that an older
+    record lacks.
 
     They are the speed at the mean number of calls that the simulated acceptance gives,
     from its own steps, and words for the rest.
@@ -71,20 +72,20 @@ def missing_prediction(it: Item, gamma: int) -> str:
 
 
 def draft_label(it: Item) -> str:
-    """Returns the draft of a walltime record, and its task where that is not code."""
+    """Returns the draft of a walltime record, and its task if that is not code."""
     task = it.get("task", "code")
     return it["draft"] if task == "code" else f"{it['draft']} ({task})"
 
 
 def products(record: dict) -> str:
-    """Returns the matrix products for few rows: "thin" or "xla"; before there was a
-    choice, XLA's were used.
+    """Returns the kind of matrix products for few rows, "thin" or "xla"; older records,
+    made before there was a choice, used XLA's.
     """
     return record["provenance"].get("products", "xla")
 
 
 def numbers_at(record: dict, i: int) -> dict:
-    """Returns a record's numbers at the i-th of its gammas, and the cells made of
+    """Returns a record's numbers at the i-th of its gammas, and the cells made from
     them.
     """
     whole = record["measured"]
@@ -130,8 +131,8 @@ def speed(it: Item, name: str) -> str:
 
 
 def in_the_papers_shape(records: Records) -> list[Grid]:
-    """Returns what stands behind Table 4: the parts of each prediction, the pairs that
-    were measured with several batches, and a line a pair of all gammas.
+    """Returns the tables that explain Table 4: the parts of each prediction, the pairs
+    that were measured with several batches, and a line for each pair with all gammas.
     """
     rows = {x["row"]: at_best(x) for name in FOLDERS for x in ordered(name, records)}
     pairs: dict[tuple, list[dict]] = {}
@@ -153,8 +154,8 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
 
 
 def by_gamma(name: str, records: Records) -> list[Grid]:
-    """Returns the numbers of each gamma of a pair in a line; the names of the numbers
-    are the title's.
+    """Returns the numbers of a pair at each gamma on one line; the title names the
+    numbers.
     """
     it, items = read_columns()[name], []
     for record in (x for folder in FOLDERS for x in ordered(folder, records)):
@@ -174,12 +175,12 @@ def by_gamma(name: str, records: Records) -> list[Grid]:
 
 
 def short(x: float | None) -> str:
-    """Returns a number in three digits, as there are several in a cell."""
+    """Returns a number with three digits, because a cell holds several."""
     return NONE if x is None else f"{x:.3g}"
 
 
 def long_tables(records: Records) -> dict[str, Grid]:
-    """Returns the costs and speeds of every gamma with their intervals, for files that
+    """Returns the costs and speeds at every gamma with their intervals, for files that
     have a line for each.
     """
     costs, speeds = every_gamma(*FOLDERS, records=records) or (None, None)
@@ -187,7 +188,8 @@ def long_tables(records: Records) -> dict[str, Grid]:
 
 
 def ordered(folder: str, records: Records) -> list[dict]:
-    """Returns the records of a folder in the order of the catalogue, others last."""
+    """Returns the records of a folder in the order of the catalogue, other records
+    last."""
     known = list(names.timed_names())
     rows = records.get(folder, {}).values()
     return sorted(rows, key=lambda it: place(known, folder, it["row"]))
@@ -210,7 +212,7 @@ def every_gamma(*folders: str, records: Records) -> list[Grid]:
 
 
 def by_pair(folder: str, records: Records) -> list[Grid]:
-    """Returns the speeds of a pair at each gamma, in one line."""
+    """Returns the speeds of a pair at each gamma, on one line."""
     items = []
     for record in ordered(folder, records):
         it = at_best(record)

@@ -1,4 +1,4 @@
-"""Checks that two engines decode the same weights; otherwise a comparison of their
+"""Checks that two engines decode the same weights, without which a comparison of their
 times is meaningless.
 
 Axes: N texts, T new tokens.
@@ -13,11 +13,13 @@ ROUNDING = 1e-3
 
 
 class Disagreement(ValueError):
-    """Two engines do not decode the same model, so that no row may compare them."""
+    """The error that two engines do not decode the same model, so that no row may
+    compare them."""
 
 
 def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
-    """Returns the largest difference of two log-likelihoods [N, T] of the same texts.
+    """Returns the largest difference between two arrays of log-likelihoods [N, T] of
+    the same texts.
 
     Raises:
         Disagreement: it is more than rounding.
@@ -35,7 +37,7 @@ def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
 def check_texts(
     engine: str, texts: np.ndarray, *, ours: np.ndarray, law: np.ndarray
 ) -> int:
-    """Returns how many texts [N, T] are the same.
+    """Returns how many of the texts [N, T] are equal.
 
     Args:
         law: log-probabilities [N, T, V] after each of `ours`.
@@ -63,9 +65,8 @@ def check_texts(
 
 
 def same_prefix(texts: Sequence, ours: Sequence) -> float:
-    """Returns the share of our tokens before the first that differs, the mean of all
-    texts.
-    """
+    """Returns the share of our tokens before the first difference, averaged over
+    texts."""
 
     def share(text: Sequence[int], own: Sequence[int]) -> float:
         pairs = enumerate(zip(text, own, strict=False))

@@ -1,5 +1,5 @@
-"""The list of engines, and the same weights in each engine's format, written once by
-its own converter.
+"""The list of engines, and the same weights in the format of each, written once by its
+own converter.
 
 A GGUF file is the model: its weights, decoded to float32. The other formats are
 converted from that, and kept in a folder until it is emptied.
@@ -37,8 +37,8 @@ class Exports(NamedTuple):
 
 
 def place(work: Path, name: str, weights: Path) -> Path:
-    """Returns the folder of the formats that are made from these weights, and from no
-    others of the same name.
+    """Returns the folder for the formats that are made from these weights, and from no
+    other weights of the same name.
     """
     return work / f"{name}-{provenance.digest(weights)[:16]}"
 
@@ -48,7 +48,7 @@ def file(exports: Exports) -> Path:
 
 
 def folder(exports: Exports) -> Path:
-    """Returns the folder of Hugging Face, in float32, that other converters read."""
+    """Returns the folder of Hugging Face in float32, which other converters read."""
 
     def convert(path: Path) -> None:
         import transformers
@@ -64,7 +64,7 @@ def folder(exports: Exports) -> Path:
 
 
 def gguf(exports: Exports, kind: str) -> Path:
-    """Returns the file with its matrices as F32, or as Q8_0: blocks of 32 with a scale;
+    """Returns the file with its matrices as F32, or as Q8_0, blocks of 32 with a scale;
     everything else is unchanged.
     """
 
@@ -110,7 +110,7 @@ def onnx(exports: Exports, kind: str) -> Path:
 
 
 def ctranslate2(exports: Exports) -> Path:
-    """Returns the float32 export; eight bits are made of it while it is loaded."""
+    """Returns the float32 export; its eight-bit form is made while it is loaded."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise Refused("ctranslate2 is not installed")
     source = folder(exports)
@@ -124,8 +124,8 @@ def ctranslate2(exports: Exports) -> Path:
 
 
 def openvino(exports: Exports, kind: str) -> Path:
-    """Converts by optimum-intel, which requires an older transformers than everything
-    else here.
+    """Returns the folder that optimum-intel converts, which requires an older
+    transformers than everything else here.
     """
     path = exports.work / f"openvino_{kind}"
     own = ROOT / ".venv-openvino/bin" / OPTIMUM
@@ -142,9 +142,8 @@ def openvino(exports: Exports, kind: str) -> Path:
 
 
 def whisper_folder(place: Path, work: Path) -> Path:
-    """Returns the folder of Hugging Face of a Whisper, with its
-    generation_config.json.
-    """
+    """Returns a Whisper as a folder of Hugging Face, with its
+    generation_config.json."""
 
     def make(path: Path) -> None:
         from specjax import checkpoints, pretrained
@@ -161,7 +160,8 @@ def whisper_folder(place: Path, work: Path) -> Path:
 
 
 def generation(tokens, limits, longest: int) -> dict:
-    """Returns special ids and limits of speech, by the names of transformers."""
+    """Returns the special ids and the limits of speech, under the names that
+    transformers uses."""
     return {
         "decoder_start_token_id": tokens.start,
         "eos_token_id": tokens.end,
@@ -201,7 +201,7 @@ def whisper_ctranslate2(place: Path, work: Path) -> Path:
 
 
 def make_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Makes a file or folder once; it is complete or absent."""
+    """Creates a file or folder once; it is either complete or absent."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def run(command: list[str]) -> None:
 
 
 class Engine(NamedTuple):
-    """An engine.
+    """An engine: the module of its programs, and the formats of weights that it reads.
 
     Attributes:
         module: of this package.
@@ -275,15 +275,15 @@ WHISPER = {"huggingface": whisper_folder, "ctranslate2": whisper_ctranslate2}
 
 
 def program_name(engine: str, kind: str, program: str) -> str:
-    """Returns the name of a program in a record; float32 and plain are not part of
-    it.
+    """Returns the name of a program in a record; float32 and plain decoding are not
+    part of it.
     """
     parts = engine, *(x for x in (kind, program) if x not in (FLOAT, "plain"))
     return "_".join(parts)
 
 
 def our_program(engine: str, kind: str, program: str) -> str:
-    """Returns the name of our program for a comparison: the same way in the same
-    arithmetic, or in the smallest that we have.
+    """Returns the name of our program to compare with: decoding in the same way, in the
+    same arithmetic or in the smallest that we have.
     """
     return program_name("specjax", EIGHT if kind == FOUR else kind, program)

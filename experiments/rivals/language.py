@@ -1,4 +1,4 @@
-"""A language model with real weights, on real questions, by every engine.
+"""A language model with real weights, on real questions, in every engine.
 
 The rows are whole texts one at a time and eight at once, a long prompt alone, and our
 calls on several tokens.
@@ -61,7 +61,7 @@ class LanguageSetting(NamedTuple):
 
 
 class OpenEngines(NamedTuple):
-    """The engines that are installed.
+    """The engines that are installed, loaded and ready.
 
     Attributes:
         programs: by their names in a record.
@@ -106,7 +106,7 @@ def engine_names(setting: LanguageSetting) -> list[str]:
 
 
 def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
-    """Returns the files that are measured.
+    """Returns the files that the measurement depends on.
 
     Raises:
         OSError: the file of questions is missing.
@@ -173,8 +173,8 @@ def measure(
 
 
 def read_questions(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
-    """Returns the first `count` questions, as many of each task, of at most `longest`
-    tokens.
+    """Returns the first `count` questions of at most `longest` tokens, equally many of
+    each task.
 
     Raises:
         ValueError: there are fewer.
@@ -205,7 +205,7 @@ def first_turn(fields: dict) -> dict:
 
 
 def at_length(every: Prompts, length: int) -> list[int]:
-    """Returns one prompt of `length` tokens: the questions, repeated."""
+    """Returns one prompt of `length` tokens, made from the repeated questions."""
     joined = list(chain.from_iterable(every.tokens))
     return (joined * -(-length // len(joined)))[:length]
 
@@ -213,7 +213,7 @@ def at_length(every: Prompts, length: int) -> list[int]:
 def open_all(
     setting: LanguageSetting, exports: Exports, *, ends: Sequence[int], stack: ExitStack
 ) -> OpenEngines:
-    """Starts every engine; one that fails, in whatever way, is a reason in
+    """Starts every engine; one that fails, for whatever reason, becomes a reason in
     `refusals`.
     """
     opened = OpenEngines({}, set(), {}, set(), {})
@@ -270,7 +270,7 @@ def whole_texts(
 def time_prefill(
     setting: LanguageSetting, opened: OpenEngines, prompt: list[int], kept: Journal
 ) -> Answers:
-    """Measures one token after a long prompt."""
+    """Measures the time of one token after a long prompt."""
     group = [([prompt], 1)]
     return turns.collect(
         {
@@ -290,7 +290,7 @@ def time_prefill(
 def texts(
     values: Mapping[str, list], ends: Sequence[int], most: int
 ) -> dict[str, list[list[int]]]:
-    """Returns the texts of each engine, with an end token, which only some engines
+    """Returns the texts of each engine including an end token, which only some engines
     return.
     """
 
@@ -305,7 +305,7 @@ def texts(
 
 
 def lengths(said: Mapping[str, list], batch: int) -> dict[str, np.ndarray]:
-    """Returns the tokens that each engine wrote for every group."""
+    """Returns how many tokens each engine wrote for every group."""
     count = {name: [len(ids) for ids in rows] for name, rows in said.items()}
     return {name: np.reshape(x, (-1, batch)).sum(1) for name, x in count.items()}
 
@@ -316,8 +316,8 @@ def time_numbers(
     taken: Answers,
     tokens: Mapping[str, np.ndarray],
 ) -> dict:
-    """Returns milliseconds a token of each engine, and how many times as fast ours
-    is.
+    """Returns the milliseconds per token of each engine, and how many times as fast
+    ours is.
     """
     result = {
         "setting": setting._asdict(),
@@ -335,7 +335,7 @@ def compare_texts(
     target: Pretrained, every: Prompts, opened: OpenEngines, said: Mapping
 ) -> dict:
     """Returns whose texts equal ours, which differences rounding explains, and the
-    share of tokens before the first difference; nothing is compared where ours failed.
+    share of tokens before the first difference; {} if ours failed.
     """
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
     result["texts"] = max(map(len, said.values()), default=0)

@@ -1,4 +1,4 @@
-"""Real weights by many engines: `python -m experiments.rivals.real --questions FILE`
+"""Real weights on many engines: `python -m experiments.rivals.real --questions FILE`
 
 FILE has questions of a benchmark, such as Spec-Bench, a JSON object a line; FOLDER of
 --speech has recordings and their transcripts.tsv. Only numbers of either are recorded.
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Measures what there are files for, and prints the tables.
+    """Measures every row whose files are there, and prints the tables.
 
     Raises:
         ValueError: a setting measures nothing.

@@ -1,4 +1,4 @@
-"""Whisper with real weights, on recordings of people, by three engines.
+"""Whisper with real weights, on recordings of people, in three engines.
 
 Measured are the seconds of each recording, word errors against its transcript, and the
 positions where the ids of two engines differ.
@@ -73,7 +73,8 @@ def check(setting: SpeechSetting) -> None:
 
 
 def inputs(setting: SpeechSetting, folders: list[Path]) -> tuple[Path, ...]:
-    """Returns the files that are measured. Raises ValueError for a missing model."""
+    """Returns the files that the measurement depends on. Raises ValueError for a
+    missing model."""
     heard = [each.file for x in folders for each in recordings(x, setting)]
     return (*heard, *pretrained.files_of(pretrained.describe(setting.model)))
 
@@ -162,7 +163,7 @@ def open_engine(
     kind: str,
     stack: ExitStack,
 ) -> dict[str, Program]:
-    """Returns an engine's programs by their names; `stack` closes the engine.
+    """Returns an engine's programs by name; `stack` closes the engine.
 
     Args:
         work: the folder of files made for engines.
@@ -197,7 +198,7 @@ def open_engine(
 def compare_ids(
     setting: SpeechSetting, heard: list[Recording], values: dict[str, list]
 ) -> dict:
-    """Returns whose ids equal ours, and where the others first differ from them."""
+    """Returns whose ids equal ours, and where the others first differ."""
     result = {"same_texts": {}, "differences": []}
     if OURS not in values:
         return result
@@ -222,8 +223,8 @@ def compare_ids(
 def first_difference(
     pair: Listeners, each: Recording, name: str, ours: list[int], theirs: list[int]
 ) -> dict:
-    """Describes the first difference of two texts: the position, both tokens, and by
-    how many nats ours is more likely.
+    """Describes the first difference between two texts: the position, both tokens, and
+    by how many nats ours is more likely.
 
     The likelihood comes from our logits in float32 after the ids that both wrote, for
     the recording as we read it, and as they do. kind: "tie" is within rounding,
@@ -260,7 +261,8 @@ def first_difference(
 
 
 def their_input(name: str, each: Recording) -> np.ndarray:
-    """Returns the input that an engine computes for a recording of one window, [T, M].
+    """Returns the features that an engine computes for a recording of one window, [T,
+    M].
 
     Ours ends in silence; that of faster-whisper in zeros, as in Whisper's own
     transcription; transformers computes its features with the silence behind the sound.

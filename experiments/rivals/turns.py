@@ -1,5 +1,5 @@
-"""Engines that take turns: each call is kept as soon as it was measured, and each is a
-line on standard error.
+"""Engines that take turns: each call is stored as soon as it was measured, and reported
+on standard error.
 
 Axes: R rounds, G groups of texts.
 """
@@ -44,7 +44,7 @@ def collect(
     label: str,
     journal: Journal,
 ) -> Answers:
-    """Collects every engine's answers to `groups`, in turns, round after round.
+    """Collects every engine's answers to `groups`, in turns, one round after another.
 
     A round that a stop has cut is continued: every engine still has a turn in each
     round, and `journal.sittings` says how many runs of the command they come from.
@@ -99,7 +99,7 @@ def answers(
     shape: tuple[int, int],
     refusals: dict[str, str],
 ) -> Answers:
-    """Returns the measured calls of the engines that gave all of them, as arrays of
+    """Returns the measured calls of the engines that have all of them, as arrays of
     this shape, [R, G].
     """
     taken = Answers({}, {}, refusals, {})

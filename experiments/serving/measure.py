@@ -127,8 +127,8 @@ def measure(
 
 
 def requests(prompts: Prompts, tokens: np.ndarray, setting: LoadSetting):
-    """Makes requests of prompts that acceptance was not measured on; the prompts repeat
-    where there are too few.
+    """Returns requests for prompts on which acceptance was not measured; prompts repeat
+    if there are too few.
     """
     new = len(prompts.tokens) - setting.others
     index = setting.others + np.arange(len(tokens)) % new

@@ -1,5 +1,5 @@
 """A discrete simulation of a server under load, from the cost of its parts
-(`parts.timed`).
+(`parts.time_parts`).
 
 Requests arrive, wait for a free row, are prefilled there while the others stand still,
 and are answered step by step. Rows are refilled between steps (iteration-level
@@ -27,7 +27,7 @@ SHARES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9  # of what is answered at m
 
 
 class Costs(NamedTuple):
-    """Costs of the parts of a server, in seconds.
+    """The costs of the parts of a server, in seconds.
 
     Attributes:
         batches: rows of the programs, ascending.
@@ -42,14 +42,15 @@ class Costs(NamedTuple):
     begin: float = 0.0
 
     def step(self, busy: int) -> float:
-        """Returns the time of a step by the smallest program that holds `busy` rows."""
+        """Returns the time of a step by the smallest program that has room for `busy`
+        rows."""
         return self.steps[int(np.searchsorted(self.batches, busy))]
 
 
 def calls_of(
     tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
 ) -> np.ndarray:
-    """Returns the steps that each request takes, [N].
+    """Returns how many steps each request takes, [N].
 
     A request follows one of the texts from its beginning, where fewer tokens are
     accepted than where the text repeats itself.
@@ -72,7 +73,8 @@ Serve = Callable[[simpy.Environment, simpy.Store, Costs, Callable], Generator]
 
 
 def serve_refilling(rows: int) -> Serve:
-    """Returns the way to serve in which rows take the next request between steps."""
+    """Returns the way of serving in which a free row takes the next request between
+    steps."""
 
     def serve(env: simpy.Environment, queue: simpy.Store, costs: Costs, tell: Callable):
         busy = {}  # request -> steps that are left
@@ -91,8 +93,8 @@ def serve_refilling(rows: int) -> Serve:
 
 
 def serve_in_batches(rows: int) -> Serve:
-    """Returns the way to serve in which all waiting requests are decoded together and
-    answered together.
+    """Returns the way of serving in which all waiting requests are decoded, and
+    answered, together.
     """
 
     def serve(env: simpy.Environment, queue: simpy.Store, costs: Costs, tell: Callable):
@@ -111,7 +113,7 @@ def serve_in_batches(rows: int) -> Serve:
 def answer_times(
     serve: Serve, costs: Costs, *, at: np.ndarray, calls: np.ndarray
 ) -> np.ndarray:
-    """Returns the time at which each request has been answered, [N], in seconds.
+    """Returns the time at which each request was answered, [N], in seconds.
 
     Args:
         at: [N], the time at which each request arrives, ascending.
@@ -143,8 +145,8 @@ def answer_times(
 def latency_numbers(
     *, at: np.ndarray, times: np.ndarray, tokens: np.ndarray
 ) -> dict[str, float]:
-    """Returns the tokens a second (`rate`), and the mean and percentiles of the latency
-    in seconds.
+    """Returns the tokens per second (`rate`), and the mean and percentiles of the
+    latency in seconds.
 
     Args:
         at, times, tokens: [N], arrivals, ends and answer lengths.
@@ -160,13 +162,14 @@ def latency_numbers(
 
 
 def poisson(rate: float, count: int, seed: int = 0) -> np.ndarray:
-    """Returns the times of `count` arrivals, `rate` a second, [N]."""
+    """Returns the times of `count` arrivals of a Poisson process with `rate` arrivals
+    per second, [N]."""
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
 def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[float]):
-    """Returns the first load from which on a draft makes answers no faster, at it and
-    at all higher loads.
+    """Returns the lowest load at which, as at all higher ones, a draft makes answers no
+    faster.
 
     None if a draft still makes them faster at the last load.
 
@@ -183,15 +186,15 @@ def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[f
 
 
 def record_names(drafted: bool, runs: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Returns the numbers of runs by their name in a record."""
+    """Returns the numbers of runs under their names in a record."""
     each = runs.items()
     who = NAMES[drafted]
     return {f"{mode}_{who}_{key}": x for mode, it in each for key, x in it.items()}
 
 
 def steps(median: dict, emitted: dict, setting: LoadSetting) -> Iterator[dict]:
-    """Yields, for each batch and gamma, c, v, milliseconds, tokens a step, and the
-    speedup over no draft where all rows are busy.
+    """Yields, for each batch and gamma, c, v, milliseconds, tokens per step, and the
+    speedup over no draft when all rows are busy.
     """
     for batch in setting.batches:
         alone, plain = median["target", batch, 0], median["step", batch, 0]
@@ -216,7 +219,7 @@ def runs(
     median: dict, emitted: dict, *, tokens: np.ndarray, gamma: int, setting: LoadSetting
 ) -> dict[str, float]:
     """Returns the numbers that each run is expected to measure, by name, and "load":
-    the requests a second of the open run.
+    the requests per second of the open run.
     """
     at, rows, found = np.zeros(len(tokens)), setting.rows, {}
     for drafted, own in ((False, 0), (True, gamma)):
@@ -243,7 +246,7 @@ def runs(
 
 
 def gains(runs: dict[str, float]) -> dict[str, float]:
-    """Returns the gains in tokens a second: of refilling, and of a draft."""
+    """Returns the gains in tokens per second of refilling, and of a draft."""
 
     def over(one: str, other: str) -> float:
         return runs[f"{one}_rate"] / runs[f"{other}_rate"]
@@ -257,8 +260,8 @@ def gains(runs: dict[str, float]) -> dict[str, float]:
 
 
 def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
-    """Simulates loads of a server that runs the smallest program that holds its busy
-    rows.
+    """Simulates the loads of a server that runs the smallest program with room for its
+    busy rows.
 
     Returns a line for each load, and the load from which on the mean answer is no
     faster with a draft.

@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def open_writer(flags: argparse.Namespace) -> Callable[[str], Any]:
-    """Returns the writer that opens a folder for events.
+    """Returns a function that opens a folder for events.
 
     Raises:
         ValueError: no events can be written.

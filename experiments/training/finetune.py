@@ -52,7 +52,7 @@ ADVICE = "prepare the task with the tokenizer of the checkpoint"
 
 
 def finetune(chosen: argparse.Namespace) -> Path:
-    """Trains, or continues training, and writes the model; returns its folder."""
+    """Trains, or continues a training, and writes the model; returns its folder."""
     check_flags(chosen)
     export = chosen.export or chosen.runs / "model"
     if export.exists():
@@ -100,7 +100,7 @@ def check_flags(chosen: argparse.Namespace) -> None:
 
 
 def start(name: str, dtype: str) -> Pretrained:
-    """Returns the T5 to begin with: float32 parameters, computing in `dtype`."""
+    """Returns the T5 to begin with: float32 parameters, and computation in `dtype`."""
     checkpoint = checkpoints.load(name)
     if checkpoint.family != "t5":
         raise ValueError(
@@ -131,8 +131,8 @@ class Source(NamedTuple):
 
 
 def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
-    """Returns batches for a checkpoint; files may move, but their contents may not
-    change.
+    """Returns batches for a checkpoint; the files may have moved, but their contents
+    may not have changed.
     """
     folder = folder_of(checkpoint)
     source = read(chosen, folder)
@@ -203,7 +203,7 @@ def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
 
 
 def encode_pairs(source: Source, chosen: argparse.Namespace) -> list[Pair]:
-    """Returns pairs of ids; the end id of each side is added where it is missing.
+    """Returns pairs of ids; the end id of either side is added where it is missing.
 
     With `--truncate` a side that is too long loses its last ids before the end id.
     """
@@ -247,7 +247,7 @@ def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None
 
 
 def check_tokenizer(model: Path, source: Source) -> None:
-    """Raises ValueError for ids that the checkpoint's tokenizer does not make."""
+    """Raises ValueError for ids that the checkpoint's tokenizer does not produce."""
     if source.tokenizer == digest(model):
         return
     encode = recipes.load(model).encode
@@ -268,7 +268,7 @@ def check_tokenizer(model: Path, source: Source) -> None:
 
 def save(folder: Path, checkpoint: Pretrained) -> None:
     """Writes the folder, with the tokenizer of the initial checkpoint if it has one;
-    all of it appears at once.
+    the folder is complete or absent.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")
     checkpoints.save(temporary, checkpoint)

@@ -63,8 +63,8 @@ def main() -> None:
 
 
 def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[str]:
-    """Returns beginnings of `least` to `most` tokens, of the functions of the standard
-    library and of the installed packages that the target learnt from."""
+    """Returns beginnings of `least` to `most` tokens of functions, from the standard
+    library and the installed packages that the target learnt from."""
     texts = corpus.stdlib("train")
     for name in packages.NAMES:
         try:
@@ -90,7 +90,7 @@ def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[st
 
 
 def pack(made: Path, out: Path) -> None:
-    """Writes the folder of a head again, with its weights in bfloat16 and without the
+    """Writes the folder of a head again, with weights in bfloat16, and without the
     embedding of its target, which is bundled too."""
     out.mkdir(exist_ok=True)
     shutil.copy(made / CONFIG, out / CONFIG)

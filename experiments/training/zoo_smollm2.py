@@ -87,7 +87,7 @@ def train(
 
 
 def questions(folder: Path) -> dict[str, list[str]]:
-    """Returns questions by kind, in an order that depends on their texts alone.
+    """Returns questions by kind, in an order that depends only on their texts.
 
     Args:
         folder: it holds `GSM8K`, the three files of `PAIRS` and `ABSTRACTS`.

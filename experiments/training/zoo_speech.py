@@ -107,7 +107,7 @@ def windows(runs: Path, counts: dict[str, int]) -> dict[str, Sides]:
 def bundle(
     runs: Path, export: Path, *, first: Any, large: Any, rows: Sides, recipe: dict
 ) -> None:
-    """Trains the pair on synthesised speech, and writes its tokenizer, a recording and
+    """Trains the pair on synthesized speech, and writes its tokenizer, a recording and
     its recipe.
     """
     paths = [export / f"{name}.safetensors" for name in zoo.SPEECH_MODELS]
@@ -133,7 +133,7 @@ def train_draft(
     runs: Path, first: Any, target: Pretrained, rows: Sides, recipe: dict
 ) -> tuple[Lessons, Any]:
     """Returns the training data and the weights of the draft, which starts from the
-    decoder that the target grew from, behind the target's encoder.
+    decoder that the target grew from, on the target's encoder.
     """
     lessons = write_lessons(runs / "texts", target, *rows, recipe["written"])
     begun = {"decoder": first["decoder"], "encoder": target.params["encoder"]}
@@ -185,7 +185,8 @@ def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
 def scores(
     held_out: Rows, lessons: Lessons, config: Config, draft: Any
 ) -> dict[str, Any]:
-    """Returns word errors of the target at T = 0, and the alphas of its draft.
+    """Returns the word errors of the target at T = 0, and the values of alpha of its
+    draft.
 
     Whisper's normalizer for English would turn a string of digits into one number, so
     words count unchanged.
@@ -225,8 +226,8 @@ def export(folder: Path, model: Pretrained) -> None:
 
 
 def loss(config: Config) -> Callable[[Any, Rows], Array]:
-    """Returns the mean cross-entropy in nats a token after the prompt, plus TOLD times
-    that of the letter at each state, by the embedding that tokens share.
+    """Returns the mean cross-entropy in nats per token after the prompt, plus TOLD
+    times that of the letter at each state, which is read out by the tokens' embedding.
     """
 
     def of(params, rows: Rows) -> Array:

@@ -84,7 +84,8 @@ def subwords(folder: Path, count: int) -> bytes:
 def target_texts(
     train: tasks.Texts, valid: tasks.Texts, recipe: dict
 ) -> pipeline.Texts:
-    """Returns the short texts alone, for the first weights, and all tasks."""
+    """Returns two sets of texts: the short ones, for the first weights, and all
+    tasks."""
     shares = {
         part: {name: task[part] for name, task in recipe["tasks"].items() if task[part]}
         for part in ("seed", "share")
@@ -125,14 +126,14 @@ def read(
     runs: Path, target: Pretrained, train: tasks.Texts, valid: tasks.Texts, recipe: dict
 ) -> Lessons:
     """Returns the texts that the target writes for inputs of every task, with its law,
-    by task; held out, by task and temperature.
+    by task; those held out by task and temperature.
     """
     digest, every, held_out = loop.digest(target.params), {}, {}
     batch = recipe["batch"]
     start, length = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
 
     def wrote(side: str, listed: list[pairs.Pair], wanted: int) -> Written:
-        """Returns texts at T = 0 and T = 1 in turns, for some of the inputs that are
+        """Returns texts at T = 0 and T = 1 in turns, for those of the inputs that are
         short enough.
         """
         fitting = [source for source, _ in listed if len(source) <= longest]

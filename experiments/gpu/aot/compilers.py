@@ -62,9 +62,7 @@ class Compiled(NamedTuple):
 
 
 def missing_reason(platform: str) -> str | None:
-    """Returns why nothing can be compiled for "gpu" or "tpu" here, or None if it
-    can.
-    """
+    """Returns why nothing can be compiled for "gpu" or "tpu" here; None if it can."""
     for wheel in WHEELS[platform]:
         try:
             version = metadata.version(wheel)
@@ -76,8 +74,8 @@ def missing_reason(platform: str) -> str | None:
 
 
 def check(device: str) -> None:
-    """Raises ValueError for a device that is not in DEVICES, or for a missing wheel,
-    with the command that installs it.
+    """Raises ValueError for a device that is not in DEVICES, or whose wheel is missing;
+    the message has the command that installs it.
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
@@ -93,7 +91,7 @@ def compile(
     donate: tuple[int, ...] = (),
     dumped: Path | None = None,
 ) -> Compiled:
-    """Compiles function(*arguments) for one of DEVICES; runs nothing.
+    """Compiles function(*arguments) for one of DEVICES; nothing is executed.
 
     Args:
         arguments: a tuple of pytrees of ShapeDtypeStructs or arrays.
@@ -140,8 +138,7 @@ def dump_flags(folder: Path) -> str:
 
 
 def thunk_list(folder: Path, program: str = "") -> str:
-    """Returns XLA's dump of a program's thunks, after those that were merged into
-    graphs.
+    """Returns XLA's dump of a program's thunks, after some were merged into graphs.
 
     Raises:
         RuntimeError: XLA did not dump it.
@@ -168,7 +165,7 @@ def without_cache() -> Iterator[None]:
 
 
 def topology(device: str, shape: str = "") -> list[jax.Device]:
-    """Returns several of one of DEVICES, linked as `shape` says.
+    """Returns several of one of DEVICES, connected as `shape` says.
 
     "2x4" is a shape of a TPU; for GPUs the last number counts those of a host. "" is
     one GPU, or the smallest TPU topology.
@@ -191,8 +188,8 @@ def topology(device: str, shape: str = "") -> list[jax.Device]:
 
 @functools.cache
 def _placement(device: str) -> tuple:
-    """Returns the placement of arguments, and the abstract device that code sees when
-    it asks for the device.
+    """Returns the placement of arguments, and the abstract device that code gets when
+    it asks for the default device.
     """
     one, platform = topology(device)[0], DEVICES[device].platform
     if platform == "gpu":

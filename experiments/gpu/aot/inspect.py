@@ -62,7 +62,8 @@ class Report(NamedTuple):
 
 
 def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Report:
-    """Compiles in a process of its own, as what is dumped is a setting of a process.
+    """Compiles in a separate process, because XLA's dump is a setting of a whole
+    process.
 
     named: "module:function" or "module:function:[...]", also of the working folder.
     device: HERE, or one of `compilers.DEVICES`. Raises ValueError where wheels are
@@ -167,8 +168,8 @@ def read(ptx: str, report: str | None) -> list[Kernel]:
 
 
 def _ptxas(path: Path, ptx: str) -> str | None:
-    """Returns the report of ptxas, on PATH or from NVIDIA's wheel, on a file; None
-    without ptxas.
+    """Returns the report of ptxas on a file; ptxas is on PATH or in NVIDIA's wheel.
+    None without ptxas.
     """
     binary = shutil.which("ptxas")
     with contextlib.suppress(metadata.PackageNotFoundError):

@@ -52,7 +52,8 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
 
 
 def measure(device: str, programs: Sequence[tuple]) -> dict:
-    """Returns every program, and the flat names that the table's lines read."""
+    """Returns the numbers of every program, also under the names that the table's lines
+    read."""
     compilers.check(device)
     every = progress.track(programs, "programs")
     measured = [describe(device, *program) for program in every]
@@ -149,7 +150,8 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
 
 
 def drawing(asked: str, place: Place, shape: Shape) -> tuple[Callable, tuple]:
-    """Returns a draw from logits [B, V], as in the draft loop; gamma is not used."""
+    """Returns a draw from logits [B, V], as in the loop of a draft; gamma is not
+    used."""
     fused = fuse.build(token.verify, place.device, Options(asked))
 
     def run(logits, temperature, u):

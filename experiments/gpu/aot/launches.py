@@ -1,4 +1,5 @@
-"""Kernels that a step of speculative decoding launches on a GPU, counted without one.
+"""Counts the kernels that a step of speculative decoding launches on a GPU, without
+one.
 
 The programs are compiled ahead of time for a device that need not be there, from shapes
 alone: no weight is made and nothing runs (`gpu.aot`, whose `hlo` says what is
@@ -62,8 +63,8 @@ class LaunchSetting(NamedTuple):
 
 
 class ProgramInputs(NamedTuple):
-    """The arguments that the programs of a pair are compiled for; `state` is the one
-    after the prompt.
+    """The arguments that a pair's programs are compiled for; `state` is the state after
+    the prompt.
     """
 
     decoder: Decoder
@@ -78,8 +79,8 @@ def build(
     draft: t5.Config | gpt.Config | DraftLike,
     setting: LaunchSetting,
 ) -> Measurement:
-    """Returns the measurement of one row: a pair by its sizes, or bundled models; a
-    draft may be a name, as for `specjax.drafts`.
+    """Returns the measurement of one row: of a pair of sizes, or of bundled models; a
+    draft may be a name, as in `specjax.drafts`.
 
     Raises:
         ValueError: the vocabularies differ, or gamma is below 2.
@@ -103,9 +104,8 @@ def build(
 
 
 def check_vocabularies(target: Any, draft: Any) -> None:
-    """Raises ValueError for two configurations with different numbers of ids, by their
-    `vocab`.
-    """
+    """Raises ValueError for two configurations with different numbers of ids
+    (`vocab`)."""
     if target.vocab != draft.vocab:
         raise ValueError(
             f"the target has a vocabulary of {target.vocab}, the draft one of"
@@ -114,8 +114,8 @@ def check_vocabularies(target: Any, draft: Any) -> None:
 
 
 def with_shapes(source: t5.Config | gpt.Config | Pretrained) -> Pretrained:
-    """Returns a model with parameters as shapes: of a config in its own dtype, of a
-    model as they are."""
+    """Returns a model whose parameters are shapes: for a configuration in its own
+    dtype, for a model in the dtypes that it has."""
     if isinstance(source, Pretrained):
         return source._replace(params=jax.eval_shape(lambda: source.params))
     model = families.build(source)
@@ -130,8 +130,8 @@ def layers(player: Pretrained | DraftSource) -> int:
 
 
 def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dict:
-    """Returns kernels by program, and those of one layer; bytes of weights and of
-    buffers.
+    """Returns the kernels by program, and those of one layer; also the bytes of weights
+    and of buffers.
 
     Returns:
         draft_step: one further drafted token.
@@ -216,7 +216,7 @@ def program_inputs(
 def initial_inputs(
     pair: costs.Pair, gamma: int, *, batch: int, read: int, temperature: float = 1.0
 ) -> ProgramInputs:
-    """Returns a batch after its start tokens, as shapes.
+    """Returns the shapes of a batch, and of its state right after the start tokens.
 
     Args:
         read: tokens that an encoder reads.
@@ -238,8 +238,8 @@ def initial_inputs(
 
 
 def compile_prefill(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """Compiles everything before the first step: encoders, and the state after the
-    prompt.
+    """Compiles everything that precedes the first step: encoders, and the state after
+    the prompt.
     """
 
     def run(params: Params, prompt: Prompt):
@@ -250,7 +250,7 @@ def compile_prefill(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 
 
 def compile_draft(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """Compiles a draft of gamma tokens, as in a step; its loop makes each one after the
+    """Compiles a draft of gamma tokens, as in a step; a loop makes each token after the
     first.
     """
 
@@ -277,7 +277,7 @@ def compile_target_call(inputs: ProgramInputs, setting: LaunchSetting) -> Compil
 
 def compile_verification(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """Compiles the rest of a step: from the two laws to the tokens in the buffer and
-    the sums of a run.
+    the sums over a run.
     """
     request, decoder = inputs.request, inputs.decoder
     read = decoder.verifier.law or probs.standardize
@@ -331,8 +331,8 @@ def draft_loop(compiled: Compiled) -> hlo.Loop:
 
 
 def total(compiled: Compiled, setting: LaunchSetting) -> int:
-    """Returns the kernels of a run; a loop whose end the program decides runs gamma - 1
-    times, as the loop over drafted tokens does.
+    """Returns the number of kernels in a run; a loop whose end the program decides is
+    counted gamma - 1 times, like the loop over drafted tokens.
     """
     return sum(
         1 for _ in hlo.repeat_kernels(compiled.program, setting.decode.gamma - 1)
@@ -340,7 +340,7 @@ def total(compiled: Compiled, setting: LaunchSetting) -> int:
 
 
 def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
-    """Returns the work of the host for a step.
+    """Returns the numbers of the host's work in a step.
 
     The numbers are the waits of the host for the device, one of them to learn whether
     all texts have ended; the CUDA graphs that it launches, the kernels in them, and the

@@ -1,5 +1,5 @@
 """A row of the table of kernels: every implementation of a verification of one shape,
-timed side by side.
+timed in turns.
 
 Each program is compiled into a loop. The verdict at the end of the loop is compared
 with a float64 oracle, and only then is the loop timed; a program that fails on any
@@ -71,20 +71,21 @@ class KernelSetting(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Returns the steps of a chain: `length`, or enough to move MOVED bytes."""
+        """Returns the number of steps in a chain: `length`, or enough to move MOVED
+        bytes."""
         read = 2 * self.cache + self.shape.row_bytes(2 * self.gamma + 3)
         return min(self.length, max(MOVED // read, timing.SHORT + 1))
 
 
 class Pair(NamedTuple):
-    """A program compiled into a chain of many steps, and into one of few."""
+    """A program compiled into a long chain of steps, and into a short one."""
 
     long: Callable
     short: Callable
 
 
 class CompiledProgram(NamedTuple):
-    """A compiled program that has been right so far.
+    """A compiled program, with which no error has been found so far.
 
     Attributes:
         chains: by the state of caches.
@@ -127,7 +128,7 @@ def measure(
     candidates: Sequence[Program] | None = None,
     tell: Tell = lambda line: None,
 ) -> dict:
-    """The numbers of a row.
+    """Returns the numbers of a row.
 
     Args:
         setting: what is timed, and how.
@@ -200,7 +201,7 @@ def compile_chains(
     setting: KernelSetting,
 ) -> tuple[list[CompiledProgram], list[dict]]:
     """Compiles all chains of each program; returns them, and the name and error of
-    programs that are skipped or do not compile.
+    programs that were skipped or did not compile.
     """
 
     def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
@@ -247,7 +248,7 @@ def is_wanted(program: Program, setting: KernelSetting) -> bool:
 def right_programs(
     ready: Sequence[CompiledProgram], given: Given, batch: Inputs, answer: oracle.Answer
 ) -> tuple[list[CompiledProgram], list[dict]]:
-    """Returns the programs whose chains end with a right verdict, and the name and
+    """Returns the programs whose chains end with the right verdict, and the name and
     error of the others.
 
     Args:
@@ -276,7 +277,8 @@ def right_programs(
 
 
 def collect_results(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[dict]]:
-    """Returns the results of functions, and the name and error of those that failed.
+    """Returns the results of functions, and the name and error of each function that
+    failed.
 
     Raises:
         RuntimeError: the reference or the empty chain failed.
@@ -299,7 +301,7 @@ def in_words(error: Exception) -> str:
 
 
 class Timing(NamedTuple):
-    """The timing of programs at one acceptance.
+    """The timing of all programs at one acceptance.
 
     Attributes:
         speed: bytes a second of a copy.
@@ -316,7 +318,7 @@ class Timing(NamedTuple):
         operands: tuple[Fixed, State],
         cache: str,
     ) -> list[dict]:
-        """Returns a line for each program, the empty chain included.
+        """Returns a line for each program, including the empty chain.
 
         Args:
             cache: COLD or WARM.
@@ -334,7 +336,7 @@ class Timing(NamedTuple):
         return lines
 
     def line(self, program: Program, seconds: Mapping, cache: str) -> dict:
-        """Returns the time of a step less that of the empty chain, and both."""
+        """Returns the time of a step minus that of the empty chain, and both times."""
         own, empty = seconds[program.name], seconds[EMPTY]
         net = timing.spread(own if program.name == EMPTY else own - empty)
         read = self.setting.shape.row_bytes(program.rows)
@@ -352,8 +354,8 @@ class Timing(NamedTuple):
         }
 
     def alone(self, ready: Sequence[CompiledProgram], batch: Inputs) -> dict[str, dict]:
-        """Returns, by name, microseconds from a call to its result, including dispatch
-        and waiting, and those of its kernels by CUPTI.
+        """Returns, by name, the microseconds from a call to its result, including
+        dispatch and waiting, and those of its kernels by CUPTI.
         """
         runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
         seconds = time_in_turns(runs, self.setting.rounds, "latency")

@@ -1,4 +1,5 @@
-"""Prints the default kernels of this device, and those of a folder's records.
+"""Prints the default kernels of this device, and the kernels named in a folder's
+records.
 
     python -m experiments.gpu.kernels.default FOLDER
 
@@ -26,7 +27,7 @@ SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, TABLE))
 
 
 def names(measured: dict) -> list[str]:
-    """Returns the kernels that verified; a row of Wagner et al. has a record for each
+    """Returns the kernels that verified; a row of Wagner et al. has one record for each
     method.
     """
     kernels = measured.get("kernels", {})

@@ -1,4 +1,4 @@
-"""Kernels compared with the reference and with float64, on very many random rows.
+"""Compares kernels with the reference and with float64, on very many random rows.
 
 Every row is decided by the reference, by every kernel and by numpy in float64. A token
 that differs where no uniform is within 1e-5 of the value that it is compared with is a
@@ -73,8 +73,8 @@ def build_row(setting: EqualityRows) -> Measurement:
 
 
 def calls(setting: EqualityRows) -> dict[str, Callable]:
-    """Returns (Inputs) -> (n, tokens) by "implementation/carried", the reference
-    included.
+    """Returns, by "implementation/carried", functions (Inputs) -> (n, tokens),
+    including the reference.
     """
     place = programs.find_device(setting.dry, "equality.EqualityRows")
     shape = Shape(setting.batch, setting.gamma, setting.vocab)
@@ -105,7 +105,7 @@ def batch_of(key, setting: EqualityRows) -> Inputs:
 
 
 def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) -> dict:
-    """Returns counts by implementation.
+    """Returns the counts of each implementation.
 
     Args:
         compared: the implementations to compare, `calls` by default.
@@ -154,7 +154,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
 
 
 def expected_answer(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
-    """Returns float64's answer, its tokens [B, G + 1], and the rows that rounding
+    """Returns the answer of float64, its tokens [B, G + 1], and the rows that rounding
     decides.
     """
     it, (ids, sample) = answer(batch), jax.device_get((batch.tokens, batch.sample))
@@ -186,8 +186,8 @@ def chi_square(run: Callable, setting: EqualityRows) -> float | None:
 
 
 def p_value(seen: np.ndarray, wanted: np.ndarray) -> float | None:
-    """Returns the p-value of Pearson's test; ids with a small expected count are one
-    cell. None for a single cell.
+    """Returns the p-value of Pearson's test, in which ids with a small expected count
+    form one cell; None for a single cell.
     """
     rare = wanted < LEAST
     cells = [(seen[~rare], wanted[~rare])]

@@ -33,7 +33,7 @@ ASKED = {REF: dispatch.REFERENCE, LOSSY: MOSAIC_GPU}
 
 
 class Place(NamedTuple):
-    """The device of programs.
+    """The device that programs run on.
 
     Attributes:
         interpreted: whether a CPU replaces a Hopper GPU, for a trial.
@@ -63,7 +63,7 @@ class Program(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The tiles that are tried: see `pallas_kernels.plan.Tiles`."""
+    """The tiles to try: see `pallas_kernels.plan.Tiles`."""
 
     stats: tuple[int, ...] = (1024, 2048, 4096, 8192)
     blocks: tuple[int, ...] = (1, 4, 8)
@@ -71,7 +71,7 @@ class Grid(NamedTuple):
 
 
 def find_device(dry: bool, how: str) -> Place:
-    """Returns the device. Raises ValueError on a CPU, except for a trial.
+    """Returns the device. Raises ValueError on a CPU, except for a dry run.
 
     Args:
         how: how to ask for a trial.
@@ -115,7 +115,7 @@ def empty_program() -> Program:
 
 
 def rows_of(shape: Shape, carried: str) -> int:
-    """Returns the number of rows of logits that must be read.
+    """Returns how many rows of logits must be read.
 
     They are the rows whose statistics are not carried, then p and q at n, the number of
     kept tokens.
@@ -125,8 +125,8 @@ def rows_of(shape: Shape, carried: str) -> int:
 
 
 def tiles_to_try(grid: Grid, carried: str) -> list[Tiles]:
-    """Returns every size of statistics, then every way to sum the rest, at one of
-    them.
+    """Returns the tiles to try: every size of statistics, then every way to sum the
+    rest at one of those sizes.
     """
     middle, few = grid.stats[len(grid.stats) // 2], grid.blocks[len(grid.blocks) // 2]
     sizes = [Tiles(size, few, grid.apart[0]) for size in grid.stats]
@@ -137,7 +137,7 @@ def tiles_to_try(grid: Grid, carried: str) -> list[Tiles]:
 def program(
     name: str, carried: str, *, shape: Shape, place: Place, tiles: Tiles | None = None
 ) -> Program:
-    """Returns the program of a name: REF, LOSSY (by Mosaic GPU), or one of
+    """Returns the program with this name: REF, LOSSY (by Mosaic GPU), or one of
     `dispatch.NAMES`.
     """
     verify = verification(name, carried, place=place, tiles=tiles)
@@ -151,8 +151,8 @@ def program(
 def verification(
     name: str, carried: str, *, place: Place, tiles: Tiles | None = None
 ) -> Callable[[Inputs], Verdict]:
-    """Returns a verification as `program`, or by "auto", the default; laws that are not
-    carried are read.
+    """Returns a verification, by the name of an implementation or by "auto", the
+    default; laws that are not carried are read.
     """
     asked = ASKED.get(name, name)
     rule = FusedRule(sigmoid=SIGMOID) if name == LOSSY else EXACT
@@ -176,7 +176,8 @@ def verification(
 
 
 def read(inputs: Inputs) -> tuple[Array, Array]:
-    """Reads every logit once and takes a maximum: a limit, which verifies nothing."""
+    """Reads every logit once and takes a maximum: a lower limit of time, which verifies
+    nothing."""
     top = inputs.target.max((1, 2)).astype(jnp.float32)
     top = jnp.maximum(top, inputs.draft.max((1, 2)).astype(jnp.float32))
     n = (jnp.abs(top) * inputs.temperature).astype(jnp.int32)
@@ -184,7 +185,7 @@ def read(inputs: Inputs) -> tuple[Array, Array]:
 
 
 def empty(inputs: Inputs) -> tuple[Array, Array]:
-    """Does next to nothing, to measure the cost of a chain of calls."""
+    """Does almost nothing, to measure the cost of a chain of calls."""
     n = (inputs.temperature + inputs.accept[:, 0]).astype(jnp.int32)
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 

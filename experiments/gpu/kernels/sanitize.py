@@ -26,7 +26,8 @@ def build() -> Measurement:
 
 
 def measure(command: list[str], seconds: int = SECONDS) -> dict:
-    """Returns, by kind of check, "clean", the findings, or why it was not made."""
+    """Returns, by kind of check, "clean", the findings, or why the check was not
+    made."""
     told, tool = {}, shutil.which(TOOL)
     if tool is None:
         return dict.fromkeys(KINDS, f"not run: {TOOL} is not on PATH")

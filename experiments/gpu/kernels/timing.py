@@ -1,4 +1,5 @@
-"""Times of calls that are shorter than a dispatch, and checks that they really ran.
+"""Times of calls that are shorter than a dispatch, and checks that the calls were
+really executed.
 
 A program verifies one batch again and again in a loop with a constant number of steps,
 so that its time contains no dispatch and no wait of the host. Every step overwrites the
@@ -37,7 +38,7 @@ NEVER = -(2**31)  # no sum of tokens, and no logit
 
 
 class Fixed(NamedTuple):
-    """The values that no step changes.
+    """The values of a chain that no step changes.
 
     Attributes:
         firsts: the first logit of the target and of the draft, [1, 1, 1].
@@ -109,8 +110,8 @@ def build_step(call: Callable) -> Callable:
 
 
 def zero_after(never: Array, state: State) -> Array:
-    """Returns 0, which a compiler cannot know: it depends on all results of the step
-    before.
+    """Returns 0, in a way that the compiler does not know: the 0 depends on all results
+    of the step before.
     """
     total = state.n.sum() + state.tokens.sum()
     ends = (state.target[0, 0, 0] + state.draft[0, 0, 0]).astype(jnp.float32)
@@ -118,7 +119,8 @@ def zero_after(never: Array, state: State) -> Array:
 
 
 def first_written(first: Array, logits: Array, zero: Array) -> Array:
-    """Returns the same logits, with the first of them written after `zero` is known.
+    """Returns the same logits, whose first element is written only after `zero` is
+    known.
 
     The first logit is an argument: if it were read where it is written, XLA would copy
     all logits.
@@ -127,14 +129,14 @@ def first_written(first: Array, logits: Array, zero: Array) -> Array:
 
 
 def wait_for(batch: Inputs, zero: Array) -> Inputs:
-    """Returns the same inputs, whose readers wait for `zero`."""
+    """Returns the same inputs, in a form whose readers must wait for `zero`."""
     p, q = (law._replace(scale=law.scale + zero) for law in (batch.p, batch.q))
     heat, accept = batch.temperature + zero, batch.accept + zero
     return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
 def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
-    """Returns the operands of a chain of `build_step`.
+    """Returns the operands of a chain that `build_step` makes.
 
     Args:
         batch: that every step verifies.
@@ -154,7 +156,7 @@ def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
 
 def check_loop(text: str, state: State, length: int) -> None:
     """Raises ValueError unless a compiled chain reads the logits only in a loop of
-    `length` steps, and a step writes the first logit in place.
+    `length` steps, and each step writes the first logit in place.
 
     Work before the loop is not in the time of a step, and a copy would be in the
     caches.
@@ -189,7 +191,7 @@ def operands_of(op: hlo.Instruction) -> list[str]:
 
 
 def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bool:
-    """Returns whether an update writes into its operand: alone, or in a fusion that
+    """Returns whether an update writes into its own operand: alone, or in a fusion that
     reads the operand nowhere else.
     """
     if op.opcode == "dynamic-update-slice":
@@ -211,7 +213,7 @@ def measure_steps(
     rounds: int,
     label: str,
 ) -> dict[Hashable, np.ndarray]:
-    """Returns the seconds [R] of a step of each program, measured in turns.
+    """Returns the seconds [R] per step of each program, measured in turns.
 
     Args:
         programs: by name, a function that runs `length` steps and one that runs SHORT.
@@ -236,8 +238,8 @@ def spread(seconds: np.ndarray) -> dict:
 
 
 def kernel_microseconds(program, *arguments) -> dict:
-    """Returns the microseconds that the kernels of a compiled program run on an NVIDIA
-    GPU, by CUPTI, without gaps.
+    """Returns the microseconds for which the kernels of a compiled program run on an
+    NVIDIA GPU, by CUPTI, without the gaps between them.
 
     Returns:
         "device_us", the median of RUNS runs, and "kernels", how many were launched; or
@@ -276,7 +278,7 @@ def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> 
 
 
 def copy_speed(nbytes: int) -> float:
-    """Returns the bytes a second, read and written, of a looped copy.
+    """Returns the bytes per second, read and written, of a looped copy.
 
     Every step reads an array of `nbytes` and writes as many; neither a dispatch nor a
     wait of the host is in its time. Twice `nbytes` over a copy's time is what it gives.
@@ -291,7 +293,7 @@ def copy_speed(nbytes: int) -> float:
 
 
 def read_speed(nbytes: int) -> float:
-    """Returns the bytes a second of a looped read of `nbytes`, which writes only a
+    """Returns the bytes per second of a looped read of `nbytes`, which writes only a
     maximum.
     """
     rows = max(1, nbytes // (4 * COLUMNS))

@@ -1,4 +1,4 @@
-r"""Verification as it is written for PyTorch, timed in a process of its own.
+r"""Verification as it is written for PyTorch, timed in a separate process.
 
     python -m experiments.gpu.kernels.torch_bench \
         '{"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}'
@@ -60,8 +60,8 @@ def build(setting: TorchSetting) -> Measurement:
 
 
 def measure(setting: TorchSetting) -> dict:
-    """Returns microseconds by name, or a word whose reason is in `skipped` or in
-    `failed`.
+    """Returns microseconds by name, or a word that refers to the reason in `skipped` or
+    in `failed`.
     """
     if importlib.util.find_spec("torch") is None:
         raise ValueError(NO_TORCH)
@@ -78,7 +78,8 @@ def measure(setting: TorchSetting) -> dict:
 
 
 def one_text(torch, batch, u=None):
-    """Returns (n, tokens) of one text, with the steps and the waits of transformers."""
+    """Returns (n, tokens) of one text, with the same steps and the same waits of the
+    host as in transformers."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     q = q_logits.float().softmax(dim=-1)
@@ -100,7 +101,7 @@ def one_text(torch, batch, u=None):
 
 
 def batched(torch, batch, u=None):
-    """Returns (n [B], the token after them [B, 1]); the host waits for nothing."""
+    """Returns (n [B], the token after them [B, 1]); the host never waits."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     p = torch.softmax(p_logits.float(), -1)
@@ -117,8 +118,9 @@ def batched(torch, batch, u=None):
 
 
 def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
-    """Returns (target logits, draft logits, drafted ids, uniforms): q near p and drafts
-    from q, as near as in the sets of `kernel_bench` at an acceptance of 0.7.
+    """Returns sets of (target logits, draft logits, drafted ids, uniforms), in which q
+    is as near to p as in the sets of `bench` at an acceptance of 0.7, and drafts are
+    drawn from q.
     """
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     kind, shape = getattr(torch, setting.dtype), inputs.Shape(*setting[:4])
@@ -135,7 +137,7 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
 
 
 def find_error(call: Callable, batch: tuple) -> str | None:
-    """Returns the error of a verdict for given uniforms, by the float64 oracle; None if
+    """Returns the error in a verdict for given uniforms, by the float64 oracle; None if
     it is right.
     """
     n, tokens = (x.cpu().numpy() for x in call(batch[:3], batch[3]))
@@ -165,7 +167,8 @@ def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], 
 
 
 def time_call(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
-    """Returns the microseconds of a call: S sets one after another, then a wait."""
+    """Returns the microseconds of a call: S sets are run one after another, then waited
+    for."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     seconds = []
     for _ in range(rounds + 1):
@@ -179,8 +182,8 @@ def time_call(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
 
 
 def run_all(setting: TorchSetting) -> dict:
-    """Returns the output of the program: lines of the implementations that ran, and the
-    reasons why others did not, or cannot here.
+    """Returns the output of the program: lines of the implementations that ran, and for
+    each other one why it did not or cannot run here.
 
     It ends the program where there is no device.
     """

@@ -51,8 +51,8 @@ def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str,
 
 
 def choices(measured: dict, before: Before) -> list[dict]:
-    """Returns the choices for the known laws, at the acceptance that tiles are chosen
-    at.
+    """Returns the fastest implementation for each combination of known laws, at the
+    acceptance by which tiles are chosen.
     """
     sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
     sizes["itemsize"] = Shape(**sizes, dtype=measured["dtype"]).itemsize
@@ -71,7 +71,8 @@ def choices(measured: dict, before: Before) -> list[dict]:
 
 
 def choice(lines: list[dict], before: tuple[str, Tiles | None] | None) -> dict:
-    """Returns the name and the tiles of the choice among timed lines.
+    """Returns the name and the tiles of the implementation to use, chosen from timed
+    lines.
 
     Args:
         lines: of one shape, with their medians and percentiles.

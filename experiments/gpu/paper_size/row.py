@@ -80,7 +80,7 @@ class Text(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """The times of one gamma.
+    """The times measured with one gamma.
 
     Attributes:
         ms: [N], milliseconds of texts.
@@ -118,7 +118,8 @@ def build(
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
-    """Returns every number of a row as a plain value; lists in `by_gamma` are parallel.
+    """Returns every number of a row as a plain value; the lists in `by_gamma` are
+    parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma with the fastest prediction. Numbers are milliseconds, unless a name says
@@ -184,7 +185,7 @@ def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
 
 
 def slots(setting: PaperSizeSetting) -> int:
-    """Returns the buffer's length, one for every gamma.
+    """Returns the length of the buffer, the same for every gamma.
 
     It has room for the start token, the text and the longest draft.
     """
@@ -192,7 +193,8 @@ def slots(setting: PaperSizeSetting) -> int:
 
 
 def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
-    """Returns random input with its own key, without an end before `new_tokens`."""
+    """Returns random input with its own key, for a text that does not end before
+    `new_tokens`."""
     key = jax.random.fold_in(root_key(setting.decode.seed), index)
     first, last = t5.END + 1, config.pieces or config.vocab
     shape = 1, setting.input_tokens
@@ -222,7 +224,7 @@ def check_memory(
 def by_gamma(
     setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, Timed]
 ) -> dict[str, list]:
-    """Returns c, v, EXP and the exact prediction of every gamma, in parallel lists.
+    """Returns c, v, EXP and the exact prediction for every gamma, in parallel lists.
 
     The rest of a step, its overhead, is measured at the published gamma and assumed to
     be the same at the others. The prediction counts the prefill, and the steps of
@@ -262,7 +264,7 @@ def text_numbers(
     setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]
 ) -> dict:
     """Returns the results of whole texts with one gamma, and the mean number of calls
-    of simulated acceptance.
+    with simulated acceptance.
     """
     count, coins = setting.texts, np.full(setting.decode.new_tokens, setting.alpha)
     law = predict.calls_law(coins, gamma)
@@ -307,8 +309,8 @@ def gamma_numbers(
 def expected_speedup(
     setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, Timed]
 ) -> float:
-    """Returns the speedup of texts with the mean number of calls of simulated
-    acceptance.
+    """Returns the expected speedup of texts that take the mean number of calls with
+    simulated acceptance.
     """
     calls = columns["expected_calls"][setting.gammas.index(gamma)]
     text = whole[gamma].prefill + calls * whole[gamma].step()
@@ -318,8 +320,8 @@ def expected_speedup(
 def parts_of_a_step(
     pair: costs.Pair, setting: PaperSizeSetting, text: Text
 ) -> tuple[dict[int, float], dict[int, float], dict[str, float]]:
-    """Returns milliseconds of a target call by gamma, 0 among them, of gamma drafts,
-    and of the target's prefill, alone, with CUDA graphs and without."""
+    """Returns milliseconds: of a target call by gamma, including 0; of drafts by gamma;
+    and of the target's prefill, on its own, with CUDA graphs and without."""
     loops, prompt, request = setting.loops, text.prompt, text.request
     begin = costs.prefill(pair, 0)
     lowered = begin.func.lower(*begin.args, prompt)

@@ -1,4 +1,4 @@
-"""A step of a pair by its sizes, compiled for eight devices that are not present.
+"""A step of a pair of sizes, compiled for eight devices that are not present.
 
 It is lowered from shapes placed as `runtime.mesh` places them; nothing is allocated.
 Axes: B rows, N layers, H heads, S slots, D head width.
@@ -30,7 +30,7 @@ NEEDED = re.compile(r"total memory required[^(]*\(([\d.]+)([GM])\)")
 
 def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
     """Returns the memory of a step on each device of a slice of `chip`, one of CHIPS,
-    and its collectives.
+    and the step's collectives.
 
     The bytes are of arguments, of temporaries, and in total. Where the compiler says
     that the step does not fit, only the bytes that it needs are returned.
@@ -58,7 +58,7 @@ def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
 
 
 def device_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
-    """Returns the bytes of each device: in total, of arguments, and of temporaries; a
+    """Returns the bytes on each device: in total, of arguments, and of temporaries; a
     result that overwrites an argument counts once.
     """
     sizes = compiled.memory_analysis()
@@ -94,8 +94,7 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
 
 def place_shapes(config: Config, split: bool) -> Pretrained:
     """Returns a model whose parameters are shapes with a placement, split over the mesh
-    or
-    whole.
+    or whole.
     """
     model, dtype = families.build(config), jnp.dtype(config.dtype)
     held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
@@ -117,8 +116,8 @@ def put_each(tree: Any, places: Any) -> Any:
 
 
 def place_cache(cache: Any, split: str | None) -> Any:
-    """Places a cache with rows over `data` and heads over `split`: [B, H, ...] or [B,
-    N, 2, H, ...].
+    """Returns a cache placed with rows over `data` and heads over `split`: [B, H, ...]
+    or [B, N, 2, H, ...].
     """
 
     def place(node):

@@ -1,5 +1,4 @@
-"""The texts of both ways, by the target alone and by speculation, with r and their
-times.
+"""Texts by the target alone and by speculation, with Chen's r and their times.
 
 Chen et al. (2023) print mean token times of both ways; beside their ratio stands the
 theoretical speedup, from r and the times of single calls. Axes: N texts.
@@ -33,7 +32,8 @@ WAYS = {"alone": (False, ALONE), "speculative": (True, SPECULATIVE)}  # drafts, 
 def batch_of(
     task: Task, setting: ChenSetting, index: np.ndarray, stream: int, spare: int = 0
 ) -> tuple[Prompt, Request]:
-    """The texts of these places, from the first prompt on again where they end."""
+    """Returns the prompts and requests of the texts at these places; after the last
+    prompt the first follows."""
     key = jax.random.fold_in(root_key(setting.decode.seed), stream)
     decode = setting.decode
     if decode.top_p == 1:  # a filter that keeps everything would sort every row
@@ -48,7 +48,8 @@ def batch_of(
 
 
 def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:
-    """Yields batches of one shape, which hold the first `count` texts."""
+    """Yields batches of one shape, which together have at least the first `count`
+    texts."""
     each = range(0, count, setting.batch)
     return [np.arange(first, first + setting.batch) for first in each]
 
@@ -65,8 +66,8 @@ def write_alone(
 
 
 def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> Calls:
-    """Returns texts by speculation, with their own random numbers, and their calls, of
-    which only those count that no end or limit of a text cuts.
+    """Returns texts by speculation, which have random numbers of their own, and their
+    calls; calls that an end or limit of a text cuts are not counted.
     """
     decoder, params = pair.decoder(setting.K), pair.params(setting.K)
     programs, decoded = generate.build_programs(decoder, pair.slots), []
@@ -81,7 +82,7 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
 
 
 def rate(calls: Calls, setting: ChenSetting) -> dict:
-    """Returns r of Chen et al., Figure 1: tokens decoded a call, over K + 1."""
+    """Returns r of Chen et al., Figure 1: decoded tokens per call, divided by K + 1."""
     tokens, runs = calls.accepted + calls.calls, calls.calls
     per_call = float(tokens.sum() / runs.sum())
     parts = (by_prompt(each, setting.samples) for each in (tokens, runs))
@@ -107,8 +108,8 @@ def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
 
 
 def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> dict:
-    """Returns milliseconds of a draft, of a target call on one token and on K + 1,
-    batch 1, and the speedup that follows from them and r.
+    """Returns milliseconds of a draft, of a target call on one token and on K + 1
+    tokens, at batch 1, and the speedup that follows from them and r.
     """
     K, first = setting.K, batch_of(task, setting, np.arange(1), ALONE)
     ms = costs.call_ms(pair, K, *first, setting.rounds)
@@ -119,8 +120,8 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
 
 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:
-    """Returns mean token times of both ways, for whole texts at batch 1 with their
-    prompts, and the speedup, their ratio.
+    """Returns the mean time of a token by the target alone and by speculation, for
+    whole texts at batch 1 including their prompts, and the ratio of both.
 
     The ways decode each text in turns.
     """

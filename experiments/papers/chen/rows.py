@@ -1,4 +1,5 @@
-"""Speculative sampling as Chen et al. (2023) report it: r, times, and quality of texts.
+"""Speculative sampling with the measurements of Chen et al. (2023): r, times, and the
+quality of texts.
 
 https://arxiv.org/abs/2302.01318. K drafted tokens a call, nucleus sampling, batch 1
 where something is timed. r is the number of tokens decoded per call over K + 1; with
@@ -67,7 +68,7 @@ def row(
 
 
 def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
-    """Returns everything of a row as plain numbers."""
+    """Returns all numbers of a row as plain values."""
     count = setting.samples * len(task.prompts.tokens)
     alone = write_alone(pair, task, setting, count)
     calls = speculate(pair, task, setting, count)
@@ -119,7 +120,7 @@ def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
 
 def by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
     """Returns mean ROUGE-1, -2 and -L F1 against the references, at most 1, with
-    standard errors over prompts; the error for a single prompt is None.
+    standard errors over prompts; the error is None for a single prompt.
     """
     both = zip(texts, task.references * setting.samples, strict=True)
     each = [quality.rouge([text.strip()], [reference]) for text, reference in both]

@@ -1,4 +1,4 @@
-"""Runs a program that a model wrote, in a separate process that can do little harm.
+"""Runs a program that a model wrote, in a separate process with few permissions.
 
 It has its own process group, a folder that is removed afterwards, and limits: CPU and
 wall seconds, memory, sizes of files. `guard.py` sets them before the program begins,
@@ -97,9 +97,8 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
 
 
 def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
-    """Waits for a process and ends its whole group; returns whether it ended in
-    time.
-    """
+    """Waits for a process, then ends its whole group; returns whether it ended in
+    time."""
     try:
         process.communicate(nonce.encode(), limits.seconds)
     except subprocess.TimeoutExpired:
@@ -114,15 +113,15 @@ def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
 
 
 def tail(file: BinaryIO) -> str:
-    """Returns the end of the output."""
+    """Returns the end of a program's output."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT))
     return file.read().decode("utf-8", "replace").strip()
 
 
 @cache
 def without_network() -> Sequence[str]:
-    """Returns the beginning of a command that runs without a network; empty where that
-    is impossible.
+    """Returns the beginning of a command that runs without a network; [] where that is
+    impossible.
     """
     unshare = shutil.which("unshare")
     if unshare is None:

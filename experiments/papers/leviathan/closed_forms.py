@@ -15,15 +15,15 @@ ALPHA = np.arange(0, 101) / 100
 
 
 def table1(alpha: float, gamma: int) -> Measurement:
-    """Returns operations and speed against the target alone at c = c_hat = 0 (Table
-    1).
+    """Returns the operations and the speed relative to the target alone, at c = c_hat =
+    0 (Table 1).
     """
     return Measurement(partial(_tradeoff, alpha, gamma), __name__)
 
 
 def figure2(gamma: int | None) -> Measurement:
-    """Returns expected tokens per call over alpha (Eq. 1); None is gamma without a
-    limit.
+    """Returns the expected tokens per call over alpha (Eq. 1); a gamma of None is
+    unlimited.
     """
     return Measurement(partial(_expected_tokens, gamma), __name__)
 

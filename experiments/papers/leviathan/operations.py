@@ -1,4 +1,5 @@
-"""Operations and bytes per emitted token, with and without speculation, by XLA's count.
+"""Operations and bytes per emitted token, with and without speculation, as XLA counts
+them.
 
 Leviathan et al. (2023), Section 3.4: Theorem 3.11 and Definition 3.10 for operations,
 and the claim that the target's weights are read once a call. Nothing is timed: programs
@@ -43,7 +44,7 @@ from specjax.types import Draft, Params, Request, State
 
 
 class OperationsSetting(NamedTuple):
-    """Shapes that the programs are compiled for: B rows, caches of L slots."""
+    """The shapes that programs are compiled for: B rows, caches of L slots."""
 
     gamma: int
     batch: int
@@ -153,8 +154,8 @@ def measure(
 
 
 def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
-    """Returns alpha as Table 3 measures it, the tokens per call of the same run, with
-    uncut calls, and those of Eq. 1 at that alpha.
+    """Returns alpha as Table 3 measures it, the tokens per call of the same run, in
+    which no call is cut, and those of Eq. 1 at that alpha.
     """
     prompts, most = tasks.distinct(protocol.task), protocol.decode.gamma + 1
     measured = pairs.measure_alpha((target, draft), prompts, protocol)
@@ -170,7 +171,8 @@ def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
 
 
 def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
-    """Returns the cost of the programs per emitted token, beside that of Section 3.4.
+    """Returns the cost of the programs per emitted token, beside the cost by Section
+    3.4.
 
     The bytes of Section 3.4 are of calls that read weights and cache once. c_hat
     includes the drafter's catch-up.
@@ -207,7 +209,7 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
 
 
 def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) -> Costs:
-    """Compiles every program for these shapes; runs none."""
+    """Compiles every program for these shapes; none is run."""
     drafter, gamma = draft.drafter(setting.gamma), setting.gamma
     params = Params(target.params, draft.params)
     programs = Decoder(target.model, drafter), Decoder(target.model)
@@ -277,8 +279,8 @@ def with_budget(state: State, budget: int) -> State:
 
 
 def without_shared_table(draft: Draft, cache) -> tuple[Draft, Any]:
-    """Returns the draft without the table that its rows are read from, which no step
-    copies.
+    """Returns the draft without the table that its rows are read from, because no step
+    copies it.
     """
     if draft.law is None or draft.law.row is None:
         return draft, cache
@@ -286,7 +288,7 @@ def without_shared_table(draft: Draft, cache) -> tuple[Draft, Any]:
 
 
 def cost(run: Callable, state, *inputs) -> Cost:
-    """Returns XLA's counts of a compiled program, which may overwrite `state`, as the
+    """Returns XLA's counts for a compiled program, which may overwrite `state`, as the
     loop of `generate` does.
 
     It is compiled with XLA's own products, because XLA does not count our thin
@@ -304,6 +306,6 @@ def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
 
 def weight_bytes(model: Pretrained | DraftSource) -> int:
     """Returns the bytes of all parameters, including the embeddings, of which a call
-    reads one row for each token.
+    reads only one row for each token.
     """
     return sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))

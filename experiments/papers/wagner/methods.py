@@ -1,4 +1,4 @@
-"""The ways to verify that Wagner et al. (2024) compare, and two more for comparison.
+"""The ways to verify that Wagner et al. (2024) compare, and two more.
 
 baseline: Section 3.1, written out. exact: the same law, fused. sigmoid: Section 3.2.2,
 lossy. always: every draft is kept, a control that the paper does not have. Axes: B
@@ -88,7 +88,7 @@ def exact(top_k: int | None = None) -> Method:
 def by_sigmoid(
     scale: float, dtype: str = "float32", top_k: int | None = None
 ) -> Method:
-    """Returns the sigmoid method with -alpha = beta = scale, as throughout the
+    """Returns the sigmoid method with -alpha = beta = scale, as everywhere in the
     paper.
     """
     name = f"sigmoid_1e{round(float(jnp.log10(scale)))}"
@@ -109,8 +109,8 @@ def _with_filter_name(method: Method) -> Method:
 def by_kernels(
     methods: Sequence[Method], asked: str, sizes: Sizes
 ) -> tuple[list[Method], dict[str, dict]]:
-    """Returns the methods with the kernels that `specjax.fused` chooses, and its
-    records by their names.
+    """Returns the methods with the kernels that `specjax.fused` chooses, and the
+    records of these choices by method.
 
     All draw their drafts in the same way; the baseline and `always` have no kernel.
     """
@@ -150,7 +150,7 @@ def scale_methods(scales: Sequence[float]) -> list[Method]:
 def filter_pair(
     pair: tuple[Pretrained, DraftSource], top_k: int | None
 ) -> tuple[Pretrained, DraftSource]:
-    """Returns the pair with truncated logits, before anything verifies.
+    """Returns the pair with logits that are truncated before verification.
 
     In each row the `top_k` largest logits remain, and those equal to the smallest of
     them; the others are -inf.
@@ -176,7 +176,7 @@ def filter_pair(
 
 
 def largest(z: Array, count: int) -> Array:
-    """Returns bool [..., V]: the `count` largest of each row, and those that equal the
+    """Returns bool [..., V]: the `count` largest of each row, and those equal to the
     last of them."""
     sampling = Sampling(jnp.ones(len(z)), top_k=jnp.full(len(z), count, jnp.int32))
     return z >= probs.standardize(z, sampling).tau[..., None]

@@ -85,8 +85,8 @@ def time_row(
 def text_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """Returns the measurement of a row of Tables 1, 3, 5, 6 and 8. Raises as
-    `time_row`.
+    """Returns the measurement of a row of Tables 1, 3, 5, 6 and 8. Raises ValueError as
+    `time_row` does.
     """
     return build_row(
         (target, draft), setting, text_methods(setting.scales[0]), measure=texts
@@ -96,7 +96,8 @@ def text_row(
 def scale_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """Returns the measurement of a row of Tables 2 and 7. Raises as `time_row`."""
+    """Returns the measurement of a row of Tables 2 and 7. Raises ValueError as
+    `time_row` does."""
     return build_row(
         (target, draft), setting, scale_methods(setting.scales), measure=scales
     )
@@ -152,8 +153,8 @@ def measure_row(
     methods: list[Method],
     sample,
 ) -> dict:
-    """Returns the numbers of a row's own function and what they were measured on, as
-    plain values.
+    """Returns the numbers of a row's own function as plain values, and what they were
+    measured on.
     """
     target, draft = pair
     sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
@@ -174,7 +175,8 @@ def measure_row(
 
 
 def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns microseconds of a verification by gamma: lists, and the key of each."""
+    """Returns the microseconds of a verification by gamma: lists, and the key of
+    each."""
     text = target_texts(pair, sample, None)
     inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
     seconds = timing.verification(methods, inputs, rounds=setting.rounds)
@@ -191,7 +193,7 @@ def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
 
 def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Returns the KiB that a compiled step of decoding needs at its peak, by method and
-    gamma: arguments, weights among them, results and temporaries.
+    gamma: arguments, including weights, results and temporaries.
     """
     values, begun = {}, runs.batch_of(sample, [0])
     for method in methods:
@@ -202,7 +204,8 @@ def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
 
 
 def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns everything of a main row, flat: a quantity, a method, a gamma."""
+    """Returns all numbers of a main row, under names of a quantity, a method and a
+    gamma."""
     values = scales(pair, setting, methods, sample)
     plain = [method for method in methods if method.top_k is None]
     for method in plain[1:]:  # the baseline keeps what `exact` does
@@ -217,7 +220,7 @@ def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
 
 
 def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns everything of a row of scales, flat."""
+    """Returns all numbers of a row of scales, under flat names."""
     values = profile_verification(pair, setting, methods, sample)
     values |= distances(pair, methods, sample)
     for method in methods:
@@ -226,13 +229,14 @@ def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
 
 
 def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns the counts of a row of texts by the schedule, without timings, flat."""
+    """Returns the counts of a row of texts decoded by the schedule, without timings,
+    under flat names."""
     every = [by_schedule(pair, setting, method, sample) for method in methods]
     return {key: value for values in every for key, value in values.items()}
 
 
 def target_texts(pair: Pair, sample, top_k: int | None) -> Text:
-    """Returns texts that the target writes alone, with a filter or without."""
+    """Returns texts that the target writes alone, with or without a filter."""
     target, _ = filter_pair(pair, top_k)
     warm = DecodeConfig(temperature=1.0, seed=sample.seed, new_tokens=sample.new_tokens)
     protocol = Protocol("", warm, tokens=SCORED, batch=40)
@@ -266,7 +270,7 @@ def profile_verification(
 
 
 def distances(pair: Pair, methods: list[Method], sample) -> dict:
-    """Returns total variations and shares of kept tokens, by method."""
+    """Returns the total variations and the shares of kept tokens, by method."""
     flat = {}
     for top_k, group in each_filter(methods).items():
         text = target_texts(pair, sample, top_k)
@@ -276,7 +280,8 @@ def distances(pair: Pair, methods: list[Method], sample) -> dict:
 
 
 def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Returns drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
+    """Returns the kept drafted tokens, the calls and ROUGE-1 under the paper's schedule
+    of gamma."""
     run = runs.decode(
         pair, method, gamma=runs.SCHEDULE, sample=sample, batch=setting.batch
     )
@@ -285,8 +290,9 @@ def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> d
 
 
 def reductions(values: dict, methods: list[Method]) -> dict:
-    """Returns reductions against the baseline with the same filter: of a step's time,
-    and of all steps that the schedule needed, each at the time of gamma = AT.
+    """Returns the reductions against the baseline with the same filter: of a step's
+    time, and of the time of all steps that the schedule needed, each at the time of
+    gamma = AT.
     """
     reductions = {}
     for method in methods:
@@ -302,8 +308,8 @@ def reductions(values: dict, methods: list[Method]) -> dict:
 def walls(
     pair: Pair, setting: WagnerSetting, methods: list[Method], sample, values: dict
 ) -> dict:
-    """Returns the walltime of whole texts at gamma = AT and batch 1, and verification's
-    share.
+    """Returns the walltime of whole texts at gamma = AT and batch 1, and the share of
+    verification in it.
     """
     seconds = runs.walltimes(
         pair, methods, gamma=AT, sample=sample, count=setting.timed
@@ -323,7 +329,7 @@ def walls(
 
 
 def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Returns verification beside a whole step, by gamma."""
+    """Returns the time of verification beside that of a whole step, by gamma."""
     text = target_texts(pair, sample, None)
     inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
     begun, flat = runs.batch_of(sample, [0]), {}

@@ -1,4 +1,5 @@
-"""Texts decoded as Wagner et al. (2024) decode them: drafts kept, calls, ROUGE-1, time.
+"""Texts decoded as Wagner et al. (2024) decode them: kept drafts, calls, ROUGE-1, and
+time.
 
 Section 4.1: temperature 1; gamma starts at 5, grows by 2 after a draft that is kept
 whole and falls by 1 after any other. Programs here have fixed shapes: a schedule's
@@ -33,7 +34,7 @@ SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
 
 
 class Sample(NamedTuple):
-    """The prompts of a row, chosen by `seed` as a share of a task's prompts.
+    """The prompts of a row: a share of a task's prompts, chosen by `seed`.
 
     Attributes:
         repeats: how often each prompt is continued, with its own coins.
@@ -64,7 +65,7 @@ def sample_prompts(
     suffix: str = "",
     decode: Callable[[list[int]], str] | None = None,
 ) -> Sample:
-    """Returns a share of a task's prompts, rounded up, in their own order.
+    """Returns a share of a task's prompts, rounded up, in their original order.
 
     Args:
         suffix: put after each text that an encoder reads.
@@ -100,7 +101,7 @@ def t5_pieces() -> sentencepiece.SentencePieceProcessor:
 
 
 class Run(NamedTuple):
-    """Decoded texts.
+    """The texts of a run, and their counts.
 
     Attributes:
         counts: [N] each, see `specjax.generate.Counts`.
@@ -119,7 +120,8 @@ def decoder(
     slots: int,
     most: int = 20,
 ) -> Callable[[Prompt, Request], Output]:
-    """Returns a compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
+    """Returns a compiled decoder with this gamma, or with the SCHEDULE of up to
+    `most`."""
     target, draft = filter_pair(pair, method.top_k)
     policy = policies.heuristic() if gamma == SCHEDULE else None
     drafter = method.drafter(draft, gamma or most)
@@ -130,7 +132,7 @@ def decoder(
 
 
 def slots_of(sample: Sample, most: int) -> int:
-    """Returns the length of one buffer for every gamma."""
+    """Returns the length of a buffer that serves every gamma."""
     return width(sample.prompts) + sample.new_tokens + most + 1
 
 
@@ -152,8 +154,8 @@ def make_batch(
     tokens: int,
     sampling: Sampling,
 ) -> tuple[Prompt, Request]:
-    """Returns prompts and requests of the texts at these positions; the prompts repeat
-    where there are fewer.
+    """Returns the prompts and requests of the texts at these positions; the prompts
+    start again after the last one.
 
     Text i has its own key, whatever texts share its batch.
     """
@@ -185,8 +187,8 @@ def decode(
 
 
 def kept_shares(run: Run, repeats: int = 1) -> dict:
-    """Returns the shares of drafted, and of tested, tokens that were kept, with an
-    error over prompts.
+    """Returns the shares of drafted, and of tested, tokens that were kept, with errors
+    over prompts.
 
     The repeats of a prompt are not independent. A draft's tokens beyond the end of its
     text count as drafted and are never kept.
@@ -207,7 +209,7 @@ def kept_shares(run: Run, repeats: int = 1) -> dict:
 
 
 def by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
-    """Sums values of N texts over the repeats of each prompt."""
+    """Returns the sums of the values of N texts over the repeats of each prompt."""
     return np.reshape(each, (repeats, -1)).sum(0)
 
 
@@ -221,8 +223,8 @@ def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
 
 
 def rouge1(run: Run, sample: Sample) -> dict:
-    """Returns mean ROUGE-1 F1, at most 1, against the references, and its standard
-    error; empty without references.
+    """Returns mean ROUGE-1 F1 against the references, at most 1, and its standard
+    error; {} without references.
 
     Repeats of a prompt are averaged first.
     """
@@ -247,7 +249,7 @@ def walltimes(
     count: int,
 ) -> dict[str, dict]:
     """Returns, by method, the seconds of each of the first `count` texts at batch 1,
-    [N], with their prompts, and the calls and tokens of each.
+    [N], including their prompts, and the calls and tokens of each.
 
     The methods decode each text in turn, so that a disturbance affects all of them.
     """
@@ -262,8 +264,8 @@ def walltimes(
 def measure_in_turns(
     ways: Mapping[str, tuple[Callable[[Prompt, Request], Output], Sequence]], label: str
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Measures decoders by name, each with its prompts and requests; returns as
-    `walltimes`.
+    """Measures decoders by name, each with its prompts and requests; returns the same
+    as `walltimes`.
     """
     outputs, programs = {}, {}
     for name, (decode, batches) in ways.items():

@@ -39,12 +39,13 @@ def exactly(x: float) -> Number:
 
 
 def critical(count: int) -> float:
-    """Returns how many standard errors decide one of `count` comparisons, two-sided."""
+    """Returns how many standard errors are significant for one of `count` comparisons,
+    two-sided."""
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * count))
 
 
 def error_of(ends: Sequence[float]) -> float:
-    """Returns the standard error behind a 95 % interval, for a normal law."""
+    """Returns the standard error that a 95 % interval implies under a normal law."""
     low, high = ends
     return (high - low) / (2 * critical(1))
 
@@ -65,7 +66,7 @@ def equation_1(it: dict, fewer: int = 0) -> Number:
 
 
 def difference(it: dict) -> Number:
-    """Returns alpha of one measurement less that of another.
+    """Returns alpha of one measurement minus that of another.
 
     It is computed text by text where both drafts were measured on the same texts, else
     the two are taken as independent.
@@ -83,8 +84,8 @@ def difference(it: dict) -> Number:
 
 
 def tokens_gained(it: dict) -> Number:
-    """Returns the tokens a call of one measurement less those of another, taken as
-    independent."""
+    """Returns the tokens per call of one measurement minus those of another; their
+    errors are taken as independent."""
     both = [(m["tokens_per_call"], tokens_error(m)) for m in (it["more"], it["less"])]
     (more, more_error), (less, less_error) = both
     shown = " against ".join(uncertain(*each) for each in both)
@@ -92,8 +93,8 @@ def tokens_gained(it: dict) -> Number:
 
 
 def tokens_error(it: dict) -> float:
-    """Returns the standard error of the tokens a call, where a record has none from
-    that of the share kept, by Equation 1."""
+    """Returns the standard error of the tokens per call; where a record has none, it
+    follows from that of the share kept, by Equation 1."""
     gamma, estimates = it["protocol"]["gamma"], it["estimates"]
     if "chen_r" in estimates:
         return (gamma + 1) * estimates["chen_r"]["se"]
@@ -127,14 +128,15 @@ def limit(it: dict) -> Number:
 
 
 def per_token(name: str, it: dict) -> Number:
-    """Returns a factor of operations or bytes, with the error of the tokens."""
+    """Returns a factor of operations or bytes, with the error that follows from that of
+    alpha."""
     tokens = closed_forms.expected_tokens(it["alpha"], it["gamma"])
     luck = slope(it["alpha"], it["gamma"]) * it["alpha_se"] / tokens
     return Number(it[name], it[name] * luck, number(it[name]))
 
 
 def room(it: dict) -> Number:
-    """Returns how far the tokens of calls stay within 1 and K + 1."""
+    """Returns how far the tokens per call stay inside their bounds, 1 and K + 1."""
     tokens = it["tokens_per_call"]
     both = zip(tokens, it["gamma"], strict=True)
     least = min(min(count - 1, gamma + 1 - count) for count, gamma in both)
@@ -142,8 +144,8 @@ def room(it: dict) -> Number:
 
 
 def by_r(it: dict) -> Number:
-    """Returns Chen's speed by r, from a row of theirs, or from one at its best
-    gamma.
+    """Returns the speed that r predicts by Chen et al., for a row measured with their
+    protocol, or for a row at its best gamma.
     """
     if "theoretical_speed" in it:
         c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
@@ -159,7 +161,7 @@ def by_r(it: dict) -> Number:
 
 
 def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
-    """Returns ROUGE-1 of the baseline less that of a method."""
+    """Returns ROUGE-1 of the baseline minus that of a method."""
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
     errors = (it[f"rouge1_se_{name}"] for name in ("baseline", method))
     error = math.hypot(*errors)
@@ -167,7 +169,7 @@ def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
 
 
 def time_error(it: dict, method: str) -> float:
-    """Returns the error of a median over rounds; for a normal law it is 1.2533 times
+    """Returns the error of a median over rounds; under a normal law it is 1.2533 times
     that of a mean.
     """
     return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
@@ -197,8 +199,8 @@ NUMBERS = {
 
 
 def number_of(it: dict, name: str | float) -> Number:
-    """Returns a constant, one of NUMBERS, or the number that a record has under this
-    name.
+    """Returns the number that a name stands for: a constant, one of NUMBERS, or a
+    number of the record.
     """
     if not isinstance(name, str):
         return exactly(name)
@@ -221,8 +223,8 @@ def number_of(it: dict, name: str | float) -> Number:
 
 
 def scoring_costs(it: dict) -> str:
-    """Returns "" if v is 1 where the speed is best, as Theorem 3.8 assumes; else its
-    value.
+    """Returns "" if v is 1 at the best gamma, as Theorem 3.8 assumes; else the value of
+    v in words.
     """
     at = it["gamma"].index(it["best_gamma"])
     if it["v"][at] <= 1 + CLOSE:
@@ -231,8 +233,8 @@ def scoring_costs(it: dict) -> str:
 
 
 def large_draft(it: dict) -> str:
-    """Returns "" if the draft is at most a hundredth of the target, or a size is
-    unknown; else the sizes. Of a hierarchy the first model counts.
+    """Returns "" if the draft has at most a hundredth of the target's size, or a size
+    is unknown; else both sizes in words. In a hierarchy the first model counts.
     """
     names = it["target"], it["draft"].partition(", accelerated by ")[0]
     target, draft = map(MILLIONS.get, names)
@@ -242,8 +244,8 @@ def large_draft(it: dict) -> str:
 
 
 def corollary(it: dict) -> str:
-    """Returns "" if a row satisfies Corollary 3.9, alpha above c and v = 1; else what
-    fails.
+    """Returns "" if a row satisfies Corollary 3.9, which needs alpha above c and v = 1;
+    else the reason why not.
     """
     if it["alpha"] <= costs(it)[0]:
         return f"alpha {number(it['alpha'])} is not above c {number(costs(it)[0])}"
@@ -258,8 +260,8 @@ def costly_ngrams(it: dict) -> str:
 
 
 def dependent(it: dict) -> str:
-    """Returns "" if Equation 1 also predicts an exact count; else acceptances are not
-    independent, or texts end.
+    """Returns "" if Equation 1 also predicts the exact count; else a note that
+    acceptances are dependent or texts end.
     """
     if "counted" not in it:
         return ""
@@ -278,7 +280,7 @@ def not_free(it: dict) -> str:
 
 def blind(it: dict) -> str:
     """Returns "" if ROUGE-1 can detect a loss, which a control that keeps every draft
-    shows; else why not.
+    shows; else the reason why not.
     """
     most = rouge_loss(it, "always")
     if abs(most.value) > critical(1) * most.error:

@@ -1,4 +1,4 @@
-"""The lesson's files: a page for each simulation, and beside it its data as JSON.
+"""The lesson's files: a page for each simulation, and its data as JSON beside it.
 
 A page loads nothing from a network: its script, its style and its data are part of it.
 """

@@ -1,4 +1,4 @@
-"""A prompt decoded by every rule of chains, with the laws that decided each step.
+"""A prompt decoded under every rule for chains, with the laws that decided each step.
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The rows are
 those that the real compiled step reads: its verifier is replaced by one that also
@@ -37,8 +37,8 @@ Pair = tuple[str, str]
 
 
 def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) -> dict:
-    """Returns the runs of every rule, one for each seed, at temperature 1, and their
-    common values.
+    """Returns the runs of every rule, one for each seed, at temperature 1, and the
+    values that all runs share.
 
     Args:
         at_once: decode by several rules at a time, in processes.
@@ -53,7 +53,7 @@ def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) ->
 
 
 def runs_of(pair: Pair, rule: str, seeds: Sequence[int]) -> list[list[dict]]:
-    """Returns the steps of each seed's text by a rule."""
+    """Returns the steps of each seed's text under a rule."""
     target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
     return list(decode_texts(rule, target, draft, seeds))
 
@@ -87,7 +87,7 @@ def decode_texts(
 
 
 def watch(verifier: Verifier, seen: list) -> Verifier:
-    """Returns the same verifier, which also records each verdict in `seen`.
+    """Returns the same verifier, which also appends each verdict to `seen`.
 
     Recorded are p and q of the drafted tokens; and for the position where a token was
     added, the ids of the target's first SHOWN and of the added token, their p, q and

@@ -1,5 +1,5 @@
-"""The questions to a target, batch by batch, and its answers with its law at every
-token, written and stored in one pass.
+"""A target's answers to questions with its law at every token, written and stored batch
+by batch.
 
 Scoring a text after it was written would read its long prompt twice. Here the prompt is
 read once; only its end is stored, because a draft with a short window reads no more. A
@@ -102,9 +102,8 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
 
 
 def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Written:
-    """Returns each row from the first stored prompt token on, with zeros after its
-    end.
-    """
+    """Returns each row from its first stored prompt token on, with zeros after its
+    end."""
     before, drawn, live, after = made
     rows, begun = np.arange(len(tokens))[:, None], np.minimum(length, plan.kept)
     ends = begun + live.sum(1)
@@ -151,7 +150,8 @@ def write(
     folder: Path,
     part: tuple[int, int] = (0, 1),
 ) -> list[Written]:
-    """Writes all batches, and reads those that are in the folder already.
+    """Writes the answers of all batches, except that batches already in the folder are
+    read.
 
     Every other answer is greedy, the others are sampled at T = 1.
 
@@ -186,7 +186,8 @@ def _to_json(asking: Asking) -> dict:
 def _prompts(
     target: Pretrained, asked: Mapping[str, list[str]], asking: Asking
 ) -> Callable[[int], list[list[int]]]:
-    """Returns a function from the number of a batch to its prompts; kinds alternate."""
+    """Returns a function from the number of a batch to its prompts; the kinds of
+    prompts alternate."""
     turns = [name for name, share in asking.shares.items() for _ in range(share)]
     np.random.default_rng(SEED).shuffle(turns)
     itself = _itself(target, asking)
@@ -205,7 +206,8 @@ def _prompts(
 def _conversations(
     target: Pretrained, texts: list[str], asking: Asking, number: int
 ) -> list[list[int]]:
-    """Returns a batch of the texts, which repeat after the last one.
+    """Returns a batch of conversations from the texts, which start again after the last
+    one.
 
     Four batches at a time are sorted by length, for little padding.
     """
@@ -222,8 +224,8 @@ def _read(target: Pretrained, text: str) -> list[int]:
 
 
 def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int]]]:
-    """Returns questions that the target writes where its template expects the user's
-    message.
+    """Returns questions that the target itself writes, at the place of its template for
+    the user's message.
     """
     size = asking.plan.batch
     before = _common(_read(target, "A"), _read(target, "1 b"))

@@ -1,5 +1,5 @@
 """Drafts with a reduced vocabulary (`specjax.models.reduced_vocab`), and their training
-on texts that a pretrained target wrote.
+on texts of a pretrained target.
 
 Axes: B texts, L tokens, K ids of the draft, V those of the target, N most likely ids
 that are kept of the target's law, C = N + 1 classes.
@@ -60,8 +60,8 @@ def frequent(
 
 
 def relabel_ids(part: Written, ids: np.ndarray, vocab: int) -> Written:
-    """Returns the same batch with the most likely ids of the target replaced by the
-    draft's own ids.
+    """Returns the same batch with the target's most likely ids replaced by the draft's
+    own numbers for them.
     """
     place = np.full(vocab, ids.size, np.uint16)
     place[ids] = np.arange(ids.size)
@@ -71,7 +71,7 @@ def relabel_ids(part: Written, ids: np.ndarray, vocab: int) -> Written:
 def prune(
     config: Config, layers: Sequence[int], *, params: Any, ids: np.ndarray
 ) -> Any:
-    """Returns the initial weights of a draft.
+    """Returns the initial weights of a draft, cut from those of a model.
 
     They are some layers of the target's decoder, with those units of the feed-forward
     that have the largest weights, its last norm and positions, and the rows of its
@@ -99,7 +99,7 @@ def prune(
 
 
 def compare(config: Config, params: Any, lesson: Lesson) -> Comparison:
-    """Returns the comparison over the draft's classes; q is 0 for an id that it
+    """Returns the comparison over the draft's classes; q is 0 for an id that the draft
     lacks.
     """
     texts, wide = lesson.whole.texts, lesson.embedding.shape[0]
@@ -123,7 +123,7 @@ def train(
     recipe: dict,
     more: np.ndarray | None = None,
 ) -> None:
-    """Writes the draft to `path`, and its recipe beside it.
+    """Trains a draft; writes it to `path`, and its recipe beside it.
 
     Args:
         held_out: batches of the target's texts.
@@ -176,8 +176,8 @@ def train(
 
 
 def stage_config(stage: Stage, target: Pretrained) -> Config:
-    """Returns the sizes of a stage's draft, with the values that a Llama shares with
-    its target.
+    """Returns the sizes of a stage's draft, with the values that a Llama has in common
+    with its target.
     """
     config = stage.config
     if not isinstance(config, llama.Config):
@@ -189,7 +189,7 @@ def stage_config(stage: Stage, target: Pretrained) -> Config:
 def run_identity(
     target: Pretrained, learnt: Written, ids: np.ndarray
 ) -> dict[str, Any]:
-    """Returns the JSON that identifies a run, besides its recipe."""
+    """Returns the JSON that identifies a run, in addition to its recipe."""
     digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
     return {
         name: loop.digest(jax.tree.map(np.asarray, x)) for name, x in digests.items()

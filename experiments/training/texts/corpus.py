@@ -20,7 +20,7 @@ FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def split_of(relative_path: str) -> str:
-    """Returns the side of a file: 90 % train, 5 % valid, 5 % test."""
+    """Returns the split of a file: 90 % train, 5 % valid, 5 % test."""
     bucket = hashlib.sha256(relative_path.encode()).digest()[0] % 20
     return {0: "valid", 1: "test"}.get(bucket, "train")
 
@@ -48,7 +48,7 @@ def modules(root: Path, split: str) -> Iterator[Path]:
 
 
 def documents_of(source: str) -> list[str]:
-    """Cuts one source file into documents; a file that does not parse has none."""
+    """Returns the documents in one source file; a file that does not parse has none."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -61,7 +61,8 @@ def documents_of(source: str) -> list[str]:
 
 
 def visit(node: ast.AST, lines: list[str], documents: list[str]) -> None:
-    """Adds the functions and class heads under `node`, outermost functions only."""
+    """Adds the functions and class heads under `node` to `documents`, only the
+    outermost functions."""
     for child in getattr(node, "body", []):
         if isinstance(child, FUNCTION | ast.ClassDef):
             # Of a class, up to its first method: attributes and docstring.

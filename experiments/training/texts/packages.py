@@ -1,4 +1,5 @@
-"""Training text of permissively licensed packages: the functions of the installed ones.
+"""Training text from permissively licensed packages: the functions of those that are
+installed.
 
 Documents are those of `corpus`, of packages that specjax and its experiments use. A
 package whose licence is not permissive is refused, even if it is in the list. Versions
@@ -31,7 +32,7 @@ SKIPPED = corpus.SKIPPED | {"testing", "_vendor", "_vendored", "vendor"}
 
 
 class Package(NamedTuple):
-    """A package that was read; `documents` counts those of all sides."""
+    """A package that was read; `documents` counts those of all splits."""
 
     name: str
     version: str
@@ -40,8 +41,8 @@ class Package(NamedTuple):
 
 
 def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
-    """Returns the documents of one side that repeat none of those in `apart`, and their
-    packages.
+    """Returns the documents of one split that repeat none of those in `apart`, and
+    their packages.
 
     Raises:
         ValueError: a package's licence is not permissive.
@@ -62,7 +63,8 @@ def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
 
 
 def find_licensed(name: str) -> tuple[metadata.Distribution, str]:
-    """Returns the distribution of a name, with its licence. Raises as `read`."""
+    """Returns the distribution of a name, with its licence. Raises ValueError as `read`
+    does."""
     distribution = metadata.distribution(name)
     return distribution, permissive(name, distribution.metadata)
 
@@ -79,8 +81,8 @@ def permissive(name: str, described) -> str:
 
 
 def files(distribution: metadata.Distribution, split: str) -> list[Path]:
-    """Returns the modules of one side, in order; a file's side is the hash of its
-    path.
+    """Returns the modules of one split, in order; a file's split follows from the hash
+    of its path.
     """
     python = (path for path in distribution.files or [] if path.suffix == ".py")
     kept = (path.as_posix() for path in python if not SKIPPED.intersection(path.parts))
@@ -90,12 +92,13 @@ def files(distribution: metadata.Distribution, split: str) -> list[Path]:
 
 
 def lines_of(texts: list[str]) -> set[str]:
-    """Returns the longer lines of texts, which distinguish them from others."""
+    """Returns the longer lines of texts, by which they can be recognized."""
     lines = (line.strip() for text in texts for line in text.split("\n"))
     return {line for line in lines if len(line) >= 24}
 
 
 def repeats(text: str, known: set[str]) -> bool:
-    """Returns whether half of a text's longer lines are lines of held-out texts."""
+    """Returns whether half of a text's longer lines are among those of held-out
+    texts."""
     lines = [line for line in map(str.strip, text.split("\n")) if len(line) >= 24]
     return bool(lines) and sum(line in known for line in lines) > len(lines) / 2
