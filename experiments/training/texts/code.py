@@ -53,8 +53,8 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
 
 
 def mix(library: Stream, others: Stream) -> Stream:
-    """Returns one stream, in which windows of the first have `LIBRARY_TIMES` the
-    probability per document.
+    """Returns one stream, in which a document of the first begins windows
+    `LIBRARY_TIMES` as often as one of the second.
     """
     tokens = np.concatenate([library.tokens, others.tokens])
     after = others.starts + library.tokens.size
