@@ -90,7 +90,7 @@ def reproduce(
     """
     reduced, files = reduced or {}, []
     for name in FOLDERS:
-        for row, file in rows_of(name).items():
+        for row, file in folder_rows(name).items():
             bindings = *reduced.get(name, ()), *reduced.get(row, ())
             files += [file._replace(bindings=bindings)] if wanted(row) else []
     beside = group([file for file in files if not is_timed(file)]) if at_once else {}
@@ -125,7 +125,7 @@ def group(rows: Iterable[RowFile]) -> dict[str, list[RowFile]]:
     return {", ".join(f"{x.table}/{x.row}" for x in own): own for own in several}
 
 
-def rows_of(folder: str) -> dict[str, RowFile]:
+def folder_rows(folder: str) -> dict[str, RowFile]:
     """Returns the rows of a folder by folder/row."""
     return {f"{folder}/{name}": file for name, file in records.rows(folder).items()}
 
@@ -138,10 +138,10 @@ def summarize(table: Table, results: Records) -> str:
         folder: {row: it for row, it in rows.items() if "earlier" not in it}
         for folder, rows in results.items()
     }
-    rows = printed.rows_of(table, now)
+    rows = printed.recorded_rows(table, now)
     text = f"\n{table.title}\n" if rows else f"{table.title}: "
     notes = typeset.Notes()
-    for grid in printed.grids_of(rows, [""] * len(rows), notes):
+    for grid in printed.make_grids(rows, [""] * len(rows), notes):
         text += f"{grid.title}\n" if grid.title else ""
         text += markup.text_table(grid.head, grid.rows)
     lines = zip(table.lines, tables.rows(table, results), strict=True)

@@ -44,7 +44,7 @@ def measure(rows: Iterable[RowFile], out: Path, again: bool = False) -> None:
         again: measure all rows, also those that have a record.
     """
     compilation.keep()
-    for _ in loop.run(rows, out, again, catalogue.published):
+    for _ in loop.run(rows, out, again, catalogue.published_numbers):
         pass
 
 

@@ -54,7 +54,7 @@ class BeamSetting(NamedTuple):
         )
 
 
-class Searched(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of searching with one text.
 
     ids: the tokens of each beam, the best first. calls: of the target. seconds: of
@@ -68,7 +68,7 @@ class Searched(NamedTuple):
 
 
 # (index of a text, settings of a search, whether it has a draft) -> the search.
-Search = Callable[[int, BeamConfig, bool], Searched]
+Search = Callable[[int, BeamConfig, bool], SearchResult]
 WAYS = (False, True)  # whether a search has a draft
 
 
@@ -100,7 +100,7 @@ def compare(search: Search, setting: BeamSetting, *, texts: int) -> dict:
 
 def search_all(
     search: Search, setting: BeamSetting, *, texts: int, label: str
-) -> dict[tuple[int, bool, int], Searched]:
+) -> dict[tuple[int, bool, int], SearchResult]:
     """Returns one search for each width, way and text; searches that are compared
     follow each other in time."""
     return {
@@ -112,7 +112,7 @@ def search_all(
 
 
 def compare_searches(
-    plain: list[list[Searched]], drafted: list[list[Searched]]
+    plain: list[list[SearchResult]], drafted: list[list[SearchResult]]
 ) -> dict:
     """Returns the numbers of one width. plain, drafted: the searches [R + 1][N] of N
     texts, of which the first N are a warm-up."""
@@ -133,12 +133,12 @@ def compare_searches(
     }
 
 
-def text_seconds(rounds: list[list[Searched]]) -> np.ndarray:
+def text_seconds(rounds: list[list[SearchResult]]) -> np.ndarray:
     """Returns the median over the timed rounds of the seconds of each text, [N]."""
     return np.median([[one.seconds for one in turn] for turn in rounds[1:]], axis=0)
 
 
-def decoding_seconds(rounds: list[list[Searched]]) -> np.ndarray:
+def decoding_seconds(rounds: list[list[SearchResult]]) -> np.ndarray:
     """Returns `text_seconds` without the time of an encoder of sound."""
     each = [[one.seconds - one.encoding for one in turn] for turn in rounds[1:]]
     return np.median(each, axis=0)

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.beams.measure import (
     BeamSetting,
     Search,
-    Searched,
+    SearchResult,
     check_setting,
     compare,
 )
@@ -80,9 +80,9 @@ def text_search(pair: Pair, texts: list[list[int]], *, new_tokens: int) -> Searc
         drafter = draft if has_draft else None
         return beam.prepare((target, drafter), texts, config, new_tokens=new_tokens)
 
-    def search(i: int, config: BeamConfig, has_draft: bool) -> Searched:
+    def search(i: int, config: BeamConfig, has_draft: bool) -> SearchResult:
         found = beam.decode(take_row(prepare(config, has_draft), i), config.width)
-        return Searched(found.ids[0], found.calls, found.seconds)
+        return SearchResult(found.ids[0], found.calls, found.seconds)
 
     return search
 
@@ -152,9 +152,9 @@ def speech_search(pair: Listeners, files: Sequence[Path]) -> Search:
         using = pair if has_draft else pair._replace(draft=None, shared=False)
         return beams.build(using, DecodeConfig(), config, on_batch=spent.append)
 
-    def search(i: int, config: BeamConfig, has_draft: bool) -> Searched:
+    def search(i: int, config: BeamConfig, has_draft: bool) -> SearchResult:
         decoded = build(config, has_draft)(windows[i], [head], np.zeros(1))
         work = spent.pop()
-        return Searched(decoded.tokens, work.calls, work.seconds, work.encoding)
+        return SearchResult(decoded.tokens, work.calls, work.seconds, work.encoding)
 
     return search

@@ -181,7 +181,7 @@ def test_rules(
             faults = [
                 dict(zip(("name", "says"), FAULTS[fault], strict=True))
                 | to_json(test_fault(how, fault, calls))
-                for fault in faults_of(source, each[number])
+                for fault in find_faults(source, each[number])
             ]
             right = to_json(how(calls=calls))
             found.append({"rule": name} | right | {"faults": faults})
@@ -201,7 +201,7 @@ def to_json(found: sampled_texts.TextReport) -> dict:
     return found._asdict() | {"passed": found.passed}
 
 
-def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
+def find_faults(source: DraftSource, rule: Verifier) -> list[int]:
     """Returns the faults that the texts of a rule can show.
 
     Faults of the draft count only where the rule reads the draft's law. `rejection`
@@ -228,17 +228,19 @@ def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
 
 def apply_fault(drafter: Drafter, rules: Sequence[Verifier], fault: Array) -> tuple:
     """Returns the drafter and the rules with one of FAULTS; 0 means no fault."""
-    return draft_of(drafter, fault), [rule_of(rule, fault) for rule in rules]
+    return build_broken_draft(drafter, fault), [
+        build_broken_rule(rule, fault) for rule in rules
+    ]
 
 
-def draft_of(drafter: Drafter, fault: Array) -> Drafter:
+def build_broken_draft(drafter: Drafter, fault: Array) -> Drafter:
     def draft(
         key: Array, params: Any, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, Any]:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(one_slot(fault == SHARED))
-            stack.enter_context(law_of_lower(fault == LOWER))
-            stack.enter_context(one_key(fault == LEVELS, request.key))
+            stack.enter_context(share_slot(fault == SHARED))
+            stack.enter_context(use_lower_law(fault == LOWER))
+            stack.enter_context(share_key(fault == LEVELS, request.key))
             made, cache = drafter.draft(key, params, request, state, *go_on)
         if made.law is None:
             return made, cache
@@ -251,7 +253,7 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
 
 
 @contextlib.contextmanager
-def one_slot(on: Array) -> Iterator[None]:
+def share_slot(on: Array) -> Iterator[None]:
     """Gives every slot the noise of slot 0, if `on`, while a function is traced."""
     gumbels, uniforms = keys.gumbels, keys.uniforms
 
@@ -267,7 +269,7 @@ def one_slot(on: Array) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def law_of_lower(on: Array) -> Iterator[None]:
+def use_lower_law(on: Array) -> Iterator[None]:
     """Gives each token of a hierarchy the law of the draft below it, if `on`, while a
     function is traced."""
     whole_law = levels.mark_lost
@@ -286,7 +288,7 @@ def law_of_lower(on: Array) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_key(on: Array, key: Array) -> Iterator[None]:
+def share_key(on: Array, key: Array) -> Iterator[None]:
     """Gives each level of a hierarchy the random numbers of its target, if `on`, while
     a function is traced."""
     right = levels.round_keys
@@ -298,7 +300,7 @@ def one_key(on: Array, key: Array) -> Iterator[None]:
         yield
 
 
-def rule_of(rule: Verifier, fault: Array) -> Verifier:
+def build_broken_rule(rule: Verifier, fault: Array) -> Verifier:
     def noise(key: Array, start: Array, gamma: int, vocab: int) -> Any:
         start = jnp.where(fault == STALE, 0, start)
         right = rule.noise(key, start, gamma, vocab)

@@ -78,7 +78,7 @@ def argmax_of_ratio(target: Law, draft: Draft) -> tuple[Array, Array]:
 
 
 @functools.cache
-def divided_by(temperature: float, guard: float) -> Callable:
+def build_divided(temperature: float, guard: float) -> Callable:
     """Returns Algorithm 1 with the laws of softmax(logits / (temperature + guard))."""
 
     def rule(target: Law, draft: Draft) -> tuple[Array, Array]:
@@ -90,7 +90,7 @@ def divided_by(temperature: float, guard: float) -> Callable:
 
 
 @functools.cache
-def truncated_first(sampling: Sampling) -> Callable:
+def build_truncated_first(sampling: Sampling) -> Callable:
     """Returns the rule that applies top-k and top-p at T = 1 and the temperature after
     them, for certain drafts.
 

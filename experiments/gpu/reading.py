@@ -144,10 +144,10 @@ def write(folder: str, format: str, smaller: int) -> None:
     family = families.of(config)
     rng = np.random.default_rng(0)
 
-    def fresh(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+    def random_leaf(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         return rng.standard_normal(leaf.shape, np.float32)
 
-    params = jax.tree.map(fresh, family.abstract_params(config))
+    params = jax.tree.map(random_leaf, family.abstract_params(config))
     match format:
         case "huggingface":
             checkpoints.save(folder, (config, params), FILE // smaller)
@@ -155,7 +155,7 @@ def write(folder: str, format: str, smaller: int) -> None:
             checkpoints.t5x.save(folder, 1, params)
         case "orbax":
             with mesh.using(MESH):
-                by_orbax(folder, jax.device_put(params, sharding.shardings(config)))
+                write_orbax(folder, jax.device_put(params, sharding.shardings(config)))
 
 
 def scaled_config(format: str, smaller: int):
@@ -164,7 +164,7 @@ def scaled_config(format: str, smaller: int):
     return whole._replace(**sizes)
 
 
-def by_orbax(folder: Path, params) -> None:
+def write_orbax(folder: Path, params) -> None:
     """Writes a checkpoint in the way that T5X does."""
     import orbax.checkpoint as ocp
 

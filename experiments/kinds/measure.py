@@ -93,7 +93,7 @@ def measure(
     chosen = fused.for_protocol(*pair, protocol)
     text, every = tested_drafts.run(pair, prompts, protocol, chosen)
     places = zip(token_places(text, prompts.ends, reading), every.block, strict=True)
-    tokens, places = every.tested(), [it for it, block in places if block]
+    tokens, places = every.select_tested(), [it for it, block in places if block]
     # Drafts tested and kept of each text.
     texts = np.bincount(tokens.sequence), np.bincount(tokens.sequence, tokens.kept)
     tested, kept = (counts[texts[0] > 0] for counts in texts)

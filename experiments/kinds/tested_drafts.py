@@ -52,7 +52,7 @@ class Tokens(NamedTuple):
     sequence: np.ndarray
     place: np.ndarray
 
-    def tested(self) -> "Tokens":
+    def select_tested(self) -> "Tokens":
         """Returns the tokens at which a drafted token was tested."""
         return Tokens(*(leaf[self.block > 0] for leaf in self))
 

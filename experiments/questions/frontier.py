@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
@@ -141,7 +141,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)
     each = np.concatenate([each, np.ones_like(each[..., :1])], -1)
-    totals, mean = by_text(each, sequence), each.mean(0)
+    totals, mean = sum_by_text(each, sequence), each.mean(0)
     told = {"tokens": places, "sequences": len(totals), "beta": float(mean[0, 2])}
     shown, furthest = [], found[..., 2].max(0)
     named = points()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import chunks, fused
 from specjax.checkpoints import Pretrained
 from specjax.decode_config import change
@@ -56,7 +56,7 @@ def count_calls(model: Recipe) -> Model:
     return plain._replace(init=init, apply=apply)
 
 
-def below(source: DraftSource) -> tuple[Pair, int]:
+def split_hierarchy(source: DraftSource) -> tuple[Pair, int]:
     """Returns the first model of a hierarchy, as a pair with the draft below it, and
     the most tokens that the latter drafts.
 
@@ -109,7 +109,9 @@ def draft_calls(
     return join_calls(found, count), np.array(each)
 
 
-def places_in(prompts: Prompts, texts: list[np.ndarray]) -> tuple[Prompts, np.ndarray]:
+def text_places(
+    prompts: Prompts, texts: list[np.ndarray]
+) -> tuple[Prompts, np.ndarray]:
     """Returns each prompt with its text up to every STRETCH tokens, as prompts, and the
     text of each."""
     every = [
@@ -134,7 +136,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     Eq. 1 say of them from what the draft model accepts, where it goes on alone from
     places in the target's texts."""
     del kept  # no text of the target alone
-    (inner, lower), options = below(pair[1]), dict(pair[1].factory.options)
+    (inner, lower), options = split_hierarchy(pair[1]), dict(pair[1].factory.options)
     gamma = min(protocol.decode.gamma, options["most"] or protocol.decode.gamma)
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     calls, drafts = draft_calls(pair, prompts, count, protocol)
@@ -143,10 +145,10 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         params=pair[1].params.target,
     )
     alike = speculate((pair[0], plain), prompts, count, protocol)
-    places, text = places_in(prompts, calls.texts)
+    places, text = text_places(prompts, calls.texts)
     short = change(protocol, gamma=lower, new_tokens=STRETCH)
     own = speculate(inner, places, len(text), short)
-    shares = by_text(np.stack([own.accepted, own.tested], axis=1), text)
+    shares = sum_by_text(np.stack([own.accepted, own.tested], axis=1), text)
     totals = np.concatenate(
         [drafts, shares, np.stack([calls.accepted, calls.tested], axis=1)], axis=1
     )

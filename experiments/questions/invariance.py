@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import scoring
@@ -75,7 +75,7 @@ def measure(
         pair, text, protocol.decode.temperature, chances, **protocol.decode.truncation()
     )
     ones = np.ones_like(each[:, :1], dtype=np.float64)
-    totals = by_text(np.concatenate([each, ones], -1), sequence)
+    totals = sum_by_text(np.concatenate([each, ones], -1), sequence)
     told = {"tokens": len(sequence), "sequences": len(totals)}
     for i, name in enumerate(("beta", "race", "match")):
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
@@ -108,12 +108,12 @@ def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -
         own = {"tokens a call": value, "tokens a call_se": error}
         shown.append({"rule": name} | own)
 
-    def fewer(other: int):
+    def lost_share(other: int):
         return lambda sums: (
             1 - sums[1, 0] * sums[other, 1] / (sums[1, 1] * sums[other, 0])
         )
 
     for name, other in (("token", 0), ("block", 2)):
-        value, error = bootstrap(fewer(other), runs)
+        value, error = bootstrap(lost_share(other), runs)
         told |= {f"fewer_{name}": value, f"fewer_{name}_se": error}
     return told | {"points": shown}

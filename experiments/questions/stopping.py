@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import lengths
@@ -30,12 +30,12 @@ QUESTION = Question(
     "the oracle gains up to 60 % (Section 3.5); of its gap to the best gamma the rule"
     " `renewal` that knows every chance closes 40 to 60 %, where the chances are two",
 )
-WATCHER = f"{__name__}:watcher"
+WATCHER = f"{__name__}:recording_policy"
 THRESHOLDS = 40
 RIDGE = 1e-3
 
 
-class Watched(NamedTuple):
+class WatchedRun(NamedTuple):
     """The calls of a run, with the features that stopping rules may read.
 
     Attributes:
@@ -51,7 +51,7 @@ class Watched(NamedTuple):
     seen: np.ndarray
 
 
-def watcher() -> Policy:
+def recording_policy() -> Policy:
     """Returns a policy that always drafts gamma tokens, and records the features that a
     stopping rule may read.
     """
@@ -74,7 +74,7 @@ def watcher() -> Policy:
     return Policy(init, update, go_on)
 
 
-def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
+def record_run(pair: Pair, prompts: Prompts, protocol: Protocol) -> WatchedRun:
     """Returns all calls of the texts of a protocol, with each prompt once."""
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     how = change(protocol, policy=WATCHER)
@@ -88,7 +88,7 @@ def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
     kernels = fused.for_protocol(*pair, protocol)
     for _, each in decode(pair, prompts, count, how, kernels=kernels, seen=record):
         first += len(each.texts)
-    return Watched(*map(np.concatenate, zip(*calls, strict=True)))
+    return WatchedRun(*map(np.concatenate, zip(*calls, strict=True)))
 
 
 def features(seen: np.ndarray) -> np.ndarray:
@@ -134,7 +134,9 @@ def stop_lengths(score: np.ndarray, least: float) -> np.ndarray:
     return np.where(below.any(1), below.argmax(1) + 1, score.shape[1])
 
 
-def call_costs(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.ndarray:
+def call_costs(
+    it: WatchedRun, drafted: np.ndarray, c: float, slope: float
+) -> np.ndarray:
     """Returns the cost and the tokens of each call, if it drafts `drafted` [N] tokens:
     [N, 2].
     """
@@ -142,11 +144,11 @@ def call_costs(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.n
     return np.stack([cost, np.minimum(drafted, it.accepted) + 1.0], -1)
 
 
-def a_token(sums: np.ndarray) -> np.ndarray:
+def cost_per_token(sums: np.ndarray) -> np.ndarray:
     return sums[..., 0] / sums[..., 1]
 
 
-def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
+def rules(it: WatchedRun, c: float, slope: float) -> dict[str, np.ndarray]:
     """Returns the number of tokens that each rule drafts in each call [N]; rules are
     fitted to one half of the texts and applied to the other.
     """
@@ -159,11 +161,11 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
 
     for half in (0, 1):
         here, other = it.sequence % 2 == half, it.sequence % 2 != half
-        theirs = Watched(*(leaf[other] for leaf in it))
+        theirs = WatchedRun(*(leaf[other] for leaf in it))
 
         def best(choices: dict, theirs=theirs, other=other):
             costs = {
-                k: a_token(call_costs(theirs, tokens[other], c, slope).sum(0))
+                k: cost_per_token(call_costs(theirs, tokens[other], c, slope).sum(0))
                 for k, tokens in choices.items()
             }
             return choices[min(costs, key=costs.get)]
@@ -209,29 +211,31 @@ def measure(
     """
     key = pair[0].name, pair[1].name, protocol, WATCHER
     if key not in kept:
-        kept[key] = watch(pair, prompts, protocol)
+        kept[key] = record_run(pair, prompts, protocol)
     it = kept[key]
     drafted = rules(it, c, slope)
     names = [*drafted]
     calls = np.stack([call_costs(it, drafted[name], c, slope) for name in names], 1)
-    totals = by_text(calls, it.sequence)
+    totals = sum_by_text(calls, it.sequence)
     at = {name: i for i, name in enumerate(names)}
 
-    def closed(i: int):
+    def closed_share(i: int):
         def share(sums: np.ndarray) -> float:
-            costs = a_token(sums)
+            costs = cost_per_token(sums)
             return lengths.gap_share(costs[i], costs[at["gamma"]], costs[at["oracle"]])
 
         return share
 
-    def over(name: str, other: str):
-        return lambda sums: a_token(sums[at[name]]) / a_token(sums[at[other]]) - 1
+    def relative_gain(name: str, other: str):
+        return lambda sums: (
+            cost_per_token(sums[at[name]]) / cost_per_token(sums[at[other]]) - 1
+        )
 
     told = {"tokens": int(np.sum(it.accepted + 1)), "sequences": len(totals)}
     points = []
     for i, name in enumerate(names):
-        cost, error = bootstrap(lambda sums, i=i: a_token(sums[i]), totals)
-        share, share_error = bootstrap(closed(i), totals)
+        cost, error = bootstrap(lambda sums, i=i: cost_per_token(sums[i]), totals)
+        share, share_error = bootstrap(closed_share(i), totals)
         told |= {f"closed_{name}": share, f"closed_{name}_se": share_error}
         points.append(
             {
@@ -248,7 +252,7 @@ def measure(
         "product_gain": ("q_product", "head_product"),
         "oracle_gain": ("gamma", "oracle"),
     }.items():
-        value, error = bootstrap(over(*pair_of), totals)
+        value, error = bootstrap(relative_gain(*pair_of), totals)
         told |= {name: value, f"{name}_se": error}
     told |= {"c": c, "slope": slope, "points": points}
     return told | {"verdict": verdicts(told)}

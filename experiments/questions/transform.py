@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
@@ -58,19 +58,19 @@ def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
     ]
     heats, top_k, top_p = (jnp.asarray(x) for x in zip(*settings, strict=True))
 
-    def one(setting: tuple) -> Array:
+    def acceptance(setting: tuple) -> Array:
         each = (jnp.full(batch, x) for x in setting)
         q = probs.dense(probs.standardize(logits, Sampling(*each)))
         return jnp.minimum(p, q).sum(-1)
 
-    drawn = jax.lax.map(one, (heats, top_k, top_p))
+    drawn = jax.lax.map(acceptance, (heats, top_k, top_p))
     first = jnp.argmax(logits, axis=-1)
     certain = jnp.take_along_axis(p, first[..., None], axis=-1)
     most = 1 / probs.dense(lenient.relative_weights(q_law)).sum(-1)
     return jnp.concatenate([jnp.moveaxis(drawn, 0, -1), certain], -1), most
 
 
-def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
+def choose_arms(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
     """Returns the arm that each way of choosing takes at every position [M].
 
     The ways are the best arm of all; the argmax where max q is above a threshold, else
@@ -118,14 +118,14 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     picked = {}
     for half in (0, 1):
         here = sequence % 2 == half
-        for name, arm in chosen_by(sure, chance, ~here).items():
+        for name, arm in choose_arms(sure, chance, ~here).items():
             it = picked.setdefault(name, np.zeros(len(sure), int))
             it[here] = arm[here]
     rows = np.arange(len(sure))
     ways |= {name: chance[rows, arm] for name, arm in picked.items()}
     names = [*ways]
     each = np.stack([*ways.values(), np.ones(len(sure))], -1)
-    totals, at = by_text(each, sequence), {name: i for i, name in enumerate(names)}
+    totals, at = sum_by_text(each, sequence), {name: i for i, name in enumerate(names)}
     told = {"tokens": len(sure), "sequences": len(totals)}
     for name, i in at.items():
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)

@@ -44,7 +44,7 @@ def judge(
     return f"{word}: {what} {told} {sign} {100 * bound:g}%"
 
 
-def by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+def sum_by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
     """Returns the sums of values [M, ...] over each text: [N, ...].
 
     Args:

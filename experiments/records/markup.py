@@ -67,7 +67,7 @@ def number_or_blank(x: float | None) -> str:
     return "" if x is None else number(x)
 
 
-def uncertain(x: float, error: float | None) -> str:
+def number_with_error(x: float, error: float | None) -> str:
     """Returns a number with its standard error, if it has one."""
     return number(x) if error is None else f"{number(x)} ± {number(error)}"
 

@@ -33,7 +33,7 @@ NOTES = {
 }
 
 
-def latest(records: Iterable[dict]) -> dict[str, dict]:
+def latest_records(records: Iterable[dict]) -> dict[str, dict]:
     """Returns the last record of each row."""
     return {record["row"]: record for record in records}
 
@@ -76,30 +76,34 @@ def changed_settings(record: dict) -> list[str]:
     if not config:
         return []
     typed = tuple(origin.get("typed", ()))
-    return list(settings_since(config, record["table"], record["row"], typed))
+    return list(settings_changed_since(config, record["table"], record["row"], typed))
 
 
 @cache
-def settings_since(
+def settings_changed_since(
     config: str, table: str, row: str, typed: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Returns the settings to which a row's file gives another value now than a
     recorded configuration did. It is cached, because every page asks for it."""
-    return tuple(provenance.changed_settings(config, *today(table, row, typed)))
+    return tuple(
+        provenance.changed_settings(config, *current_config(table, row, typed))
+    )
 
 
-def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def current_config(
+    table: str, row: str, typed: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
     """Returns the configuration that a row's file sets now, and the names that it sets
     itself; empty if there is no such row.
     """
     file = rows(table).get(row)
     if file is None:
         return "", ()
-    return settings_of(file.path, typed)[row]
+    return row_configs(file.path, typed)[row]
 
 
 @cache
-def settings_of(
+def row_configs(
     path: Path, typed: tuple[str, ...]
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Returns the configuration of each row of a file, and the names that it sets."""

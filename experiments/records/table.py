@@ -77,7 +77,7 @@ def read(paths: list[Path]) -> list[Table]:
             it["about"],
             " ".join(it["note"]),
             command(it["command"]),
-            [line for block in it["blocks"] for line in lines_of(block, shared)],
+            [line for block in it["blocks"] for line in read_lines(block, shared)],
             it.get("page", name),
         )
         for file in files
@@ -85,7 +85,7 @@ def read(paths: list[Path]) -> list[Table]:
     ]
 
 
-def lines_of(block: dict, shared: dict) -> Iterator[Line]:
+def read_lines(block: dict, shared: dict) -> Iterator[Line]:
     """Yields the lines of a block.
 
     Each row is [name, label, source] or a beginning of that list. A row makes the lines
@@ -172,7 +172,7 @@ def published_number(
         path = path and path.format(of=of, **keys)
     if not path:
         return None
-    value = published(f"{table}/{path}" if table else path)
+    value = published_value(f"{table}/{path}" if table else path)
     times = spec.get("times", 1)
     return value if times == 1 else round(times * value, 6)
 
@@ -182,7 +182,7 @@ def papers() -> dict:
     return json.loads(PUBLISHED.read_text("utf-8"))
 
 
-def published(path: str) -> float:
+def published_value(path: str) -> float:
     """Returns a number of published_values.json by its path: PAPER/TABLE/cells of a
     row/column.
 
@@ -199,7 +199,7 @@ def published(path: str) -> float:
         elif step in at or "rows" not in at:
             at = at[step]
         else:
-            cells = [value_of(word) for word in step.split(" ")]
+            cells = [parse_value(word) for word in step.split(" ")]
             rows = [row for row in at["rows"] if all(cell in row for cell in cells)]
             if len(rows) != 1:
                 raise KeyError(f"{path}: {len(rows)} rows have {step!r}")
@@ -207,7 +207,7 @@ def published(path: str) -> float:
     return at
 
 
-def value_of(word: str) -> str | float | None:
+def parse_value(word: str) -> str | float | None:
     """Returns the value of a cell that is written in a path: a number, null, or the
     word itself.
     """
@@ -217,7 +217,7 @@ def value_of(word: str) -> str | float | None:
         return word
 
 
-def rows_of(key: str) -> list[dict]:
+def published_rows(key: str) -> list[dict]:
     """Returns a table of Leviathan et al. (2023), as a dictionary for each row."""
     table = papers()["leviathan2023"][key]
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]

@@ -33,7 +33,7 @@ def outcome(line: Line, record: dict | None) -> dict:
     return it
 
 
-def each(it: Item, key: str, digits: str = "") -> str:
+def join_values(it: Item, key: str, digits: str = "") -> str:
     """Returns the value of a number for every engine, as one text."""
 
     def shown(x) -> str:
@@ -48,7 +48,7 @@ def same_texts(it: Item) -> str:
     """Returns how many texts of each engine equal ours."""
     same = ""
     if "same_texts" in it:
-        same = f"{each(it, 'same_texts')} of {it['setting']['texts']}"
+        same = f"{join_values(it, 'same_texts')} of {it['setting']['texts']}"
     if "int8_same_prefix" in it:
         same += f"; ctranslate2_int8 {100 * it['int8_same_prefix']:.0f} % of tokens"
     return same
@@ -75,8 +75,11 @@ def bench(records: Records) -> list[Grid]:
     ]
     named = [
         it
-        | {"row": row, "same": same_texts(it), "made": each(it, "calls")}
-        | {"nats": each(it, "nats_apart", ".1g"), "refused": each(it, "refusals")}
+        | {"row": row, "same": same_texts(it), "made": join_values(it, "calls")}
+        | {
+            "nats": join_values(it, "nats_apart", ".1g"),
+            "refused": join_values(it, "refusals"),
+        }
         for row, it in rows.items()
     ]
     grids = grid("bench_goals", goals if shown else [])

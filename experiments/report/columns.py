@@ -13,7 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.records.markup import interval, number, number_or_blank, uncertain
+from experiments.records.markup import (
+    interval,
+    number,
+    number_or_blank,
+    number_with_error,
+)
 from experiments.records.table import Records
 from experiments.report.typeset import Grid
 
@@ -22,7 +27,7 @@ Columns = dict[str, str]
 FILE = Path(__file__).with_name("columns.json")
 
 
-def ends_of(it: Item, key: str) -> Any:
+def interval_ends(it: Item, key: str) -> Any:
     """Returns the ends of the interval of a number."""
     return it[f"{key}_ci" if f"{key}_ci" in it else f"{key}_interval"]
 
@@ -34,8 +39,8 @@ def format_count(x: float | None) -> str:
 
 WAYS = {
     "n": lambda it, key: number_or_blank(it.get(key)),
-    "±": lambda it, key: uncertain(it[key], it[f"{key}_se"]),
-    "ci": lambda it, key: interval(it[key], ends_of(it, key)),
+    "±": lambda it, key: number_with_error(it[key], it[f"{key}_se"]),
+    "ci": lambda it, key: interval(it[key], interval_ends(it, key)),
     "to": lambda it, key: " to ".join(map(number, it[key])),
     "count": lambda it, key: format_count(it.get(key)),
 }
@@ -58,7 +63,7 @@ def read_columns() -> dict[str, dict]:
     return json.loads(FILE.read_text("utf-8"))
 
 
-def columns_of(name: str) -> Columns:
+def read_template(name: str) -> Columns:
     """Returns the head of each column of a table, and its template."""
     return dict(read_columns()[name]["columns"])
 
@@ -72,7 +77,7 @@ def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
     """
     it = read_columns()[name]
     title = it["title"].format(**titled)
-    return table(title, columns_of(name), items, keys=it.get("keys", 1))
+    return table(title, read_template(name), items, keys=it.get("keys", 1))
 
 
 def table(

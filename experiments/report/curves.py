@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.records.table import rows_of
+from experiments.records.table import published_rows
 from experiments.report.walltime import XLA
 
 TASKS = {"code": "Python", "joined": "German", "docs": "summaries"}
@@ -156,7 +156,7 @@ def published_points(name: str, rows: list[str]) -> list[Point]:
     because c = 0; the gammas of Table 4 by their c; the speeds of Table 2.
     """
     if name == "figure3":
-        table = rows_of("table4_expected_vs_measured")
+        table = published_rows("table4_expected_vs_measured")
         return [Point(nearest(rows, it["c"]), it["alpha"], it["gamma"]) for it in table]
     key, value = ("table2_walltime", "speedup")
     if name == "figure2":
@@ -164,7 +164,7 @@ def published_points(name: str, rows: list[str]) -> list[Point]:
     known = {order(row): row for row in rows}
     return [
         Point(known[it["gamma"]], it["alpha"], it[value])
-        for it in rows_of(key)
+        for it in published_rows(key)
         if it["gamma"] in known
     ]
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from experiments import catalogue
 from experiments.records.markup import number, number_or_blank
-from experiments.records.table import Records, published
+from experiments.records.table import Records, published_value
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
 from experiments.report.columns import Item, grid, numbers_by_row, part, table
@@ -16,7 +16,7 @@ from experiments.report.typeset import Grid
 from specjax.measure.texts import standardized
 
 
-def tables_of(name: str, records: Records) -> list[Grid]:
+def detail_tables(name: str, records: Records) -> list[Grid]:
     """Returns the tables with columns that belong to the lines of a table; [] for an
     unknown name.
     """
@@ -61,9 +61,9 @@ def hypothetical(records: Records) -> Iterator[dict]:
     None of these speeds is measured.
     """
     paper = "leviathan2023/table5_lenience"
-    levels = published(f"{paper}/lenience")
-    hot = published(f"{paper}/improvement_t5_small_c_0.015")
-    cold = published(f"{paper}/temperature_0/improvement")
+    levels = published_value(f"{paper}/lenience")
+    hot = published_value(f"{paper}/improvement_t5_small_c_0.015")
+    cold = published_value(f"{paper}/temperature_0/improvement")
     names = "alpha", "implied_gamma", "implied_speed"
     rows = [x for x in catalogue.find_table("table5").lines if x.quantity == "alpha_l1"]
     for heat, speeds in ((1, hot), (0, cold)):
@@ -125,14 +125,16 @@ def kinds(records: Records) -> list[Grid]:
     """Returns a table for each way to group tokens, with a line for each pair: first
     whether easy tokens are accepted more often, then alpha of every group.
     """
-    easy = [cell for cell in cells_of(records, "kind") if cell["label"] in EASY]
-    grids = beside(MORE, easy, "more")
+    easy = [cell for cell in group_cells(records, "kind") if cell["label"] in EASY]
+    grids = group_table(MORE, easy, "more")
     for key, title in KINDS.items():
-        grids += beside(f"{title}: alpha [95 %]", cells_of(records, key), "alpha")
+        grids += group_table(
+            f"{title}: alpha [95 %]", group_cells(records, key), "alpha"
+        )
     return grids
 
 
-def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
+def group_table(title: str, cells: list[dict], key: str) -> list[Grid]:
     """Returns a table with a line for each pair, and a column for each group of tokens.
 
     Args:
@@ -149,12 +151,12 @@ def long_kinds(records: Records) -> dict[str, Grid]:
     """Returns every number of each group of tokens, on a line each."""
     found = {}
     for key, title in KINDS.items():
-        for it in grid("shares", cells_of(records, key), title=title):
+        for it in grid("shares", group_cells(records, key), title=title):
             found[key] = it
     return found
 
 
-def cells_of(records: Records, group: str) -> list[dict]:
+def group_cells(records: Records, group: str) -> list[dict]:
     """Returns the numbers of the groups of tokens: first for the rows of the catalogue
     in their order, then for custom rows of any folder.
     """
@@ -243,7 +245,7 @@ SPELLED |= {"draft": "the draft's law known", "both": "both laws known"}
 SPELLED |= {"draw": "a draw of the draft loop"}
 
 
-def compiled(records: Records) -> list[Grid]:
+def compiled_programs(records: Records) -> list[Grid]:
     """Returns every compiled program for every device, with the properties of its
     kernels."""
     devices = {
@@ -416,9 +418,9 @@ ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
 ANSWERED += "invariance", "speculative_execution"
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
-    "table2": partial(walltime.by_pair, "table2"),
+    "table2": partial(walltime.pair_lines, "table2"),
     "table3": estimators,
-    "table4": walltime.in_the_papers_shape,
+    "table4": walltime.paper_tables,
     "table5": lenience,
     "kinds": kinds,
     "certificate": certificate,
@@ -426,7 +428,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "conformance": conformance,
     "microscope": microscope,
     "kernels": kernels.details,
-    "kernels_aot": compiled,
+    "kernels_aot": compiled_programs,
     "fits": fits,
     "chip_steps": chip_steps,
     "policies": policies,
@@ -436,7 +438,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),
     "chen": chen,
-    "today": walltime.today,
+    "today": walltime.current_pairs,
     "speech": speech,
     "bench": bench,
     **{name: partial(questions, name) for name in ANSWERED},

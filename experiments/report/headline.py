@@ -46,7 +46,7 @@ def table(results: Records) -> str:
 
 def headline_records(results: Records) -> dict[At, dict]:
     """Returns the record of each of ROWS that has one."""
-    found = {at: record_of(results, *at) for at in ROWS}
+    found = {at: find_record(results, *at) for at in ROWS}
     return {at: record for at, record in found.items() if record is not None}
 
 
@@ -54,21 +54,21 @@ def items(results: Records) -> list[dict]:
     """Returns the lines of the table, each with the spread over all runs of its
     pair."""
     return [
-        line_of(at, record["measured"]) | {"spread": runs.spread(results, record)}
+        best_numbers(at, record["measured"]) | {"spread": runs.spread(results, record)}
         for at, record in headline_records(results).items()
     ]
 
 
-def record_of(results: Records, folder: str, row: str | int) -> dict | None:
+def find_record(results: Records, folder: str, row: str | int) -> dict | None:
     """Returns the record of a row; for Spec-Bench, a record of all tasks at a
     temperature.
     """
     if folder == spec_bench.FOLDER:
-        return spec_bench.whole(results, row)
+        return spec_bench.combine_tasks(results, row)
     return results.get(folder, {}).get(row)
 
 
-def line_of(at: At, it: dict) -> dict:
+def best_numbers(at: At, it: dict) -> dict:
     """Returns the numbers of a row at its best gamma."""
     pair, writes = ROWS[at]
     speed = interval(it["best_speedup"], it["best_speedup_ci"])
@@ -109,7 +109,7 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
             devices=", ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
             real=whole and whole["measured"],
-            paper=catalogue.published("table2", "ende_small_t0"),
+            paper=catalogue.published_numbers("table2", "ende_small_t0"),
             chip=chip and named,
             counted=count(results),
         )

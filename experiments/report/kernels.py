@@ -154,7 +154,7 @@ def timed_programs(row: str, it: dict) -> Iterator[dict]:
             "name": line["name"],
             "acceptance": line.get("acceptance", "0.7"),
             "cache": cache,
-            "predicted": prediction(row, quantity_of(line["name"])),
+            "predicted": prediction(row, program_quantity(line["name"])),
             "us": number(line["us"]),
             "around": f"{number(line['p10'])} to {number(line['p90'])}",
             "share": percent(line.get("share", "")),
@@ -172,7 +172,7 @@ def percent(share: float | str) -> str:
     return share if isinstance(share, str) else f"{100 * share:.0f} %"
 
 
-def quantity_of(name: str) -> str:
+def program_quantity(name: str) -> str:
     """Returns the quantity that the time of a program belongs to."""
     kind, _, carried = name.partition("/")
     kind = "fused" if kind == "mosaic_gpu" else kind

@@ -57,7 +57,7 @@ def latex(name: str, page: Printed) -> str:
         title = ": ".join(filter(None, [page.title, grid.title]))
         title += " (continued)" if place and parts[place - 1][0] is grid else ""
         first = f" {page.about}" if place == 0 else ""
-        said = below(page, notes) if place == len(parts) - 1 else ""
+        said = page_footer(page, notes) if place == len(parts) - 1 else ""
         label = f"tab:{name}" + (f"-{place + 1}" if place else "")
         body = "\n\\par\\smallskip\n".join(map(tabular, several))
         tables.append(
@@ -100,7 +100,7 @@ def row_height(row: Sequence[str], room: float) -> float:
     return LEAD * max(named, *(1 + bool(STACK.fullmatch(cell)) for cell in row))
 
 
-def below(page: Printed, notes: Notes) -> str:
+def page_footer(page: Printed, notes: Notes) -> str:
     """Returns the footnotes and the origin of the numbers, as one paragraph."""
     said = [
         rf"\textsuperscript{{{at}}}{escape(text)}."
@@ -188,19 +188,19 @@ def head_rows(head: Sequence[str]) -> str:
     while at < len(head):
         of, told, _ = head[at].rpartition(", published")
         if told and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
-            above.append(rf"\multicolumn{{2}}{{c}}{{{stacked(head_lines(of))}}}")
+            above.append(rf"\multicolumn{{2}}{{c}}{{{stack_lines(head_lines(of))}}}")
             rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
             below += [rf"\tiny {word}" for word in (PAPER, OURS)]
             at += 2
         else:
             above.append("")
-            below.append(stacked(head_lines(head[at])))
+            below.append(stack_lines(head_lines(head[at])))
             at += 1
     last = f"{' & '.join(below)} \\\\\n"
     return f"{' & '.join(above)} \\\\\n{''.join(rules)}\n{last}" if rules else last
 
 
-def stacked(lines: Sequence[str]) -> str:
+def stack_lines(lines: Sequence[str]) -> str:
     texts = [escape(line) for line in lines]
     lines = r" \\ ".join(texts)
     return lines if len(texts) == 1 else rf"\shortstack{{{lines}}}"

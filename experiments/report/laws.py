@@ -49,7 +49,7 @@ def compute(
     long = {f"{x.table}/{x.row}": partial(law, x) for x in rows if is_long(x)}
     # The first leaves programs on the disk that the others share, so these come last.
     first = dict([*long.items()][:1])
-    done = at_once({**first, **(beside or {}), **dict(reversed(long.items()))})
+    done = run_in_processes({**first, **(beside or {}), **dict(reversed(long.items()))})
     made = [law(row) for row in rows if not is_long(row)]
     for record in [*made, *(done[name] for name in long)]:
         found[record["table"]][record["row"]] = record
@@ -62,7 +62,7 @@ def is_long(row: RowFile) -> bool:
     return row.table in ENUMERATED
 
 
-def at_once(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+def run_in_processes(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
     """Returns the result of each piece of work by its name; separate processes each
     take the next one.
     """
@@ -97,4 +97,4 @@ def law(file: RowFile) -> dict:
     origin = provenance.of(row.measurement, built.config, 0.0) | {"date": "now"}
     it = {"row": file.row, "table": file.table, "scale": row.scale, "kind": row.kind}
     it |= {"measured": row.measurement.run(), "provenance": origin}
-    return it | {"published": catalogue.published(file.table, file.row)}
+    return it | {"published": catalogue.published_numbers(file.table, file.row)}

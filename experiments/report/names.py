@@ -19,20 +19,20 @@ def split(names: Sequence[str]) -> tuple[list[str], Grid]:
     share move to the title."""
     labels, found = [], []
     for name in names:
-        label, own = parted(name)
+        label, own = split_parts(name)
         labels.append(label)
         found.append(own)
     keys = list(dict.fromkeys(key for own in found for key in own))
     same = [key for key in keys if len({own.get(key) for own in found}) == 1]
     if len(same) == len(keys) and not any(labels):
         same = []
-    title = ", ".join(spelled(key, found[0][key]) for key in same)
+    title = ", ".join(spell_part(key, found[0][key]) for key in same)
     head = [key for key in keys if key not in same]
     rows = [[own.get(key, "") for key in head] for own in found]
     return labels, Grid(title, head, rows)
 
 
-def parted(name: str) -> tuple[str, dict[str, str]]:
+def split_parts(name: str) -> tuple[str, dict[str, str]]:
     """Returns a name without its parts, and the parts by their keys."""
     rest: list[str] = []
     own: dict[str, str] = {}
@@ -46,7 +46,7 @@ def parted(name: str) -> tuple[str, dict[str, str]]:
     return ", ".join(rest), own
 
 
-def spelled(key: str, value: str) -> str:
+def spell_part(key: str, value: str) -> str:
     return f"{key} {value}" if key in COUNTED else f"{key} = {value}"
 
 
@@ -69,4 +69,4 @@ def pair(folder: str, row: str, other: str) -> str:
         other: what a row outside the catalogue is called.
     """
     name = timed_names().get((folder, row))
-    return other if name is None else parted(name)[0]
+    return other if name is None else split_parts(name)[0]

@@ -21,7 +21,7 @@ def value(measured: Mapping, quantity: str) -> float | str | None:
     return measured[name][measured["alpha"].index(float(point))]
 
 
-def published(line: Line) -> str:
+def format_published(line: Line) -> str:
     """Returns the published number with the decimals that were printed; "" if there is
     none."""
     return "" if line.published is None else f"{line.published:.{line.decimals}f}"

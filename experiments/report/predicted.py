@@ -107,7 +107,8 @@ def main(arguments: list[str] | None = None) -> None:
     folder = parser.parse_args(arguments).folder
     tables = {it["table"] for each in expectations() for it in each["numbers"]}
     found = {
-        name: records.latest(jsonl.read(folder / f"{name}.jsonl")) for name in tables
+        name: records.latest_records(jsonl.read(folder / f"{name}.jsonl"))
+        for name in tables
     }
     for each in details(found):
         print(f"{each.title}:")

@@ -39,18 +39,18 @@ class Row(NamedTuple):
     lines: dict[str, Line]
 
 
-def printed(table: Table, results: Records) -> Printed:
+def print_table(table: Table, results: Records) -> Printed:
     """Returns a table in the form in which it is printed."""
-    rows, notes = rows_of(table, results), Notes()
+    rows, notes = recorded_rows(table, results), Notes()
     usual = usual_place(rows)
-    remarks = [remarks_of(row, usual) for row in rows]
+    remarks = [row_remarks(row, usual) for row in rows]
     first = remarks[0] if remarks else []
     common = [text for text in first if all(text in own for own in remarks)]
     marks = [
         notes.marks([text for text in own if text not in common]) for own in remarks
     ]
-    grids = grids_of(rows, marks, notes)
-    wider = details.tables_of(table.name, results)
+    grids = make_grids(rows, marks, notes)
+    wider = details.detail_tables(table.name, results)
     every = (cell for grid in [*grids, *wider] for row in grid.rows for cell in row)
     text = " ".join(every)
     shown = [words for words, sign in zip(MARKED, "±[", strict=True) if sign in text]
@@ -71,7 +71,7 @@ def printed(table: Table, results: Records) -> Printed:
     )
 
 
-def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Grid]:
+def make_grids(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Grid]:
     """Returns the numbers of rows as grids.
 
     Args:
@@ -81,22 +81,22 @@ def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Gr
     for columns, members in groups(rows):
         named = [rows[at].label for at in members]
         body = [cells(rows[at], columns, notes) for at in members]
-        grids.append(grid_of(named, [marks[at] for at in members], columns, body))
+        grids.append(make_grid(named, [marks[at] for at in members], columns, body))
     return grids
 
 
-def rows_of(table: Table, results: Records) -> list[Row]:
+def recorded_rows(table: Table, results: Records) -> list[Row]:
     """Returns the rows that have a record, in the order of the catalogue."""
     rows: dict[tuple[str, str, str], Row] = {}
     for line in table.lines:
         if record := results.get(line.folder, {}).get(line.row):
             key = line.folder, line.row, line.label
             row = rows.setdefault(key, Row(line.label, record, {}))
-            row.lines[column_of(line, record)] = line
+            row.lines[column_name(line, record)] = line
     return with_one_estimator(list(rows.values()))
 
 
-def column_of(line: Line, record: dict) -> str:
+def column_name(line: Line, record: dict) -> str:
     """Returns the name of a number's column; for an alpha, with its estimator."""
     estimator = estimators.name(record["measured"], line.quantity)
     if estimator and line.column in ("", "alpha"):
@@ -135,7 +135,7 @@ def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
     return found
 
 
-def remarks_of(row: Row, usual: str) -> list[str]:
+def row_remarks(row: Row, usual: str) -> list[str]:
     """Returns what a reader must know about a row.
 
     Args:
@@ -154,7 +154,7 @@ def remarks_of(row: Row, usual: str) -> list[str]:
     rule = estimators.rule(record["measured"])
     if has_alpha(row) and rule not in ("", EXACT) and rule not in row.label:
         found.append(f"verified by `{rule}`")
-    if models := models_of(row):
+    if models := unnamed_models(row):
         found.append(models)
     if place(record) not in ("", usual):
         found.append(f"{place(record)}, {record['provenance']['date'][:10]}")
@@ -165,7 +165,7 @@ def has_alpha(row: Row) -> bool:
     return any(name.startswith("alpha, ") for name in row.lines)
 
 
-def models_of(row: Row) -> str:
+def unnamed_models(row: Row) -> str:
     """Returns the models of a row whose files differ from machine to machine, unless
     its name contains them."""
     if not any(line.needs for line in row.lines.values()):
@@ -226,14 +226,18 @@ def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str
     found = []
     for name in columns:
         line = row.lines.get(name)
-        told = "" if line is None or line.published is None else numbers.published(line)
-        ours = "" if line is None else measured(line, row.record, notes)
+        told = (
+            ""
+            if line is None or line.published is None
+            else numbers.format_published(line)
+        )
+        ours = "" if line is None else format_measured(line, row.record, notes)
         found.append((told, ours))
     size = row.record["measured"].get("tokens")
     return [*found, ("", "" if size is None else str(size))]
 
 
-def measured(line: Line, record: dict, notes: Notes) -> str:
+def format_measured(line: Line, record: dict, notes: Notes) -> str:
     """Returns our number with its interval or its standard error; if there is none, the
     reason as a footnote."""
     it = record["measured"]
@@ -245,10 +249,10 @@ def measured(line: Line, record: dict, notes: Notes) -> str:
     ends = it.get(f"{line.quantity}_ci", it.get(f"{line.quantity}_interval"))
     if ends is not None and not isinstance(x, int):
         return markup.interval(x, ends)
-    return markup.uncertain(x, it.get(line.error or f"{line.quantity}_se"))
+    return markup.number_with_error(x, it.get(line.error or f"{line.quantity}_se"))
 
 
-def grid_of(
+def make_grid(
     names: Sequence[str],
     marks: Sequence[str],
     columns: Sequence[str],
@@ -260,7 +264,7 @@ def grid_of(
         marks: the footnotes of each row.
         body: the published number and ours of each of `columns`, and then n.
     """
-    head, lines = headed(columns, body)
+    head, lines = make_head(columns, body)
     if len(names) == 1 and len(head) > 2:
         title = names[0] + marks[0]
         rows = [
@@ -284,7 +288,7 @@ def grid_of(
     return Grid(parts.title, head, rows, keys)
 
 
-def headed(
+def make_head(
     columns: Sequence[str], body: Sequence[Sequence[tuple[str, str]]]
 ) -> tuple[list[str], list[list[str]]]:
     """Returns the head and the cells of columns: a column of published numbers precedes

@@ -23,19 +23,19 @@ def speeds(results: Records, record: dict) -> list[float]:
     """
     every = [each for rows in results.values() for each in rows.values()]
     found = [each["measured"] for each in every if same_setup(each, record)]
-    known = map(speed_of, found or [record["measured"]])
+    known = map(record_speed, found or [record["measured"]])
     return sorted(x for x in known if x is not None)
 
 
 def same_setup(record: dict, other: dict) -> bool:
     """Returns whether two records timed the same pair in the same way."""
-    if speed_of(record["measured"]) is None:
+    if record_speed(record["measured"]) is None:
         return False
     products = (each["provenance"].get("products") for each in (record, other))
-    return len(set(products)) == 1 and way_of(record) == way_of(other)
+    return len(set(products)) == 1 and setup_key(record) == setup_key(other)
 
 
-def way_of(record: dict) -> tuple:
+def setup_key(record: dict) -> tuple:
     """Returns what was decoded and how, without gamma, machine, date and number of
     texts.
     """
@@ -47,5 +47,5 @@ def way_of(record: dict) -> tuple:
     return *models, task, *texts, it.get("temperature"), rule, policy, batch
 
 
-def speed_of(it: Mapping) -> float | None:
+def record_speed(it: Mapping) -> float | None:
     return it.get("best_speedup", it.get("speed"))

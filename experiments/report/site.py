@@ -55,16 +55,16 @@ def speeds(results: Records) -> list[list[str]]:
     rows = [
         [f"{it['writes']}: {it['pair']}", f"{it['temperature']:g}", it["ours"], told]
         for record, it in found
-        for told in [published(record)]
+        for told in [published_speed(record)]
     ]
     if chip := results.get("chip", {}).get("ende_small_t0"):
         ours = headline.interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
         what = "Sizes of T5-XXL with T5-small, random weights, alpha drawn; one H100"
-        rows.append([what, "0", ours, published(chip)])
+        rows.append([what, "0", ours, published_speed(chip)])
     return rows
 
 
-def published(record: dict) -> str:
+def published_speed(record: dict) -> str:
     told = record["published"] or {}
     return f"{told.get('best_speedup', told.get('speedup', '')) or ''}"
 

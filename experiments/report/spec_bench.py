@@ -14,7 +14,7 @@ WAYS = "alone", "drafted"
 WAY = "target", "draft", "temperature", "gamma", "rule"
 
 
-def whole(records: Records, heat: int) -> dict | None:
+def combine_tasks(records: Records, heat: int) -> dict | None:
     """Returns a record of all tasks at a temperature, dated as the first of them; None
     if none was measured.
 
@@ -29,7 +29,7 @@ def whole(records: Records, heat: int) -> dict | None:
         return None
     each = [record["measured"] for record in rows]
     speeds = {
-        way: np.concatenate([by_question(it, way) for it in each]) for way in WAYS
+        way: np.concatenate([question_rates(it, way) for it in each]) for way in WAYS
     }
     turns = [turn for it in each for turn in it["turns"]]
     value, error = speedup.ratio([speeds["drafted"]], [speeds["alone"]])
@@ -70,7 +70,7 @@ def rate(turns: list[dict], way: str) -> float:
     return sum(turn["tokens"][way] for turn in turns) / seconds
 
 
-def by_question(measured: dict, way: str) -> np.ndarray:
+def question_rates(measured: dict, way: str) -> np.ndarray:
     """Returns the tokens per second of each question of a row, medians over rounds."""
     spent, tokens = {}, {}
     for turn in measured["turns"]:
@@ -87,7 +87,7 @@ def details(records: Records) -> list[Grid]:
 
     def items() -> Iterator[dict]:
         for heat in (0, 1):
-            if (record := whole(records, heat)) is not None:
+            if (record := combine_tasks(records, heat)) is not None:
                 yield record["measured"]
 
     return grid("spec_bench", items())

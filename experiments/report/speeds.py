@@ -42,7 +42,7 @@ class Speed(NamedTuple):
 
 def drawing(results: Records) -> Figure | None:
     """Draws the speeds, the fastest first; returns None if there is no record."""
-    lines = sorted(measured(results), key=lambda it: (-it.value, it.label))
+    lines = sorted(measured_speeds(results), key=lambda it: (-it.value, it.label))
     if not lines:
         return None
     height = 0.9 + LINE * len(lines)
@@ -63,7 +63,7 @@ def drawing(results: Records) -> Figure | None:
     return figure
 
 
-def measured(results: Records) -> list[Speed]:
+def measured_speeds(results: Records) -> list[Speed]:
     """Returns the speeds of all pairs, each at its best gamma, without rows that use
     XLA's own products."""
     found = [
@@ -72,19 +72,19 @@ def measured(results: Records) -> list[Speed]:
         for row, record in sorted(results.get(folder, {}).items())
         if "best_speedup_ci" in record["measured"] and not row.endswith(walltime.XLA)
     ]
-    whole = (spec_bench.whole(results, heat) for heat in (0, 1))
+    whole = (spec_bench.combine_tasks(results, heat) for heat in (0, 1))
     found += [record for record in whole if record is not None]
-    return [speed(results, record) for record in found]
+    return [make_speed(results, record) for record in found]
 
 
-def speed(results: Records, record: dict) -> Speed:
+def make_speed(results: Records, record: dict) -> Speed:
     it = record["measured"]
     heat, batch = it["temperature"], it.get("batch", 1)
     task = it.get("task", "Spec-Bench" if "tasks" in it else "Python")
     own = f"{it['target']} with {it['draft']} ({task})"
     label = own if "tasks" in it else names.pair(record["table"], record["row"], own)
     label += f", T = {heat:g}" + (f", batch {batch}" if batch > 1 else "")
-    papers = catalogue.published(record["table"], record["row"]) or {}
+    papers = catalogue.published_numbers(record["table"], record["row"]) or {}
     return Speed(
         label,
         round(heat),

@@ -16,11 +16,11 @@ from experiments.report.html import NONE, render
 def pages(folder: Path, results: Records) -> dict[str, str]:
     """Returns every page but the first, by its file name."""
     own = {
-        f"{table.name}.html": page_of(table, results, folder)
+        f"{table.name}.html": make_table_page(table, results, folder)
         for table in tables.all_tables(results)
     }
     papers = [
-        (paper, tally(several), [*map(line_of, several)])
+        (paper, tally(several), [*map(claim_lines, several)])
         for paper, group in groupby(claims(results), key=lambda claim: claim.paper)
         for several in [list(group)]
     ]
@@ -31,7 +31,7 @@ def pages(folder: Path, results: Records) -> dict[str, str]:
     }
 
 
-def page_of(table: Table, results: Records, folder: Path) -> str:
+def make_table_page(table: Table, results: Records, folder: Path) -> str:
     """Returns the page of a table: its drawing, its numbers, and the text below
     them."""
     drawn = tables.is_figure(table)
@@ -44,11 +44,11 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
         key=table.name,
         folder=folder,
         files=[("md", f"{table.page}.md"), ("tex", f"tables/{table.name}.tex"), *own],
-        page=printed.printed(table, results),
+        page=printed.print_table(table, results),
     )
 
 
-def line_of(claim: Claim) -> list[str]:
+def claim_lines(claim: Claim) -> list[str]:
     """Returns a claim, with a line for each of its comparisons."""
     found = claim.outcome
     ours = "\n".join([found.short, *found.evidence])

@@ -49,7 +49,7 @@ def collect(
         computed: laws, which no folder has (`experiments.report.laws`).
     """
     files = sorted(folder.glob("*.jsonl"))
-    results = {path.stem: records.latest(jsonl.read(path)) for path in files}
+    results = {path.stem: records.latest_records(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
         measured = walltime.update_record(record["measured"])
         measured = kernel_times.update_record(measured)
@@ -64,7 +64,7 @@ def cells(line: Line, results: Records) -> list[str]:
     """Returns one line in the columns of HEAD; "ours" stays empty if nothing was
     measured.
     """
-    told = numbers.published(line)
+    told = numbers.format_published(line)
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
@@ -112,7 +112,7 @@ def all_tables(results: Records) -> list[Table]:
             Line(folder, row, f"{row}: {key}", key, label=row, column=key)
             for row, record in sorted(there.items())
             if (folder, row) not in known
-            for key in names_of(record["measured"])
+            for key in number_names(record["measured"])
         ]
         if lines:
             title = f"Own rows: {folder}"
@@ -121,7 +121,7 @@ def all_tables(results: Records) -> list[Table]:
     return [*catalogue.tables(), *own]
 
 
-def names_of(measured: dict) -> list[str]:
+def number_names(measured: dict) -> list[str]:
     """Returns the names of all numbers, without standard errors, which are shown beside
     their numbers.
     """
@@ -172,7 +172,7 @@ def texts(results: Records) -> dict[str, str]:
     """Returns every file but the drawings, by name."""
     files: dict[str, str] = {}
     for table in all_tables(results):
-        page, name = printed.printed(table, results), f"{table.page}.md"
+        page, name = printed.print_table(table, results), f"{table.page}.md"
         above = f"{files[name]}\n" if name in files else ""
         files[name] = above + typeset.markdown(page)
         files[f"tables/{table.name}.tex"] = latex.latex(table.name, page)

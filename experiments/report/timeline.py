@@ -95,7 +95,7 @@ def timelines(
         else:
             traced[gamma] = trace
     drafted = [trace["steps"] for trace in traced.values() if trace]
-    texts = [[token for it in steps for token in gave(it)] for steps in drafted]
+    texts = [[token for it in steps for token in tokens_given(it)] for steps in drafted]
     # How many tokens the texts begin with in common, at most TOKENS.
     same = [len(set(tokens)) == 1 for tokens in zip(*texts, strict=False)]
     tokens = (same[:TOKENS] + [False]).index(False) if texts else TOKENS
@@ -123,7 +123,7 @@ def missing_reason(
     return None
 
 
-def gave(step: dict) -> list[str]:
+def tokens_given(step: dict) -> list[str]:
     return step["accepted"] + step["added"]
 
 
@@ -140,7 +140,7 @@ def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Blo
     step = [*draft, ("target", times["v"][at] * times["target_ms"])]
     # So is this one.
     rest = max(0.0, times["step_ms"][at] - sum(length for _, length in step))
-    each = [len(gave(it)) for it in trace["steps"]] if trace else [1] * tokens
+    each = [len(tokens_given(it)) for it in trace["steps"]] if trace else [1] * tokens
     for emitted in each:
         emitted = min(emitted, tokens)
         tokens -= emitted

@@ -48,7 +48,7 @@ def compare_trees(rows: dict[str, dict]) -> Iterator[dict]:
 def parts(it: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Returns the numerator and the denominator of a speedup, each [N]."""
     if "turns" in it:
-        alone, drafted = (spec_bench.by_question(it, way) for way in spec_bench.WAYS)
+        alone, drafted = (spec_bench.question_rates(it, way) for way in spec_bench.WAYS)
         return [drafted], [alone]
     seconds = np.median(it["timed"]["texts"]["seconds"], axis=-1)
     tokens = np.array(it["timed"]["texts"]["tokens"])

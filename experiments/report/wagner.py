@@ -28,7 +28,7 @@ def drawing(rows: dict[str, dict]) -> Figure:
     columns = figure.subplots(2, len(rows), sharex=True, squeeze=False).T
     for (time, memory), it in zip(columns, rows.values(), strict=True):
         for place, method in enumerate(it["methods"]):
-            style = style_of(method, place)
+            style = line_style(method, place)
             ends = (it[f"{part}_us_{method}"] for part in ("low", "high"))
             color = style["color"]
             time.fill_between(it["gamma"], *ends, color=color, alpha=0.15, linewidth=0)
@@ -50,7 +50,7 @@ def drawing(rows: dict[str, dict]) -> Figure:
     return figure
 
 
-def style_of(method: str, place: int) -> dict:
+def line_style(method: str, place: int) -> dict:
     """Returns the style of a method's lines, which get thinner with each place."""
     return {
         "color": COLORS.get(method, SIGMOID),

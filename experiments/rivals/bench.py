@@ -39,7 +39,7 @@ def parse(
     return chosen
 
 
-def left() -> str:
+def describe_rest() -> str:
     """Returns in words what remains of a command that was stopped."""
     return "every finished call is kept, and the same command continues"
 
@@ -61,7 +61,7 @@ def config(setting: Any) -> str:
 
 def read_rows(out: Path) -> dict[str, dict]:
     """Returns the records by row."""
-    return records.latest(jsonl.read(out / "bench.jsonl"))
+    return records.latest_records(jsonl.read(out / "bench.jsonl"))
 
 
 def is_recorded(

@@ -80,7 +80,7 @@ class Journal(NamedTuple):
 Journals = Callable[[str], Journal]  # of a row, by its name
 
 
-def in_memory(row: str) -> Journal:
+def memory_journal(row: str) -> Journal:
     """Returns a journal without a file, which is lost when a run is stopped."""
     return Journal(None, {}, set())
 
@@ -93,7 +93,7 @@ def open_journal(out: Path, row: str, belongs: Mapping[str, Any]) -> Journal:
         out: the folder of the record.
         belongs: what a call belongs to, in values of JSON, see `conditions`.
     """
-    path = path_of(out, row)
+    path = journal_path(out, row)
     lines = jsonl.read(path)
     if lines and lines[0]["belongs"] != belongs:
         aside = path.with_name(f"{path.name}.replaced")
@@ -118,7 +118,7 @@ def open_journal(out: Path, row: str, belongs: Mapping[str, Any]) -> Journal:
     return Journal(path, calls, sittings, sitting + 1, recorded)
 
 
-def path_of(out: Path, row: str) -> Path:
+def journal_path(out: Path, row: str) -> Path:
     return out / f"bench.jsonl.{row}"
 
 

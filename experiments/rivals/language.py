@@ -123,7 +123,7 @@ def measure(
     work: Path,
     texts_to: Path | None = None,
     wanted: Sequence[str] | None = None,
-    journals: Journals = journal.in_memory,
+    journals: Journals = journal.memory_journal,
 ) -> Iterator[tuple[str, dict]]:
     """Yields each row's name and numbers.
 
@@ -157,7 +157,7 @@ def measure(
             yield name, row | compare_texts(target, every, opened, said)
         if long in wanted:
             kept = journals(long)
-            prompt = at_length(every, setting.prefill)
+            prompt = repeat_to_length(every, setting.prefill)
             taken = time_prefill(setting, opened, prompt, kept)
             count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
             row = time_numbers(setting, opened, taken, count)
@@ -204,7 +204,7 @@ def first_turn(fields: dict) -> dict:
     return {"messages": [{"role": "user", "content": fields["turns"][0]}]}
 
 
-def at_length(every: Prompts, length: int) -> list[int]:
+def repeat_to_length(every: Prompts, length: int) -> list[int]:
     """Returns one prompt of `length` tokens, made from the repeated questions."""
     joined = list(chain.from_iterable(every.tokens))
     return (joined * -(-length // len(joined)))[:length]
@@ -294,12 +294,12 @@ def texts(
     return.
     """
 
-    def whole(ids: list[int]) -> list[int]:
+    def add_end(ids: list[int]) -> list[int]:
         kept = next((ids[:i] for i, x in enumerate(ids) if x in ends), ids)[:most]
         return [*kept, ends[0]] if len(kept) < most else kept
 
     return {
-        name: [whole(ids) for group in groups for ids in group]
+        name: [add_end(ids) for group in groups for ids in group]
         for name, groups in values.items()
     }
 

@@ -86,7 +86,7 @@ def measure(
     work: Path,
     texts_to: Path | None = None,
     wanted: Sequence[str] | None = None,
-    journals: Journals = journal.in_memory,
+    journals: Journals = journal.memory_journal,
 ) -> Iterator[tuple[str, dict]]:
     """Yields the row's name and numbers.
 
@@ -246,7 +246,7 @@ def first_difference(
     frames, _ = transcripts.frames(each.file, config.bands)
     margins = (
         margin(cut_window(frames, 0, config.frames)),
-        margin(their_input(name, each)),
+        margin(engine_features(name, each)),
     )
     kinds = {
         "tie": abs(margins[0]) <= agreement.ROUNDING,
@@ -260,7 +260,7 @@ def first_difference(
     return found | {"kind": next(kind for kind, is_so in kinds.items() if is_so)}
 
 
-def their_input(name: str, each: Recording) -> np.ndarray:
+def engine_features(name: str, each: Recording) -> np.ndarray:
     """Returns the features that an engine computes for a recording of one window, [T,
     M].
 

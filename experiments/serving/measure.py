@@ -153,7 +153,7 @@ def serve_all(
     """
     arrivals, none, found = [*parts.one_by_one(asked)], np.zeros(len(at)), {}
 
-    def refilled(gamma: int, at: np.ndarray) -> np.ndarray:
+    def serve_refilled(gamma: int, at: np.ndarray) -> np.ndarray:
         each = [it._replace(at=x) for it, x in zip(arrivals, at, strict=True)]
         times = np.zeros(len(each))
         for it in serving.serve(servers[gamma], pair.params(gamma), each):
@@ -169,14 +169,18 @@ def serve_all(
     for gamma, whole in wholes.items():  # compiled before it is timed
         whole(pair.params(gamma), *batches[0])
 
-    def waited(gamma: int, at: np.ndarray) -> np.ndarray:
+    def serve_batches(gamma: int, at: np.ndarray) -> np.ndarray:
         begun, times = time.perf_counter(), []
         for batch in batches:
             wholes[gamma](pair.params(gamma), *batch)
             times += [time.perf_counter() - begun] * setting.rows
         return np.array(times)
 
-    runs = ("refill", refilled, none), ("wait", waited, none), ("open", refilled, at)
+    runs = (
+        ("refill", serve_refilled, none),
+        ("wait", serve_batches, none),
+        ("open", serve_refilled, at),
+    )
     for mode, run, when in runs:
         told = {gamma: [] for gamma in servers}
         for _ in range(setting.rounds):

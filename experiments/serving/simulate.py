@@ -47,7 +47,7 @@ class Costs(NamedTuple):
         return self.steps[int(np.searchsorted(self.batches, busy))]
 
 
-def calls_of(
+def steps_per_request(
     tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
 ) -> np.ndarray:
     """Returns how many steps each request takes, [N].
@@ -61,12 +61,12 @@ def calls_of(
     """
     random = np.random.default_rng(seed)
 
-    def of(count: int) -> int:
+    def count_steps(count: int) -> int:
         steps = emitted[random.integers(len(emitted))]
         given = np.cumsum(np.resize(steps, count))
         return 1 + int(np.searchsorted(given, count))
 
-    return np.array([of(int(count)) for count in tokens])
+    return np.array([count_steps(int(count)) for count in tokens])
 
 
 Serve = Callable[[simpy.Environment, simpy.Store, Costs, Callable], Generator]
@@ -226,7 +226,7 @@ def runs(
         part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
         costs = Costs((rows,), (part["step"],), admit=part["admit"])
         together = Costs((rows,), (part["loop"],), begin=part["begin"])
-        calls = calls_of(tokens, emitted[own], setting.decode.seed)
+        calls = steps_per_request(tokens, emitted[own], setting.decode.seed)
 
         def run(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
             return latency_numbers(
@@ -248,14 +248,14 @@ def runs(
 def gains(runs: dict[str, float]) -> dict[str, float]:
     """Returns the gains in tokens per second of refilling, and of a draft."""
 
-    def over(one: str, other: str) -> float:
+    def relative_gain(one: str, other: str) -> float:
         return runs[f"{one}_rate"] / runs[f"{other}_rate"]
 
     return {
-        "gain_refill_plain": over("refill_plain", "wait_plain"),
-        "gain_refill_drafted": over("refill_drafted", "wait_drafted"),
-        "gain_draft_refill": over("refill_drafted", "refill_plain"),
-        "gain_draft_wait": over("wait_drafted", "wait_plain"),
+        "gain_refill_plain": relative_gain("refill_plain", "wait_plain"),
+        "gain_refill_drafted": relative_gain("refill_drafted", "wait_drafted"),
+        "gain_draft_refill": relative_gain("refill_drafted", "refill_plain"),
+        "gain_draft_wait": relative_gain("wait_drafted", "wait_plain"),
     }
 
 
@@ -271,13 +271,13 @@ def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
     most = setting.batches[-1]
     serve = serve_refilling(most)
 
-    def costs_of(gamma: int) -> Costs:
+    def make_costs(gamma: int) -> Costs:
         steps = tuple(median["step", batch, gamma] for batch in setting.batches)
         return Costs(setting.batches, steps, median["admit", setting.rows, gamma])
 
     def run(gamma: int, at: np.ndarray) -> dict[str, float]:
-        calls = calls_of(tokens, emitted[gamma], setting.decode.seed)
-        times = answer_times(serve, costs_of(gamma), at=at, calls=calls)
+        calls = steps_per_request(tokens, emitted[gamma], setting.decode.seed)
+        times = answer_times(serve, make_costs(gamma), at=at, calls=calls)
         return latency_numbers(at=at, times=times, tokens=tokens)
 
     full = run(0, np.zeros(SIMULATED))["rate"] / tokens.mean()

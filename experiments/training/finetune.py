@@ -134,7 +134,7 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     """Returns batches for a checkpoint; the files may have moved, but their contents
     may not have changed.
     """
-    folder = folder_of(checkpoint)
+    folder = source_folder(checkpoint)
     source = read(chosen, folder)
     coded = encode_pairs(source, chosen)
     check_ids(checkpoint, source, coded)
@@ -170,7 +170,7 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     return Data(batch, held_out, loss, about)
 
 
-def folder_of(checkpoint: Pretrained) -> Path | None:
+def source_folder(checkpoint: Pretrained) -> Path | None:
     """Returns the folder of Hugging Face that a checkpoint was read from, if there is
     one.
     """
@@ -272,7 +272,7 @@ def save(folder: Path, checkpoint: Pretrained) -> None:
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")
     checkpoints.save(temporary, checkpoint)
-    origin = folder_of(checkpoint)
+    origin = source_folder(checkpoint)
     try:
         for path in [] if origin is None else [origin / name for name in KEPT]:
             if path.is_file():

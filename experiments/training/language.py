@@ -65,7 +65,7 @@ def data(
     """
     about = {loop.TEXT: loop.digest(read)}
 
-    def of(stage: Stage) -> Data:
+    def stage_data(stage: Stage) -> Data:
         size = {"batch": stage.recipe.batch, "length": stage.recipe.length}
         fixed = {
             name: [rows(other, seed=(1, i), **size) for i in range(count)]
@@ -75,7 +75,7 @@ def data(
             lambda seed: rows(read, seed=seed, **size), fixed, next_token_loss, about
         )
 
-    return of
+    return stage_data
 
 
 def next_token_loss(config: forward.Config) -> Callable:
@@ -91,7 +91,7 @@ def next_token_loss(config: forward.Config) -> Callable:
     return loss
 
 
-class Continued(NamedTuple):
+class ContinuedTexts(NamedTuple):
     """The settings of the texts that a decoder writes for its draft.
 
     Attributes:
@@ -100,7 +100,7 @@ class Continued(NamedTuple):
         held_out: the number of texts at either temperature.
         prompt, new: the most tokens.
         batch: texts that are written together.
-        clipped: see `cut`.
+        clipped: see `cut_documents`.
     """
 
     greedy: int
@@ -148,13 +148,13 @@ def lessons(
     Raises:
         ValueError: as `written.keep`.
     """
-    plan, digest = Continued(**recipe["written"]), loop.digest(target.params)
+    plan, digest = ContinuedTexts(**recipe["written"]), loop.digest(target.params)
     length = plan.prompt + plan.new
 
     def wrote(name: str, apart: bool, temperature: float) -> Written:
         seed = 2 * apart + int(temperature)
         count = plan.held_out if apart else getattr(plan, name)
-        rows = cut(
+        rows = cut_documents(
             sides[apart],
             plan,
             batches=-(-count // plan.batch),
@@ -190,8 +190,8 @@ def lessons(
     return learning.lessons(digest, wrote, more)
 
 
-def cut(
-    data: Stream, plan: Continued, *, batches: int, temperature: float, seed: int
+def cut_documents(
+    data: Stream, plan: ContinuedTexts, *, batches: int, temperature: float, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields batches of beginnings of documents: tokens [batch, prompt], with zeros
     after them, and their number [batch].

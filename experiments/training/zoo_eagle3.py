@@ -72,7 +72,7 @@ def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[st
         except metadata.PackageNotFoundError:
             continue
         for path in packages.files(distribution, "train"):
-            texts += corpus.documents_of(path.read_text("utf-8", errors="ignore"))
+            texts += corpus.extract_documents(path.read_text("utf-8", errors="ignore"))
     texts, rng = sorted(set(texts)), np.random.default_rng(0)
     rng.shuffle(texts)
     found: dict[str, None] = {}

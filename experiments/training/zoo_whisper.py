@@ -118,7 +118,7 @@ def write_batches(
         return written.keep(
             runs / "heard" / f"{number:04}.npz",
             pair.target,
-            texts=lambda: texts_of(pair, decode, chosen, plan["longest"]),
+            texts=lambda: transcript_texts(pair, decode, chosen, plan["longest"]),
             about=made,
             batch=size,
         )
@@ -126,7 +126,9 @@ def write_batches(
     return [batch(i) for i in progress.track(range(plan["batches"]), "batches")]
 
 
-def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -> Texts:
+def transcript_texts(
+    pair: Listeners, decode: list, chosen: list[Sound], longest: int
+) -> Texts:
     """Returns the target's transcripts, cut to `longest` tokens, after their
     prompts."""
     config, count = pair.target.config, len(chosen)

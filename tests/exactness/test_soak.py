@@ -77,7 +77,7 @@ def test_what_drafters_draw_follows_the_laws_that_they_carry(name):
 def test_draws_that_share_noise_are_told(name, chunk):
     rule = verifiers.find(name)
     again = rule._replace(guarantee="compiled anew")
-    with pairs.one_slot(True):
+    with pairs.share_slot(True):
         tally = soak.soak(again, SEED, chunk)
     assert not tally.counts.any() and tally.wrong_draws.any()
     text = dict(soak.describe(name, SEED, chunk, tally))["draws"]

@@ -93,7 +93,7 @@ def count_collectives(text: str, gamma: int) -> dict:
     alone.
     """
     text = FUSED.sub(" reduce-scatter(", DONE.sub(r" \1(", text))
-    crossing = crossings(hlo.read(text), gamma)
+    crossing = executed_collectives(hlo.read(text), gamma)
     found = Counter(kernel.opcode for kernel in crossing)
     sizes = Counter()
     for kernel in crossing:
@@ -124,7 +124,7 @@ def compile_step(
     return step.lower(pair.params(gamma), request, state).compile().as_text()
 
 
-def crossings(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
+def executed_collectives(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
     """Returns each collective as often as it is executed.
 
     A loop whose end the program decides is the loop over drafted tokens, which runs

@@ -111,15 +111,15 @@ def compile_and_run(named: str, device: str) -> hlo.Sequence:
     values = json.loads(values.removesuffix(":[]"))
     function, arguments = getattr(importlib.import_module(module), name)(*values)
 
-    def inspected(*arguments):
+    def run_program(*arguments):
         return function(*arguments)
 
     if device != HERE:
         dumped = Path(os.environ["MOSAIC_GPU_DUMP_TO"])
         return compilers.compile(
-            inspected, arguments, device=device, dumped=dumped
+            run_program, arguments, device=device, dumped=dumped
         ).program
-    program = jax.jit(inspected).lower(*arguments).compile()
+    program = jax.jit(run_program).lower(*arguments).compile()
     jax.block_until_ready(program(*arguments))
     return hlo.read(program.as_text())
 

@@ -173,7 +173,7 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
         "draft_step": hlo.iteration(loop),
         "draft_first": len(first[0].program.kernels),
         "draft_per_layer": per_layer(loop.body, sizes["draft"]),
-        "draft_by_cause": by_cause(loop.body),
+        "draft_by_cause": count_by_cause(loop.body),
         "target_step": total(scored, setting),
         "target_per_layer": per_layer(scored.program, sizes["target"]),
         "prefill": total(before, setting),
@@ -302,7 +302,7 @@ def compile_verification(inputs: ProgramInputs, setting: LaunchSetting) -> Compi
 
     law, draft = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
-    buffers = inputs.state.tokens, sums(inputs)
+    buffers = inputs.state.tokens, count_shapes(inputs)
     arguments = buffers, law, draft, request, rest
     return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
@@ -315,11 +315,11 @@ def compile_step(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
         state, info = step(params, request, state)
         return state, totals + generate.count(info)
 
-    arguments = inputs.state, sums(inputs), inputs.params, inputs.request
+    arguments = inputs.state, count_shapes(inputs), inputs.params, inputs.request
     return compilers.compile(run, arguments, device=setting.device, donate=(0, 1))
 
 
-def sums(inputs: ProgramInputs) -> jax.ShapeDtypeStruct:
+def count_shapes(inputs: ProgramInputs) -> jax.ShapeDtypeStruct:
     """Returns the shape of a run's counts."""
     rows = len(generate.Counts._fields), *inputs.state.length.shape
     return jax.ShapeDtypeStruct(rows, jnp.int32)
@@ -357,14 +357,14 @@ def per_layer(sequence: hlo.Sequence, layers: int) -> float:
     return len(inside) / layers
 
 
-def by_cause(sequence: hlo.Sequence) -> dict[str, int]:
+def count_by_cause(sequence: hlo.Sequence) -> dict[str, int]:
     """Returns the kernels by the part of the model that their last operation belongs
     to.
     """
-    return dict(Counter(map(cause, hlo.all_kernels(sequence))).most_common())
+    return dict(Counter(map(kernel_cause, hlo.all_kernels(sequence))).most_common())
 
 
-def cause(kernel: hlo.Kernel) -> str:
+def kernel_cause(kernel: hlo.Kernel) -> str:
     if "dynamic_update_slice" in kernel.name:
         cached = "/write_cache/" in kernel.source
         return "write the cache" if cached else "record the draft"

@@ -144,7 +144,7 @@ def measure(
     tell({"name": "copy", "bytes": setting.copied, "gb_s": speed / 1e9})
     ready, failed, lines, rates, latency = None, [], [], [], {}
     for acceptance in setting.acceptances:
-        (batch,) = inputs.sets(shape, acceptance, count=1, seed=setting.seed)
+        (batch,) = inputs.make_sets(shape, acceptance, count=1, seed=setting.seed)
         it = inputs.answer(batch)
         means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
         rates.append({"wanted": acceptance, **means})
@@ -158,14 +158,14 @@ def measure(
         ready, wrong = right_programs(ready, given, batch, it)
         failed += wrong
         one = Timing(setting, acceptance, speed, tell)
-        lines += one.timed(ready, given[COLD], COLD)
+        lines += one.time_programs(ready, given[COLD], COLD)
         if first:  # of each implementation and what is carried, the fastest tiles
             us, best = {line["name"]: line["us"] for line in lines}, {}
             for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
                 best.setdefault(group(entry.program.name), entry)
             ready = list(best.values())
-            lines += one.timed(ready, given[WARM], WARM)
-            latency = one.alone(ready, batch)
+            lines += one.time_programs(ready, given[WARM], WARM)
+            latency = one.time_single_calls(ready, batch)
         del batch, given  # before the next are made
     right = {group(entry.program.name) for entry in ready}
     lines = [line for line in lines if group(line["name"]) in right]
@@ -256,7 +256,7 @@ def right_programs(
     """
     answers = {None: answer}
 
-    def right(entry: CompiledProgram) -> CompiledProgram:
+    def check_entry(entry: CompiledProgram) -> CompiledProgram:
         sigmoid = entry.program.sigmoid
         if entry.program.verifies and sigmoid not in answers:
             answers[sigmoid] = inputs.answer(batch, sigmoid)
@@ -272,7 +272,7 @@ def right_programs(
         return entry
 
     return collect_results(
-        {entry.program.name: partial(right, entry) for entry in ready}
+        {entry.program.name: partial(check_entry, entry) for entry in ready}
     )
 
 
@@ -290,13 +290,13 @@ def collect_results(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[d
         except Exception as error:
             if name in NEEDED:
                 whose = "reference" if name == REFERENCE else "empty chain"
-                why = f"the {whose} itself fails: {in_words(error)}"
+                why = f"the {whose} itself fails: {describe_error(error)}"
                 raise RuntimeError(why) from error
-            failed.append({"name": name, "error": in_words(error)})
+            failed.append({"name": name, "error": describe_error(error)})
     return ready, failed
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
@@ -312,7 +312,7 @@ class Timing(NamedTuple):
     speed: float
     tell: Tell
 
-    def timed(
+    def time_programs(
         self,
         ready: Sequence[CompiledProgram],
         operands: tuple[Fixed, State],
@@ -353,7 +353,9 @@ class Timing(NamedTuple):
             "share": share,
         }
 
-    def alone(self, ready: Sequence[CompiledProgram], batch: Inputs) -> dict[str, dict]:
+    def time_single_calls(
+        self, ready: Sequence[CompiledProgram], batch: Inputs
+    ) -> dict[str, dict]:
         """Returns, by name, the microseconds from a call to its result, including
         dispatch and waiting, and those of its kernels by CUPTI.
         """

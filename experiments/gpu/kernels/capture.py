@@ -59,7 +59,7 @@ def program(name: str) -> tuple[Callable, tuple]:
     """
     if name != "loop":
         place = programs.find_device(dry=False, how="")
-        (batch,) = inputs.sets(SHAPE, 0.7, count=1)
+        (batch,) = inputs.make_sets(SHAPE, 0.7, count=1)
         return programs.program(name, programs.NONE, shape=SHAPE, place=place).call, (
             batch,
         )

@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         shape = f"B {sizes.batch}, gamma {sizes.gamma}, V {sizes.vocab}, {sizes.draft}"
         print(f"{kind}, {shape}: {fused.line(record)}")
     for path in sorted(folder.glob("*.jsonl")):
-        rows = records.latest(jsonl.read(path)).values()
+        rows = records.latest_records(jsonl.read(path)).values()
         each = Counter(name for row in rows for name in names(row["measured"]))
         if each:
             counts = (f"{name} {count}" for name, count in sorted(each.items()))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.gpu.kernels import oracle, programs
-from experiments.gpu.kernels.bench import in_words
+from experiments.gpu.kernels.bench import describe_error
 from experiments.gpu.kernels.inputs import Inputs, Shape, answer, make_inputs
 from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
@@ -94,7 +94,7 @@ def calls(setting: EqualityRows) -> dict[str, Callable]:
 
 
 @partial(jax.jit, static_argnums=1)
-def batch_of(key, setting: EqualityRows) -> Inputs:
+def random_batch(key, setting: EqualityRows) -> Inputs:
     """Returns random rows: temperatures from 0 to 2, and q near p."""
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     keys = jax.random.split(key, 5)
@@ -116,7 +116,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
     counts = {name: np.zeros(3, int) for name in runs}
     inside, failed = 0, {}
     for key in progress.track(keys, "equality"):
-        batch = batch_of(key, setting)
+        batch = random_batch(key, setting)
         it, wanted, close = expected_answer(batch)
         inside += int(close.sum())
         reference = np.asarray(runs[REFERENCE](batch)[1])
@@ -124,7 +124,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
             try:
                 n, tokens = jax.device_get(runs[name](batch))
             except Exception as error:
-                failed[name] = in_words(error)
+                failed[name] = describe_error(error)
                 continue
             differ = (n != it.n) | (tokens != wanted).any(1)
             other = (tokens != reference).any(1)

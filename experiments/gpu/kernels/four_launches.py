@@ -46,7 +46,7 @@ def verify(
     """
     (batch, gamma), vocab = logits.tokens.shape, logits.p.shape[-1]
     heat = 1 / temperature
-    sizes = block_of(vocab, STATS), block_of(vocab, RACE)
+    sizes = block_size(vocab, STATS), block_size(vocab, RACE)
     launch = partial(_launch, interpret=interpret)
     held = blocks(vocab, sizes[0])
     body, operands = partial(_statistics, size=sizes[0]), (*logits[:2], heat)
@@ -69,7 +69,7 @@ def verify(
     return n, tokens
 
 
-def block_of(vocab: int, most: int) -> int:
+def block_size(vocab: int, most: int) -> int:
     """Returns the ids of a block: a power of two, not above the vocabulary."""
     return min(most, 1 << (vocab.bit_length() - 1))
 

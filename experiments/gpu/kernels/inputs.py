@@ -66,7 +66,7 @@ class Inputs(NamedTuple):
     q: Law
 
 
-def noise_of(acceptance: float) -> float:
+def noise_for_acceptance(acceptance: float) -> float:
     """Returns the deviation s of z_q - z_p at which drafts are kept with this
     probability.
 
@@ -114,9 +114,11 @@ def shapes(shape: Shape) -> Inputs:
     return jax.eval_shape(lambda key: make(key, shape, 1.0), root_key(0))
 
 
-def sets(shape: Shape, acceptance: float, *, count: int, seed: int = 0) -> list[Inputs]:
+def make_sets(
+    shape: Shape, acceptance: float, *, count: int, seed: int = 0
+) -> list[Inputs]:
     keys = jax.random.split(root_key(seed), count)
-    noise = jnp.float32(noise_of(acceptance))
+    noise = jnp.float32(noise_for_acceptance(acceptance))
     return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
 
 

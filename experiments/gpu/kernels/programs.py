@@ -103,7 +103,7 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
             program(name, carried, shape=shape, place=place, tiles=tiles)
             for name, tiles in each
         ]
-    rows = rows_of(shape, NONE)
+    rows = rows_read(shape, NONE)
     return [
         *listed,
         Program(f"{FOUR}/{NONE}", four_launch_program(place.interpreted), rows),
@@ -111,10 +111,10 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
 
 
 def empty_program() -> Program:
-    return Program(EMPTY, empty, 0, verifies=False)
+    return Program(EMPTY, do_nothing, 0, verifies=False)
 
 
-def rows_of(shape: Shape, carried: str) -> int:
+def rows_read(shape: Shape, carried: str) -> int:
     """Returns how many rows of logits must be read.
 
     They are the rows whose statistics are not carried, then p and q at n, the number of
@@ -144,7 +144,7 @@ def program(
     sizes = f"/{tiles.stats}.{tiles.blocks}" if tiles else ""
     full = f"{name}/{carried}{sizes}{'.apart' if tiles and tiles.apart else ''}"
     sigmoid = SIGMOID if name == LOSSY else None
-    rows = rows_of(shape, carried)
+    rows = rows_read(shape, carried)
     return Program(full, lambda inputs: verify(inputs)[:2], rows, tiles, sigmoid)
 
 
@@ -184,7 +184,7 @@ def read(inputs: Inputs) -> tuple[Array, Array]:
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
 
-def empty(inputs: Inputs) -> tuple[Array, Array]:
+def do_nothing(inputs: Inputs) -> tuple[Array, Array]:
     """Does almost nothing, to measure the cost of a chain of calls."""
     n = (inputs.temperature + inputs.accept[:, 0]).astype(jnp.int32)
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]

@@ -47,7 +47,10 @@ def measure(command: list[str], seconds: int = SECONDS) -> dict:
 
 def main() -> None:
     """Calls every kernel once; raises ValueError if one is wrong."""
-    place, (batch,) = programs.find_device(True, ""), inputs.sets(SHAPE, 0.7, count=1)
+    place, (batch,) = (
+        programs.find_device(True, ""),
+        inputs.make_sets(SHAPE, 0.7, count=1),
+    )
     for name in (MOSAIC_GPU, TRITON):
         program = programs.program(name, programs.NONE, shape=SHAPE, place=place)
         n, tokens = jax.device_get(jax.jit(program.call)(batch))

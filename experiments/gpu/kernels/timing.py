@@ -93,7 +93,8 @@ def step_seconds(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray
 def build_step(call: Callable) -> Callable:
     """Returns the step that verifies: (index, Fixed, State) -> State.
 
-    `programs.empty` makes the empty chain of it: the same loop, clearing and waiting.
+    `programs.do_nothing` makes the empty chain of it: the same loop, clearing and
+    waiting.
     """
     inner = jax.jit(call)
 
@@ -102,7 +103,7 @@ def build_step(call: Callable) -> Callable:
         if fixed.other is not None:
             zero = (fixed.other[i % len(fixed.other)] + zero).max(1).max()
         both = zip(fixed.firsts, (state.target, state.draft), strict=True)
-        target, draft = (first_written(first, z, zero) for first, z in both)
+        target, draft = (write_first_after(first, z, zero) for first, z in both)
         batch = fixed.batch._replace(target=target, draft=draft)
         return State(target, draft, *inner(wait_for(batch, zero)))
 
@@ -118,7 +119,7 @@ def zero_after(never: Array, state: State) -> Array:
     return jnp.where((total == never) | (ends == never), 1.0, 0.0)
 
 
-def first_written(first: Array, logits: Array, zero: Array) -> Array:
+def write_first_after(first: Array, logits: Array, zero: Array) -> Array:
     """Returns the same logits, whose first element is written only after `zero` is
     known.
 
@@ -175,22 +176,24 @@ def check_loop(text: str, state: State, length: int) -> None:
     for op in found[entry]:
         moved = op.name in moves or op.opcode.startswith("copy")  # begun and ended too
         ahead = op.opcode not in hlo.FREE and not moved
-        if ahead and logits & {*operands_of(op)}:
+        if ahead and logits & {*hlo_operands(op)}:
             raise ValueError(f"{op.name} reads logits before the loop or after it")
     (loop,) = (op for op in found[entry] if op.opcode == "while")
     body = found[re.search(r"\bbody=%?([\w.\-]+)", loop.rest)[1]]
     (root,) = (op for op in body if op.root)
     for op in body:
-        left = op.name in operands_of(root) and op.opcode not in hlo.FREE
-        if left and has_logits(op) and not in_place(op, found):
+        left = op.name in hlo_operands(root) and op.opcode not in hlo.FREE
+        if left and has_logits(op) and not writes_in_place(op, found):
             raise ValueError(f"{op.name} copies the logits in every step")
 
 
-def operands_of(op: hlo.Instruction) -> list[str]:
+def hlo_operands(op: hlo.Instruction) -> list[str]:
     return NAME.findall(op.rest.partition("metadata=")[0])
 
 
-def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bool:
+def writes_in_place(
+    op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]
+) -> bool:
     """Returns whether an update writes into its own operand: alone, or in a fusion that
     reads the operand nowhere else.
     """
@@ -201,8 +204,8 @@ def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bo
         return False
     inside = found[called[1]]
     (root,) = (inner for inner in inside if inner.root)
-    written = operands_of(root)[0]
-    readers = [inner.name for inner in inside if written in operands_of(inner)]
+    written = hlo_operands(root)[0]
+    readers = [inner.name for inner in inside if written in hlo_operands(inner)]
     return root.opcode == "dynamic-update-slice" and readers == [root.name]
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.gpu.kernels import inputs, oracle, timing
-from experiments.gpu.kernels.bench import in_words
+from experiments.gpu.kernels.bench import describe_error
 from experiments.records.words import FAILED, SKIPPED
 from specjax.measure.row import Measurement
 
@@ -33,7 +33,7 @@ NO_CUDA = (
     "torch finds no CUDA device: torch_bench.TorchSetting.dry = True tries it on a CPU"
 )
 NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
-CLOSE = 0.7706  # `inputs.noise_of` an acceptance of 0.7
+CLOSE = 0.7706  # `inputs.noise_for_acceptance` of an acceptance of 0.7
 
 
 class TorchSetting(NamedTuple):
@@ -77,7 +77,7 @@ def measure(setting: TorchSetting) -> dict:
     return {**setting._asdict(), **printed, **times}
 
 
-def one_text(torch, batch, u=None):
+def verify_text(torch, batch, u=None):
     """Returns (n, tokens) of one text, with the same steps and the same waits of the
     host as in transformers."""
     p_logits, q_logits, ids = batch
@@ -100,7 +100,7 @@ def one_text(torch, batch, u=None):
     return n, tokens
 
 
-def batched(torch, batch, u=None):
+def verify_batch(torch, batch, u=None):
     """Returns (n [B], the token after them [B, 1]); the host never waits."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
@@ -117,7 +117,7 @@ def batched(torch, batch, u=None):
     return n, (left / race).argmax(dim=-1, keepdim=True)
 
 
-def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
+def make_sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     """Returns sets of (target logits, draft logits, drafted ids, uniforms), in which q
     is as near to p as in the sets of `bench` at an acceptance of 0.7, and drafts are
     drawn from q.
@@ -152,10 +152,10 @@ def find_error(call: Callable, batch: tuple) -> str | None:
 
 
 def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], dict]:
-    eager = partial(batched, torch)
+    eager = partial(verify_batch, torch)
     calls, skipped = {"eager": eager}, {}
     if setting.batch == 1:
-        calls["hf_eager"] = partial(one_text, torch)
+        calls["hf_eager"] = partial(verify_text, torch)
     else:
         skipped["hf_eager"] = "it verifies one text"
     if torch.cuda.is_available():
@@ -192,7 +192,7 @@ def run_all(setting: TorchSetting) -> dict:
     if not torch.cuda.is_available() and not setting.dry:
         sys.exit(NO_CUDA)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    batches, lines, failed = sets(torch, setting, device), [], []
+    batches, lines, failed = make_sets(torch, setting, device), [], []
     calls, skipped = implementations(torch, setting)
     with torch.inference_mode():
         for name, call in calls.items():
@@ -201,7 +201,7 @@ def run_all(setting: TorchSetting) -> dict:
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
                 times = time_call(torch, call, batches, setting.rounds)
             except Exception as error:
-                failed.append({"name": name, "error": in_words(error)})
+                failed.append({"name": name, "error": describe_error(error)})
             else:
                 lines.append({"name": name, **times})
     told = {"lines": lines, "skipped": skipped, "failed": failed}

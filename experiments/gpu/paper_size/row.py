@@ -79,7 +79,7 @@ class Text(NamedTuple):
     request: Request
 
 
-class Timed(NamedTuple):
+class GammaTimes(NamedTuple):
     """The times measured with one gamma.
 
     Attributes:
@@ -139,14 +139,14 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         slots(setting),
         kernels,
     )
-    call, drafted, before = parts_of_a_step(pair, setting, others[0])
+    call, drafted, before = time_step_parts(pair, setting, others[0])
     decoders = {g: costs.decode(pair, g) for g in (0, setting.decode.gamma)}
-    rest = whole_texts(decoders, others, setting.rounds)
-    columns = by_gamma(setting, call=call, drafted=drafted, rest=rest)
+    rest = time_texts(decoders, others, setting.rounds)
+    columns = gamma_columns(setting, call=call, drafted=drafted, rest=rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
         decoders[best] = costs.decode(pair, best)
-    whole = whole_texts(decoders, texts, setting.rounds)
+    whole = time_texts(decoders, texts, setting.rounds)
     read = stand_ins.step_bytes(target, texts[0].prompt, pair.slots)
     floor = {"step_bytes": read, "bandwidth_gb_s": copy / stand_ins.GB}
     floor |= {"read_gb_s": reading / stand_ins.GB, "floor_ms": 1e3 * read / copy}
@@ -221,8 +221,8 @@ def check_memory(
     stand_ins.check_room(needed, jax.devices()[0].memory_stats())
 
 
-def by_gamma(
-    setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, Timed]
+def gamma_columns(
+    setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, GammaTimes]
 ) -> dict[str, list]:
     """Returns c, v, EXP and the exact prediction for every gamma, in parallel lists.
 
@@ -238,7 +238,7 @@ def by_gamma(
     alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
     c = [drafted[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
 
-    def predicted(gamma: int, steps: float) -> float:
+    def predict_speedup(gamma: int, steps: float) -> float:
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
@@ -254,14 +254,14 @@ def by_gamma(
         "c": c,
         "v": [call[gamma] / single for gamma in gammas],
         "exp": [closed_forms.walltime_factor(setting.alpha, *it) for it in each],
-        "predicted": [predicted(*it) for it in zip(gammas, calls, strict=True)],
+        "predicted": [predict_speedup(*it) for it in zip(gammas, calls, strict=True)],
         "overhead": overhead / single,
         "overhead_alone": alone.v / single - 1,
     }
 
 
 def text_numbers(
-    setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]
+    setting: PaperSizeSetting, gamma: int, whole: dict[int, GammaTimes]
 ) -> dict:
     """Returns the results of whole texts with one gamma, and the mean number of calls
     with simulated acceptance.
@@ -307,7 +307,7 @@ def gamma_numbers(
 
 
 def expected_speedup(
-    setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, Timed]
+    setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, GammaTimes]
 ) -> float:
     """Returns the expected speedup of texts that take the mean number of calls with
     simulated acceptance.
@@ -317,7 +317,7 @@ def expected_speedup(
     return float(whole[0].ms.mean() / text)
 
 
-def parts_of_a_step(
+def time_step_parts(
     pair: costs.Pair, setting: PaperSizeSetting, text: Text
 ) -> tuple[dict[int, float], dict[int, float], dict[str, float]]:
     """Returns milliseconds: of a target call by gamma, including 0; of drafts by gamma;
@@ -346,17 +346,17 @@ def parts_of_a_step(
     seconds = timing.time_in_turns(programs, setting.rounds, label, again=again)
     ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
 
-    def times_of(part: str, repeated: int) -> dict:
+    def time_part(part: str, repeated: int) -> dict:
         return {
             key: took / repeated for (name, key), took in ms.items() if name == part
         }
 
-    return times_of("call", loops), times_of("draft", loops), times_of("prefill", 1)
+    return time_part("call", loops), time_part("draft", loops), time_part("prefill", 1)
 
 
-def whole_texts(
+def time_texts(
     decoders: dict[int, Callable], texts: Sequence[Text], rounds: int
-) -> dict[int, Timed]:
+) -> dict[int, GammaTimes]:
     """Decodes every text with every decoder, in turns, and measures each one's
     prefill.
     """
@@ -381,5 +381,5 @@ def whole_texts(
         ms = np.array([1e3 * np.median(seconds["decode", gamma, i]) for i in each])
         calls = np.array([int(outputs[gamma, i].counts.calls[0]) for i in each])
         prefill = 1e3 * np.median([seconds["prefill", gamma, i] for i in each])
-        timed[gamma] = Timed(ms, calls, float(prefill))
+        timed[gamma] = GammaTimes(ms, calls, float(prefill))
     return timed

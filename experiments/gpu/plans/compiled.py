@@ -82,14 +82,14 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
         pair, plan.gamma, batch=plan.batch, read=plan.inputs
     )
     split = MODEL if plan.layout.draft > 1 else None
-    state = put(given.state, DATA)._replace(
+    state = place_tree(given.state, DATA)._replace(
         target_cache=place_cache(given.state.target_cache, MODEL),
         draft_cache=place_cache(given.state.draft_cache, split),
     )
     after = jax.tree.map(lambda leaf: leaf.sharding, state)
     options = dict(keep_unused=True, out_shardings=(after, None))
     step = generate.jit_step(given.decoder, **options)
-    return step.lower(given.params, put(given.request, DATA), state)
+    return step.lower(given.params, place_tree(given.request, DATA), state)
 
 
 def place_shapes(config: Config, split: bool) -> Pretrained:
@@ -99,20 +99,22 @@ def place_shapes(config: Config, split: bool) -> Pretrained:
     model, dtype = families.build(config), jnp.dtype(config.dtype)
     held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
     params = jax.tree.map(held, model.shapes)
-    params = put_each(params, sharding.shardings(config)) if split else put(params)
+    params = (
+        put_each(params, sharding.shardings(config)) if split else place_tree(params)
+    )
     return Pretrained("", None, model, params)
 
 
-def put(tree: Any, *axes: str | None) -> Any:
+def place_tree(tree: Any, *axes: str | None) -> Any:
     place = jax.sharding.NamedSharding(jax.sharding.get_mesh(), jax.P(*axes))
     return put_each(tree, jax.tree.map(lambda leaf: place, tree))
 
 
 def put_each(tree: Any, places: Any) -> Any:
-    def at(leaf, place):
+    def place_leaf(leaf, place):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
 
-    return jax.tree.map(at, tree, places)
+    return jax.tree.map(place_leaf, tree, places)
 
 
 def place_cache(cache: Any, split: str | None) -> Any:
@@ -122,8 +124,8 @@ def place_cache(cache: Any, split: str | None) -> Any:
 
     def place(node):
         if isinstance(node, Joined):
-            return put(node, DATA, None, None, split)
-        return put(node, DATA, *[split] * isinstance(node, KeyValues))
+            return place_tree(node, DATA, None, None, split)
+        return place_tree(node, DATA, *[split] * isinstance(node, KeyValues))
 
     known = lambda node: isinstance(node, Joined | KeyValues)  # noqa: E731
     return jax.tree.map(place, cache, is_leaf=known)

@@ -37,7 +37,7 @@ def measure(it: pair.Inputs) -> dict:
     none = request._replace(limit=request.start)  # no step at all
     programs = {("text", i): partial(run, *text) for i, text in enumerate(it.texts)}
     programs["prefill"] = partial(run, prompt, none)
-    programs["drafts"] = pair.drafts(it, gamma, loops=setting.loops)
+    programs["drafts"] = pair.draft_program(it, gamma, loops=setting.loops)
     seconds = timing.time_in_turns(programs, setting.rounds, "steps", again=2)
     ms = {name: 1e3 * float(np.median(each)) for name, each in seconds.items()}
     outputs = [run(*text) for text in it.texts]

@@ -76,7 +76,7 @@ def with_trips(source: DraftSource, trips: str) -> DraftSource:
     return source._replace(factory=Recipe(drafter))
 
 
-def drafts(
+def draft_program(
     it: Inputs, gamma: int, *, loops: int, options: dict | None = None
 ) -> partial:
     """Returns `loops` drafts of gamma tokens as a compiled program: () -> the result of

@@ -36,7 +36,7 @@ def measure(it: pair.Inputs) -> dict:
     the gaps between them with graphs; and the list of kernels.
     """
     gamma, loops = it.setting.decode.gamma, it.setting.loops
-    drafts = partial(pair.drafts, it, loops=loops)
+    drafts = partial(pair.draft_program, it, loops=loops)
     programs = {"graphs": drafts(gamma), "launches": drafts(gamma, options=NO_GRAPHS)}
     seconds = timing.time_in_turns(programs, it.setting.rounds, "token", again=2)
     took = {

@@ -10,10 +10,10 @@ import numpy as np
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import (
-    by_prompt,
     error_of_ratio,
     make_batch,
     measure_in_turns,
+    sum_by_prompt,
 )
 from experiments.tasks import Task
 from specjax import generate
@@ -29,7 +29,7 @@ ALONE, SPECULATIVE = 0, 1  # streams of coins, so that the two ways are independ
 WAYS = {"alone": (False, ALONE), "speculative": (True, SPECULATIVE)}  # drafts, stream
 
 
-def batch_of(
+def task_batch(
     task: Task, setting: ChenSetting, index: np.ndarray, stream: int, spare: int = 0
 ) -> tuple[Prompt, Request]:
     """Returns the prompts and requests of the texts at these places; after the last
@@ -60,7 +60,7 @@ def write_alone(
     """Returns texts by the target alone, without their prompts."""
     decode, texts = costs.decode(pair, 0), []
     for index in progress.track(indices(setting, count), "target alone"):
-        prompt, request = batch_of(task, setting, index, ALONE)
+        prompt, request = task_batch(task, setting, index, ALONE)
         texts += quality.without_prompts(decode(prompt, request), prompt.length)
     return texts[:count]
 
@@ -73,7 +73,7 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
     programs, decoded = generate.build_programs(decoder, pair.slots), []
     for index in progress.track(indices(setting, count), "speculation"):
         spare = setting.K + 1
-        batch = batch_of(task, setting, index, SPECULATIVE, spare)
+        batch = task_batch(task, setting, index, SPECULATIVE, spare)
         new = setting.decode.new_tokens
         decoded.append(count_calls(programs, params, *batch, new_tokens=new))
     *totals, texts = zip(*decoded, strict=True)
@@ -85,7 +85,7 @@ def rate(calls: Calls, setting: ChenSetting) -> dict:
     """Returns r of Chen et al., Figure 1: decoded tokens per call, divided by K + 1."""
     tokens, runs = calls.accepted + calls.calls, calls.calls
     per_call = float(tokens.sum() / runs.sum())
-    parts = (by_prompt(each, setting.samples) for each in (tokens, runs))
+    parts = (sum_by_prompt(each, setting.samples) for each in (tokens, runs))
     error = error_of_ratio(*parts)
     return {
         "r": closed_forms.chen_r(per_call, setting.K),
@@ -111,7 +111,7 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
     """Returns milliseconds of a draft, of a target call on one token and on K + 1
     tokens, at batch 1, and the speedup that follows from them and r.
     """
-    K, first = setting.K, batch_of(task, setting, np.arange(1), ALONE)
+    K, first = setting.K, task_batch(task, setting, np.arange(1), ALONE)
     ms = costs.call_ms(pair, K, *first, setting.rounds)
     speed = closed_forms.chen_speedup(
         r, K, t_draft=ms["t_draft_ms"], t_target=ms["t_target_ms"]
@@ -127,7 +127,7 @@ def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
     """
     each, places = {}, [np.array([i]) for i in range(min(setting.timed, count))]
     for way, (gamma, stream) in WAYS.items():
-        batches = [batch_of(task, setting, i, stream) for i in places]
+        batches = [task_batch(task, setting, i, stream) for i in places]
         each[way] = costs.decode(pair, setting.K if gamma else 0), batches
     measured = measure_in_turns(each, "whole texts")
 

@@ -28,7 +28,7 @@ def guard(folder: str):
     inside = os.path.realpath(folder) + os.sep
     realpath, fsdecode = os.path.realpath, os.fsdecode
 
-    def elsewhere(path) -> bool:
+    def is_outside(path) -> bool:
         if isinstance(path, int) or path is None:
             return False
         return not (realpath(fsdecode(path)) + os.sep).startswith(inside)
@@ -38,11 +38,11 @@ def guard(folder: str):
             raise PermissionError(f"not in the sandbox: {event}")
         if event == "open":
             path, _, flags = arguments
-            if (flags or 0) & WRITE and elsewhere(path):
+            if (flags or 0) & WRITE and is_outside(path):
                 raise PermissionError(f"not in the sandbox: writing {path}")
         if event.startswith(CHANGES):
             paths = [x for x in arguments if isinstance(x, str | bytes | os.PathLike)]
-            if any(map(elsewhere, paths)):
+            if any(map(is_outside, paths)):
                 raise PermissionError(f"not in the sandbox: {event} of {paths[0]}")
 
     return hook

@@ -42,8 +42,8 @@ def build(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
             " name two models of one kind"
         )
-    tokenizer, (begun, ends) = tokenizer_of(target), begin(target, prompt)
-    case = case_of(
+    tokenizer, (begun, ends) = bundled_tokenizer(target), begin(target, prompt)
+    case = make_case(
         (target, draft),
         begun,
         ends=ends,
@@ -57,7 +57,7 @@ def build(
     return Measurement(run, __name__, inputs, target.dtype, seed)
 
 
-def case_of(
+def make_case(
     players: tuple[Pretrained, DraftSource],
     prompt: Prompt,
     *,
@@ -88,14 +88,14 @@ def case_of(
 def begin(target: Pretrained, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
     """Returns the prompt in the form that the target reads, and the ids that end its
     text."""
-    tokenizer = tokenizer_of(target)
+    tokenizer = bundled_tokenizer(target)
     ids = tokenizer.encode(prompt)
     if target.encodes:
         return make_prompt([[tokenizer.start]], [ids]), tokenizer.ends
     return make_prompt([ids]), tokenizer.ends
 
 
-def tokenizer_of(target: Pretrained) -> Tokenizer:
+def bundled_tokenizer(target: Pretrained) -> Tokenizer:
     """Returns the bundled tokenizer of such models."""
     return zoo.tokenizer("t5" if target.encodes else "code")
 

@@ -179,8 +179,8 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
     """
     gamma, tokens = setting.gamma, decoded["tokens_per_call"]
     alpha, each = min(decoded["alpha"], 1.0), setting.batch * tokens
-    alone, drafted = costs.alone, plus(costs.first, costs.next, gamma - 1)
-    both = plus(costs.target, drafted)
+    alone, drafted = costs.alone, add_costs(costs.first, costs.next, gamma - 1)
+    both = add_costs(costs.target, drafted)
     # Definition 3.10.
     c_hat = drafted.operations / gamma / alone.operations
 
@@ -244,9 +244,9 @@ def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) ->
         return cost(run, state, params, request)
 
     first = draft_cost(1)
-    more = plus(draft_cost(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
+    more = add_costs(draft_cost(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
     # A step's own loop is counted once already.
-    step = plus(step_cost(programs[0]), more, max(gamma - 2, 0))
+    step = add_costs(step_cost(programs[0]), more, max(gamma - 2, 0))
     return Costs(
         alone=call(1),
         target=call(gamma + 1),
@@ -300,7 +300,7 @@ def cost(run: Callable, state, *inputs) -> Cost:
     return Cost(counts.get("flops", 0.0), counts.get("bytes accessed", 0.0))
 
 
-def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
+def add_costs(base: Cost, other: Cost, times: int = 1) -> Cost:
     return Cost(*(x + times * y for x, y in zip(base, other, strict=True)))
 
 

@@ -102,13 +102,15 @@ def distances(
         apart = variation(case.out, case.p), variation(case.out, case.q)
         return jnp.stack([*apart, variation(case.bonus, case.p), case.kept], -1)
 
-    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
+    def measure_token(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
         del written
         cases = [method_laws(method, p_law, q_law) for method in methods]
         return (jnp.stack([measures(case) for case in cases], axis=-2),)
 
     pair = filter_pair(pair, methods[0].top_k)
-    values = np.asarray(positions(pair, text, 1.0, each)[0], np.float64).mean(0)
+    values = np.asarray(positions(pair, text, 1.0, measure_token)[0], np.float64).mean(
+        0
+    )
     return {
         method.name: dict(zip(NAMES, map(float, row), strict=True))
         for method, row in zip(methods, values, strict=True)

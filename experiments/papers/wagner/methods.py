@@ -75,17 +75,17 @@ def keep_everything(
 everything = Verifier(token.noise, keep_everything, "lossy: keeps every draft")
 
 
-def baseline(top_k: int | None = None) -> Method:
+def baseline_method(top_k: int | None = None) -> Method:
     return _with_filter_name(
         Method("baseline", naive.verifier, top_k, drafted=sigmoid.law)
     )
 
 
-def exact(top_k: int | None = None) -> Method:
+def exact_method(top_k: int | None = None) -> Method:
     return _with_filter_name(Method("exact", token.verifier, top_k))
 
 
-def by_sigmoid(
+def sigmoid_method(
     scale: float, dtype: str = "float32", top_k: int | None = None
 ) -> Method:
     """Returns the sigmoid method with -alpha = beta = scale, as everywhere in the
@@ -97,7 +97,7 @@ def by_sigmoid(
     return _with_filter_name(Method(name, rule, top_k, scale, dtype, sigmoid.law))
 
 
-def always(top_k: int | None = None) -> Method:
+def keep_all_method(top_k: int | None = None) -> Method:
     return _with_filter_name(Method("always", everything, top_k))
 
 
@@ -106,7 +106,7 @@ def _with_filter_name(method: Method) -> Method:
     return method._replace(name=method.name + end)
 
 
-def by_kernels(
+def with_kernels(
     methods: Sequence[Method], asked: str, sizes: Sizes
 ) -> tuple[list[Method], dict[str, dict]]:
     """Returns the methods with the kernels that `specjax.fused` chooses, and the
@@ -131,8 +131,8 @@ def text_methods(scale: float) -> list[Method]:
     """
     methods = []
     for top_k in (None, TOP_K):
-        methods += [baseline(top_k), exact(top_k)]
-        methods += [by_sigmoid(scale, top_k=top_k), always(top_k)]
+        methods += [baseline_method(top_k), exact_method(top_k)]
+        methods += [sigmoid_method(scale, top_k=top_k), keep_all_method(top_k)]
     return methods
 
 
@@ -142,8 +142,10 @@ def scale_methods(scales: Sequence[float]) -> list[Method]:
     """
     methods = []
     for top_k in (None, TOP_K):
-        kinds = [by_sigmoid(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES]
-        methods += [baseline(top_k), *kinds, always(top_k)]
+        kinds = [
+            sigmoid_method(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES
+        ]
+        methods += [baseline_method(top_k), *kinds, keep_all_method(top_k)]
     return methods
 
 
@@ -158,7 +160,7 @@ def filter_pair(
     if top_k is None:
         return pair
 
-    def cut(model: Model) -> Model:
+    def truncate(model: Model) -> Model:
         def readout(params, features: Array) -> Array:
             z = model.readout(params, features)
             return jnp.where(largest(z, top_k), z, -jnp.inf)
@@ -166,11 +168,11 @@ def filter_pair(
         return model._replace(readout=readout)
 
     target, draft = pair
-    model = cut(draft.model())
+    model = truncate(draft.model())
     build = constant(model)
     factory = recipe(chain, model=build)
     return (
-        target._replace(model=cut(target.model)),
+        target._replace(model=truncate(target.model)),
         draft._replace(factory=factory, law=law_of(model), model=build),
     )
 

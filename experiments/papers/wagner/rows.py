@@ -18,10 +18,10 @@ from experiments.papers.wagner import distances as wagner_laws
 from experiments.papers.wagner import runs, timing
 from experiments.papers.wagner.methods import (
     Method,
-    by_kernels,
     filter_pair,
     scale_methods,
     text_methods,
+    with_kernels,
 )
 from specjax import drafts
 from specjax.checkpoints import Pretrained
@@ -121,7 +121,7 @@ def build_row(
     pair = drafts.pair(*pair)
     check_pair(*pair)
     source = tasks.read(setting.task) if source is None else source
-    sample = sample_of(setting, source, decode)
+    sample = make_sample(setting, source, decode)
     if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
     if min(setting.batch, setting.timed, setting.rounds) < 1:
@@ -133,7 +133,7 @@ def build_row(
     return Measurement(run, __name__, inputs, pair[0].dtype, setting.decode.seed)
 
 
-def sample_of(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
+def make_sample(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
     return runs.sample_prompts(
         source,
         share=setting.share,
@@ -158,7 +158,7 @@ def measure_row(
     """
     target, draft = pair
     sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
-    methods, records = by_kernels(methods, setting.decode.kernels, sizes)
+    methods, records = with_kernels(methods, setting.decode.kernels, sizes)
     return {
         "target": target.name,
         "draft": draft.name,
@@ -178,7 +178,7 @@ def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
     """Returns the microseconds of a verification by gamma: lists, and the key of
     each."""
     text = target_texts(pair, sample, None)
-    inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
+    inputs = {None: [timing.text_inputs(pair, text, gamma) for gamma in setting.gammas]}
     seconds = timing.verification(methods, inputs, rounds=setting.rounds)
     values = {"gamma": list(setting.gammas)}
     for method in methods:
@@ -195,7 +195,7 @@ def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
     """Returns the KiB that a compiled step of decoding needs at its peak, by method and
     gamma: arguments, including weights, results and temporaries.
     """
-    values, begun = {}, runs.batch_of(sample, [0])
+    values, begun = {}, runs.sample_batch(sample, [0])
     for method in methods:
         for gamma in (gamma for gamma in HELD if gamma in setting.gammas):
             peak = timing.step_peak(pair, method, gamma=gamma, begun=begun)
@@ -215,7 +215,7 @@ def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
             )
             for key, value in runs.kept_shares(run, sample.repeats).items():
                 values[f"{key}_{method.name}_g{gamma}"] = value
-    values |= walls(pair, setting, plain[:3], sample, values)
+    values |= walltimes_at_batch_1(pair, setting, plain[:3], sample, values)
     return values | steps(pair, setting, plain[1], sample)
 
 
@@ -224,14 +224,14 @@ def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
     values = profile_verification(pair, setting, methods, sample)
     values |= distances(pair, methods, sample)
     for method in methods:
-        values |= by_schedule(pair, setting, method, sample)
+        values |= count_by_schedule(pair, setting, method, sample)
     return values | reductions(values, methods)
 
 
 def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Returns the counts of a row of texts decoded by the schedule, without timings,
     under flat names."""
-    every = [by_schedule(pair, setting, method, sample) for method in methods]
+    every = [count_by_schedule(pair, setting, method, sample) for method in methods]
     return {key: value for values in every for key, value in values.items()}
 
 
@@ -243,7 +243,7 @@ def target_texts(pair: Pair, sample, top_k: int | None) -> Text:
     return decoding.write(target, sample.prompts, protocol)
 
 
-def each_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
+def group_by_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
     groups = {}
     for method in methods:
         groups.setdefault(method.top_k, []).append(method)
@@ -255,9 +255,9 @@ def profile_verification(
 ) -> dict:
     """Returns time, memory and bytes of one verification at gamma = AT."""
     inputs, values = {}, {}
-    for top_k in each_filter(methods):
+    for top_k in group_by_filter(methods):
         text = target_texts(pair, sample, top_k)
-        inputs[top_k] = [timing.inputs_of(filter_pair(pair, top_k), text, AT)]
+        inputs[top_k] = [timing.text_inputs(filter_pair(pair, top_k), text, AT)]
     seconds = timing.verification(methods, inputs, rounds=setting.rounds)
     for method in methods:
         name, counted = method.name, timing.program(method, inputs[method.top_k][0])
@@ -272,14 +272,16 @@ def profile_verification(
 def distances(pair: Pair, methods: list[Method], sample) -> dict:
     """Returns the total variations and the shares of kept tokens, by method."""
     flat = {}
-    for top_k, group in each_filter(methods).items():
+    for top_k, group in group_by_filter(methods).items():
         text = target_texts(pair, sample, top_k)
         for name, values in wagner_laws.distances(pair, group, text).items():
             flat |= {f"{key}_{name}": value for key, value in values.items()}
     return flat
 
 
-def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
+def count_by_schedule(
+    pair: Pair, setting: WagnerSetting, method: Method, sample
+) -> dict:
     """Returns the kept drafted tokens, the calls and ROUGE-1 under the paper's schedule
     of gamma."""
     run = runs.decode(
@@ -305,7 +307,7 @@ def reductions(values: dict, methods: list[Method]) -> dict:
     return reductions
 
 
-def walls(
+def walltimes_at_batch_1(
     pair: Pair, setting: WagnerSetting, methods: list[Method], sample, values: dict
 ) -> dict:
     """Returns the walltime of whole texts at gamma = AT and batch 1, and the share of
@@ -331,8 +333,8 @@ def walls(
 def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
     """Returns the time of verification beside that of a whole step, by gamma."""
     text = target_texts(pair, sample, None)
-    inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
-    begun, flat = runs.batch_of(sample, [0]), {}
+    inputs = [timing.text_inputs(pair, text, gamma) for gamma in STEPS]
+    begun, flat = runs.sample_batch(sample, [0]), {}
     shares = timing.shares(
         pair, method, begun=begun, inputs=inputs, rounds=setting.rounds
     )

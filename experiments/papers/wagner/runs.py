@@ -82,17 +82,20 @@ def sample_prompts(
     order = np.random.default_rng(seed).permutation(total)
     index = sorted(order[: int(np.ceil(share * total))])
 
-    def chosen(listed: list | None) -> list | None:
+    def take_chosen(listed: list | None) -> list | None:
         return [listed[i] for i in index] if listed else listed
 
-    tokens, inputs = chosen(source.prompts.tokens), chosen(source.prompts.inputs)
+    tokens, inputs = (
+        take_chosen(source.prompts.tokens),
+        take_chosen(source.prompts.inputs),
+    )
     if suffix:
         if inputs is None:
             raise ValueError("a suffix follows what an encoder reads: name such a task")
         more = t5_pieces().encode(suffix)
         inputs = [[*ids[:-1], *more, ids[-1]] for ids in inputs]
     prompts = source.prompts._replace(tokens=tokens, inputs=inputs)
-    references = chosen(source.references)
+    references = take_chosen(source.references)
     return Sample(prompts, references, share, repeats, seed, new_tokens, decode)
 
 
@@ -131,12 +134,12 @@ def decoder(
     return lambda prompt, request: loop(params, prompt, request)
 
 
-def slots_of(sample: Sample, most: int) -> int:
+def buffer_length(sample: Sample, most: int) -> int:
     """Returns the length of a buffer that serves every gamma."""
     return width(sample.prompts) + sample.new_tokens + most + 1
 
 
-def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
+def sample_batch(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
     """Returns prompts and requests of the texts at these positions, at temperature
     1.
     """
@@ -174,10 +177,10 @@ def decode(
 ) -> Run:
     """Decodes every text of a sample, in batches."""
     most = max(gamma, 20)
-    run = decoder(pair, method, gamma=gamma, slots=slots_of(sample, most))
+    run = decoder(pair, method, gamma=gamma, slots=buffer_length(sample, most))
     counts, texts = [], []
     for first in range(0, sample.count, batch):
-        prompt, request = batch_of(sample, range(first, first + batch))
+        prompt, request = sample_batch(sample, range(first, first + batch))
         out = jax.device_get(run(prompt, request))
         counts.append(out.counts)
         texts += quality.without_prompts(out, request.start)
@@ -196,7 +199,7 @@ def kept_shares(run: Run, repeats: int = 1) -> dict:
     calls, drafted, tested, accepted = (int(total.sum()) for total in run.counts)
     tokens = sum(map(len, run.texts))
     parts = run.counts.accepted, run.counts.drafted
-    of_prompts = (by_prompt(each, repeats) for each in parts)
+    of_prompts = (sum_by_prompt(each, repeats) for each in parts)
     return {
         "acceptance": accepted / drafted,
         "acceptance_tested": accepted / tested,
@@ -208,7 +211,7 @@ def kept_shares(run: Run, repeats: int = 1) -> dict:
     }
 
 
-def by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
+def sum_by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
     """Returns the sums of the values of N texts over the repeats of each prompt."""
     return np.reshape(each, (repeats, -1)).sum(0)
 
@@ -235,7 +238,7 @@ def rouge1(run: Run, sample: Sample) -> dict:
     wanted = sample.references * sample.repeats
     both = zip(texts, wanted, strict=True)
     each = [quality.rouge([a], [b])["rouge1"] / 100 for a, b in both]
-    means = by_prompt(each, sample.repeats) / sample.repeats
+    means = sum_by_prompt(each, sample.repeats) / sample.repeats
     error = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else 0
     return {"rouge1": float(means.mean()), "rouge1_se": float(error)}
 
@@ -253,8 +256,8 @@ def walltimes(
 
     The methods decode each text in turn, so that a disturbance affects all of them.
     """
-    slots = slots_of(sample, max(gamma, 20))
-    batches = [batch_of(sample, [i]) for i in range(min(count, sample.count))]
+    slots = buffer_length(sample, max(gamma, 20))
+    batches = [sample_batch(sample, [i]) for i in range(min(count, sample.count))]
     ways = {
         m.name: (decoder(pair, m, gamma=gamma, slots=slots), batches) for m in methods
     }

@@ -65,7 +65,7 @@ class Program(NamedTuple):
     operations: float
 
 
-def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> Inputs:
+def text_inputs(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> Inputs:
     """Returns the logits after gamma + 1 positions of the longest row of `text`; where
     the row is shorter, positions repeat.
 

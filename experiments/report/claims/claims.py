@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from experiments.records.table import Records
 from experiments.report.claims import quantities, subjects
-from experiments.report.claims.quantities import Number, critical, number_of
+from experiments.report.claims.quantities import Number, critical_errors, find_number
 
 STATED = Path(__file__).with_name("claims.json")
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
@@ -110,23 +110,23 @@ def compare_subjects(it: dict, records: Records) -> Iterator[Case]:
     Args:
         it: `of` are the subjects, see `subjects.find`; `estimate` and one of `above`,
             `below`, `within` (a distance of `from`) and `near` (relative to `from`) are
-            numbers, see `number_of`; `by` is the least distance; `told` is how both are
-            written; `lacks` is a precondition; `although` says that its failure works
-            against the claim.
+            numbers, see `find_number`; `by` is the least distance; `told` is how both
+            are written; `lacks` is a precondition; `although` says that its failure
+            works against the claim.
     """
     several = subjects.find(it["of"], records)
     if "worst" not in it:
-        yield from (case_of(it, subject) for subject in several)
+        yield from (make_case(it, subject) for subject in several)
         return
     for _, group in itertools.groupby(several, key=lambda subject: subject["group"]):
-        yield min((case_of(it, x) for x in group), key=lambda case: case.gap)
+        yield min((make_case(it, x) for x in group), key=lambda case: case.gap)
 
 
-def case_of(it: dict, subject: dict) -> Case:
+def make_case(it: dict, subject: dict) -> Case:
     """Returns the comparison of one subject."""
     (side,) = {"above", "below", "within", "near"} & it.keys()
     bound = it["from"] if side in ("within", "near") else it[side]
-    x, y = number_of(subject, it["estimate"]), number_of(subject, bound)
+    x, y = find_number(subject, it["estimate"]), find_number(subject, bound)
     gap, error = distance(side, it[side], x, y)
     lacks = getattr(quantities, it["lacks"])(subject) if "lacks" in it else ""
     words = it.get("told", "{estimate} against {bound}")
@@ -164,7 +164,7 @@ def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
     if not decisive:
         return Outcome(NOT_RUN, needs)
     inside = [case for case in decisive if not case.lacks]
-    errors = critical(len(inside) or len(decisive))
+    errors = critical_errors(len(inside) or len(decisive))
     signs = [sign(case, errors) for case in inside]
     counts = {word: signs.count(value) for value, word in WORDS.items()}
     counts[LACKS] = len(decisive) - len(inside)

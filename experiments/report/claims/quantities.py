@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
-from experiments.records.markup import interval, number, uncertain
+from experiments.records.markup import interval, number, number_with_error
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
 from experiments.report.columns import numbers_by_row
@@ -34,20 +34,20 @@ class Number(NamedTuple):
     shown: str = ""
 
 
-def exactly(x: float) -> Number:
+def exact_number(x: float) -> Number:
     return Number(x, 0.0, number(x))
 
 
-def critical(count: int) -> float:
+def critical_errors(count: int) -> float:
     """Returns how many standard errors are significant for one of `count` comparisons,
     two-sided."""
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * count))
 
 
-def error_of(ends: Sequence[float]) -> float:
+def interval_error(ends: Sequence[float]) -> float:
     """Returns the standard error that a 95 % interval implies under a normal law."""
     low, high = ends
-    return (high - low) / (2 * critical(1))
+    return (high - low) / (2 * critical_errors(1))
 
 
 # Numbers that no record has as they are.
@@ -88,7 +88,7 @@ def tokens_gained(it: dict) -> Number:
     errors are taken as independent."""
     both = [(m["tokens_per_call"], tokens_error(m)) for m in (it["more"], it["less"])]
     (more, more_error), (less, less_error) = both
-    shown = " against ".join(uncertain(*each) for each in both)
+    shown = " against ".join(number_with_error(*each) for each in both)
     return Number(more - less, math.hypot(more_error, less_error), shown)
 
 
@@ -104,7 +104,7 @@ def tokens_error(it: dict) -> float:
 
 def tokens_of_a_call(it: dict) -> Number:
     x, error = it["tokens_per_call"], tokens_error(it)
-    return Number(x, error, uncertain(x, error))
+    return Number(x, error, number_with_error(x, error))
 
 
 def text_identity(it: dict) -> tuple:
@@ -118,7 +118,7 @@ def text_identity(it: dict) -> tuple:
 def largest_c(it: dict) -> Number:
     c = max(costs(it))
     ends = it["c_ci"][it["c"].index(c)]
-    return Number(c, error_of(ends), interval(c, ends))
+    return Number(c, interval_error(ends), interval(c, ends))
 
 
 def limit(it: dict) -> Number:
@@ -143,7 +143,7 @@ def room(it: dict) -> Number:
     return Number(least + 1e-9, 0.0, f"{number(min(tokens))} to {number(max(tokens))}")
 
 
-def by_r(it: dict) -> Number:
+def speed_by_r(it: dict) -> Number:
     """Returns the speed that r predicts by Chen et al., for a row measured with their
     protocol, or for a row at its best gamma.
     """
@@ -165,7 +165,7 @@ def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
     errors = (it[f"rouge1_se_{name}"] for name in ("baseline", method))
     error = math.hypot(*errors)
-    return Number(first - second, error, uncertain(first - second, error))
+    return Number(first - second, error, number_with_error(first - second, error))
 
 
 def time_error(it: dict, method: str) -> float:
@@ -179,36 +179,40 @@ MEASURED = ("exact", "sigmoid_1e4")
 NUMBERS = {
     "equation 1": equation_1,
     "the page's tokens": lambda it: equation_1(it, fewer=1),
-    "fewest tokens": lambda it: exactly(min(it["tokens"])),
+    "fewest tokens": lambda it: exact_number(min(it["tokens"])),
     "difference": difference,
     "tokens gained": tokens_gained,
     "tokens a call": tokens_of_a_call,
     "largest c": largest_c,
     # Corollary 3.9.
-    "least gain": lambda it: exactly(
+    "least gain": lambda it: exact_number(
         closed_forms.minimum_gain(it["alpha"], costs(it)[0])
     ),
     "limit": limit,
     "operations": lambda it: per_token("operations_factor", it),
     "bytes": lambda it: per_token("bytes_factor", it),
     "room": room,
-    "by r": by_r,
+    "by r": speed_by_r,
     "loss": rouge_loss,
-    "most memory": lambda it: exactly(max(it[f"peak_kib_{name}"] for name in MEASURED)),
+    "most memory": lambda it: exact_number(
+        max(it[f"peak_kib_{name}"] for name in MEASURED)
+    ),
 }
 
 
-def number_of(it: dict, name: str | float) -> Number:
+def find_number(it: dict, name: str | float) -> Number:
     """Returns the number that a name stands for: a constant, one of NUMBERS, or a
     number of the record.
     """
     if not isinstance(name, str):
-        return exactly(name)
+        return exact_number(name)
     if name in NUMBERS:
         return NUMBERS[name](it)
     x, (kind, _, method) = it[name], name.partition("_")
     if f"{name}_ci" in it:
-        return Number(x, error_of(it[f"{name}_ci"]), interval(x, it[f"{name}_ci"]))
+        return Number(
+            x, interval_error(it[f"{name}_ci"]), interval(x, it[f"{name}_ci"])
+        )
     if kind == "us":
         error = time_error(it, method)
     elif name.startswith("step_reduction_"):
@@ -216,7 +220,7 @@ def number_of(it: dict, name: str | float) -> Number:
         error = 100 * time_error(it, method) / it["us_baseline"]
     else:
         error = it.get(f"{name}_se", it.get(f"{kind}_se_{method}"))
-    return Number(x, error or 0.0, uncertain(x, error or None))
+    return Number(x, error or 0.0, number_with_error(x, error or None))
 
 
 # What a claim takes for granted: nothing, or what it lacks here, with the numbers.
@@ -259,7 +263,7 @@ def costly_ngrams(it: dict) -> str:
     return scoring_costs(it)
 
 
-def dependent(it: dict) -> str:
+def dependent_acceptances(it: dict) -> str:
     """Returns "" if Equation 1 also predicts the exact count; else a note that
     acceptances are dependent or texts end.
     """
@@ -278,12 +282,12 @@ def not_free(it: dict) -> str:
     return f"c = {number(c)}, v = {number(v)}" if large else ""
 
 
-def blind(it: dict) -> str:
+def insensitive_rouge(it: dict) -> str:
     """Returns "" if ROUGE-1 can detect a loss, which a control that keeps every draft
     shows; else the reason why not.
     """
     most = rouge_loss(it, "always")
-    if abs(most.value) > critical(1) * most.error:
+    if abs(most.value) > critical_errors(1) * most.error:
         return ""
     return f"keeping every draft loses {most.shown} as well"
 
@@ -304,9 +308,9 @@ def our_best(records: Records) -> str:
     if not rows:
         return ""
     top = max(rows, key=lambda it: it["best_speedup"])
-    return f"at best {number_of(top, 'best_speedup').shown} ({top['label']})"
+    return f"at best {find_number(top, 'best_speedup').shown} ({top['label']})"
 
 
 def our_chen(records: Records) -> str:
     rows = chen(records)
-    return "; ".join(f"{it['label']}: {number_of(it, 'speed').shown}" for it in rows)
+    return "; ".join(f"{it['label']}: {find_number(it, 'speed').shown}" for it in rows)

@@ -44,7 +44,7 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
         return [rows[x] | beside | {"label": label} for x, label in named if x in rows]
     if "pairs" in what:
         return [
-            beside_each_other(label, rows[more], rows[less]) | beside
+            combine_rows(label, rows[more], rows[less]) | beside
             for label, (more, less) in what["pairs"].items()
             if more in rows and less in rows
         ]
@@ -53,7 +53,7 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
     return sorted(several, key=lambda it: it["label"])
 
 
-def beside_each_other(label: str, more: dict, less: dict) -> dict:
+def combine_rows(label: str, more: dict, less: dict) -> dict:
     """Returns two rows as one subject: the whole rows, and each of their numbers as
     `more_NAME` and `less_NAME`."""
     both = {"label": label, "more": more, "less": less}
@@ -95,28 +95,28 @@ def costs(it: dict) -> list[float]:
     return [c for c in it["c"] if c is not None]
 
 
-def drafted(records: Records) -> list[dict]:
+def rows_with_c(records: Records) -> list[dict]:
     """Returns the rows of table2 that have a c."""
     return [it for it in table2(records) if costs(it)]
 
 
 def ngrams(records: Records) -> list[dict]:
-    return [it for it in drafted(records) if it["draft"] in TRIVIAL]
+    return [it for it in rows_with_c(records) if it["draft"] in TRIVIAL]
 
 
-def gaining(records: Records) -> list[dict]:
+def rows_with_gain(records: Records) -> list[dict]:
     return [it for it in table2(records) if it["best_gamma"]]
 
 
-def beside(records: Records) -> list[dict]:
+def rows_beside_chen(records: Records) -> list[dict]:
     """Returns the rows of table2 whose best gamma drafts, to be shown beside Chen's."""
-    return [it | {"beside": True} for it in drafted(records) if it["best_gamma"]]
+    return [it | {"beside": True} for it in rows_with_c(records) if it["best_gamma"]]
 
 
 DECIDES = {"beside": False}  # whatever the batch
 
 
-def greedy(records: Records) -> list[dict]:
+def greedy_rows(records: Records) -> list[dict]:
     """Returns the rows at T = 0. A pair in `int8_dynamic` is shown beside them: its
     logits depend on how many tokens a call has."""
     whole = [
@@ -148,7 +148,7 @@ def chens_calls(records: Records) -> list[dict]:
     ]
 
 
-def at_every_gamma(records: Records) -> Iterator[dict]:
+def tokens_by_gamma(records: Records) -> Iterator[dict]:
     """Yields Equation 1 beside the tokens per call; a `group` is one row.
 
     Of table3 only whole calls count: Chen's r counts tokens beyond the end of a text.
@@ -178,11 +178,13 @@ def tokens_at_gamma(it: dict, at: int) -> dict:
 
 def least_gamma(records: Records) -> list[dict]:
     """Returns the rows at the smallest gamma that drafts."""
-    return [tokens_at_gamma(it, it["c"].index(costs(it)[0])) for it in drafted(records)]
+    return [
+        tokens_at_gamma(it, it["c"].index(costs(it)[0])) for it in rows_with_c(records)
+    ]
 
 
 def largest_gamma(records: Records) -> Iterator[dict]:
-    for it in drafted(records):
+    for it in rows_with_c(records):
         last = {f"last_{key}": it[key][-1] for key in ("gamma", "c", "v")}
         last |= {"speed": it["speedup"][-1], "speed_ci": it["speedup_ci"][-1]}
         yield it | last
@@ -267,7 +269,7 @@ def every_alpha(records: Records) -> list[dict]:
     ]
 
 
-def trivial(records: Records) -> list[dict]:
+def trivial_drafts(records: Records) -> list[dict]:
     return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
 
 
@@ -291,7 +293,7 @@ def compare_alphas(records: Records, pairs: Iterable[tuple]) -> list[dict]:
     ]
 
 
-def by_capacity(records: Records) -> list[dict]:
+def neighbours_by_size(records: Records) -> list[dict]:
     """Returns each draft together with the next larger one."""
     pairs = (
         (f"{name}, T = {heat}: {more} above {less}", name, (more, heat), (less, heat))
@@ -302,7 +304,7 @@ def by_capacity(records: Records) -> list[dict]:
     return compare_alphas(records, pairs)
 
 
-def by_heat(records: Records) -> list[dict]:
+def pairs_by_temperature(records: Records) -> list[dict]:
     """Returns each draft at T = 0 together with T = 1."""
     pairs = (
         (f"{draft} ({name}): T = 0 above T = 1", name, (draft, 0), (draft, 1))
@@ -356,7 +358,7 @@ def timed_trees(records: Records) -> Iterator[dict]:
         yield it | {"label": label}
 
 
-def spoken(records: Records) -> list[dict]:
+def speech_pairs(records: Records) -> list[dict]:
     """Returns the pairs of Whispers that share an encoder, for one recording at a
     time."""
     label = "{}: {target} with {draft}".format

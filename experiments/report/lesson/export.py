@@ -317,13 +317,13 @@ def row_words(row: str, it: dict) -> str:
     sides = "a trained Llama pair" if trained else f"{it['draft']} for {it['target']}"
     many = f"{it['batch']} text{'s' * (it['batch'] > 1)} at a time"
     cut = "".join(f", {x.replace('_', '-')} {it[x]:g}" for x in CUTS if it.get(x))
-    return firm(f"{task}: {sides}, T = {it['temperature']:g}{cut}, {many}")
+    return join_firmly(f"{task}: {sides}, T = {it['temperature']:g}{cut}, {many}")
 
 
 CUTS = "top_k", "top_p", "min_p"  # of laws
 
 
-def firm(words: str) -> str:
+def join_firmly(words: str) -> str:
     """Returns words joined by spaces that do not break, so that no line ends within "T
     = 0".
     """
@@ -346,7 +346,7 @@ def tasks(results: Records) -> dict:
     if not cold:
         raise ValueError("no record of spec_bench: run gin_configs/spec_bench/*.gin")
     by_speed = sorted(cold, key=lambda it: it["speed"])
-    apart = [cold["speed"] - warm["speed"] for cold, warm in by_heat(shown)]
+    apart = [cold["speed"] - warm["speed"] for cold, warm in pair_temperatures(shown)]
     cooler = sum(gap > 0 for gap in apart)
     return {
         "rows": shown,
@@ -366,7 +366,7 @@ def tasks(results: Records) -> dict:
 SAME = "source", "target", "draft", "rule", "cut"  # where T alone differs
 
 
-def by_heat(rows: list[dict]) -> list[tuple[dict, dict]]:
+def pair_temperatures(rows: list[dict]) -> list[tuple[dict, dict]]:
     """Returns the rows at T = 0, each with the row at T = 1 of the same text, pair and
     rule."""
     found = {(it["source"], it["row"]): it for it in rows}
@@ -391,7 +391,7 @@ def smallest_leads(rows: list[dict], place: str) -> bool:
 
 
 def pair_point(it: dict) -> dict:
-    papers = catalogue.published(it["folder"], it["row"]) or {}
+    papers = catalogue.published_numbers(it["folder"], it["row"]) or {}
     same = {key: it[key] for key in SAME if key in it}
     return same | {
         "row": it["row"],
@@ -412,7 +412,7 @@ def bench_points(results: Records) -> Iterator[dict]:
     same table has rows with the same names.
     """
     lines = [line for line in catalogue.find_table(BENCH).lines if line.folder == BENCH]
-    titles = {line.row: firm(line.what.rpartition(":")[0]) for line in lines}
+    titles = {line.row: join_firmly(line.what.rpartition(":")[0]) for line in lines}
     for row, record in sorted(results.get(BENCH, {}).items()):
         it = record["measured"]
         yield {key: it[key] for key in SAME if key in it} | {

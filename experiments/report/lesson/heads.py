@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from experiments import catalogue
 from experiments.records.table import Records
-from experiments.report.lesson.export import firm, record_numbers
+from experiments.report.lesson.export import join_firmly, record_numbers
 
 HEAD, TREES, TRAINED = "heads", "trees", "heads_data"  # folders of records
 GROUPS = {  # what is decoded, by its task
@@ -29,7 +29,7 @@ ASKED = {  # rows of the exercises
 }
 
 
-def measured(results: Records) -> dict:
+def rank_rows(results: Records) -> dict:
     """Returns the rows of each group of prompts, most tokens per call first, and the
     numbers that the exercises name.
 
@@ -80,7 +80,7 @@ def folder_rows(results: Records, folder: str) -> Iterator[dict]:
         title = f"{drafted}, {titles[row]}" if drafted else titles[row]
         yield {
             "row": row,
-            "name": firm(title),
+            "name": join_firmly(title),
             "group": group,
             "heat": it["protocol"]["temperature"],
             "date": record["provenance"]["date"][:10],

@@ -82,7 +82,7 @@ PAGES = (
         "methods",
         "Who drafts, and what is promised",
         "Methods since 2018, by what each guarantees, and what heads and drafts give.",
-        lambda results: export.methods() | heads.measured(results),
+        lambda results: export.methods() | heads.rank_rows(results),
     ),
 )
 

@@ -43,8 +43,14 @@ def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) ->
     Args:
         at_once: decode by several rules at a time, in processes.
     """
-    work = {f"texts by {rule}": partial(runs_of, pair, rule, SEEDS) for rule in RULES}
-    found = laws.at_once(work) if at_once else {x: one() for x, one in work.items()}
+    work = {
+        f"texts by {rule}": partial(decode_runs, pair, rule, SEEDS) for rule in RULES
+    }
+    found = (
+        laws.run_in_processes(work)
+        if at_once
+        else {x: one() for x, one in work.items()}
+    )
     runs = dict(zip(RULES, found.values(), strict=True))
     vocab = pretrained.load(pair[0]).vocab
     common = {"target": pair[0], "draft": pair[1], "vocab": vocab}
@@ -52,7 +58,7 @@ def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) ->
     return common | {"seeds": [*SEEDS], "rules": guarantees(), "runs": runs}
 
 
-def runs_of(pair: Pair, rule: str, seeds: Sequence[int]) -> list[list[dict]]:
+def decode_runs(pair: Pair, rule: str, seeds: Sequence[int]) -> list[list[dict]]:
     """Returns the steps of each seed's text under a rule."""
     target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
     return list(decode_texts(rule, target, draft, seeds))
@@ -72,7 +78,7 @@ def decode_texts(
     prompt, ends = figure1.begin(target, PROMPT)
     begun = int(prompt.length[0])
     stream = generate.build_stream(decoder, begun + TOKENS + GAMMA + 1)
-    tokenizer, sampling = figure1.tokenizer_of(target), make_sampling(1, 1.0)
+    tokenizer, sampling = figure1.bundled_tokenizer(target), make_sampling(1, 1.0)
     for seed in seeds:
         request = make_request(root_key(seed), prompt, TOKENS, sampling, ends)
         steps, length = [], begun

@@ -108,7 +108,9 @@ def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Wr
     rows, begun = np.arange(len(tokens))[:, None], np.minimum(length, plan.kept)
     ends = begun + live.sum(1)
 
-    def moved(prompt: np.ndarray, answer: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def shift_rows(
+        prompt: np.ndarray, answer: np.ndarray, ends: np.ndarray
+    ) -> np.ndarray:
         whole = np.concatenate([prompt, answer], axis=1)
         at = np.arange(whole.shape[1])
         place = np.minimum((plan.kept - begun)[:, None] + at, at[-1])
@@ -116,10 +118,12 @@ def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Wr
         return np.where(inside, whole[rows, place], 0)
 
     kept = length[:, None] - plan.kept + np.arange(plan.kept)
-    texts = moved(tokens[rows, np.maximum(kept, 0)], drawn, ends).astype(np.uint16)
+    texts = shift_rows(tokens[rows, np.maximum(kept, 0)], drawn, ends).astype(np.uint16)
     # The law after the prompt's last token is that of the answer's first.
     each = zip(before, after, strict=True)
-    ids, log_p = (moved(prompt[:, :-1], answer, ends - 1) for prompt, answer in each)
+    ids, log_p = (
+        shift_rows(prompt[:, :-1], answer, ends - 1) for prompt, answer in each
+    )
     texts = written.without_inputs(texts, ends.astype(np.int32), begun.astype(np.int32))
     return Written(texts, ids, log_p)
 
@@ -190,9 +194,9 @@ def _prompts(
     prompts alternate."""
     turns = [name for name, share in asking.shares.items() for _ in range(share)]
     np.random.default_rng(SEED).shuffle(turns)
-    itself = _itself(target, asking)
+    itself = _own_questions(target, asking)
 
-    def of(number: int) -> list[list[int]]:
+    def next_prompts(number: int) -> list[list[int]]:
         rounds, at = divmod(number, len(turns))
         name = turns[at]
         if name == ITSELF:
@@ -200,7 +204,7 @@ def _prompts(
         before = rounds * turns.count(name) + turns[:at].count(name)
         return _conversations(target, asked[name], asking, before)
 
-    return of
+    return next_prompts
 
 
 def _conversations(
@@ -223,7 +227,9 @@ def _read(target: Pretrained, text: str) -> list[int]:
     return target.tokenizer.converse([{"role": "user", "content": text}])
 
 
-def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int]]]:
+def _own_questions(
+    target: Pretrained, asking: Asking
+) -> Callable[[int], list[list[int]]]:
     """Returns questions that the target itself writes, at the place of its template for
     the user's message.
     """
@@ -231,7 +237,7 @@ def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int
     before = _common(_read(target, "A"), _read(target, "1 b"))
     ask = build(target, Plan(asking.question, len(before), size))
 
-    def of(number: int) -> list[list[int]]:
+    def next_prompts(number: int) -> list[list[int]]:
         ids: list[list[int]] = []
         for turn in range(TURNS):
             key = jax.random.fold_in(root_key(SEED + 1), number)
@@ -248,7 +254,7 @@ def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int
                 break
         return sorted(ids[:size], key=len)
 
-    return of
+    return next_prompts
 
 
 def _common(first: list[int], second: list[int]) -> list[int]:

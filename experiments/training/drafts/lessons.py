@@ -54,7 +54,7 @@ def data(lessons: Lessons) -> Callable[[Stage], Data]:
     share = np.array([part[1] for part in tasks])
     held_out = {name: batches(part) for name, part in lessons.held_out.items()}
 
-    def of(stage: Stage) -> Data:
+    def stage_data(stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Written:
             rng, at = np.random.default_rng(seed), 0
             if len(tasks) > 1:
@@ -66,4 +66,4 @@ def data(lessons: Lessons) -> Callable[[Stage], Data]:
         loss, about = partial(distillation, stage.loss), {"target": lessons.target}
         return Data(batch, held_out, loss, about)
 
-    return of
+    return stage_data

@@ -19,7 +19,7 @@ SKIPPED |= {"turtledemo", "pydoc_data", "encodings", "__pycache__"}
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def split_of(relative_path: str) -> str:
+def choose_split(relative_path: str) -> str:
     """Returns the split of a file: 90 % train, 5 % valid, 5 % test."""
     bucket = hashlib.sha256(relative_path.encode()).digest()[0] % 20
     return {0: "valid", 1: "test"}.get(bucket, "train")
@@ -32,7 +32,7 @@ def digest(documents: list[str]) -> str:
 
 def stdlib(split: str) -> list[str]:
     read = (path.read_text("utf-8", errors="ignore") for path in library(split))
-    return [text for source in read for text in documents_of(source)]
+    return [text for source in read for text in extract_documents(source)]
 
 
 def library(split: str) -> Iterator[Path]:
@@ -43,11 +43,11 @@ def modules(root: Path, split: str) -> Iterator[Path]:
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)
         kept = not SKIPPED.intersection(place.parts)
-        if kept and split_of(place.as_posix()) == split:
+        if kept and choose_split(place.as_posix()) == split:
             yield path
 
 
-def documents_of(source: str) -> list[str]:
+def extract_documents(source: str) -> list[str]:
     """Returns the documents in one source file; a file that does not parse has none."""
     try:
         module = ast.parse(source)

@@ -5,7 +5,7 @@ line is its summary. They come from Python's standard library and the packages t
 experiments use. Passages, long enough to decode for a while, come from the library and
 from `packages`: consecutive sentences of one file, as many as needed, from paragraphs
 that are prose and not signatures, tables or sections; each sentence is read once. A
-file's side, train, valid or test, is `corpus.split_of` its path.
+file's side, train, valid or test, is `corpus.choose_split` of its path.
 """
 
 import ast

@@ -47,13 +47,15 @@ def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
     Raises:
         ValueError: a package's licence is not permissive.
     """
-    known, seen, about = lines_of(apart), set(apart), []
+    known, seen, about = long_lines(apart), set(apart), []
     documents: list[str] = []
     for name in NAMES:
         distribution, licence = find_licensed(name)
         before = len(documents)
         for path in files(distribution, split):
-            for text in corpus.documents_of(path.read_text("utf-8", errors="ignore")):
+            for text in corpus.extract_documents(
+                path.read_text("utf-8", errors="ignore")
+            ):
                 if text not in seen and not repeats(text, known):
                     seen.add(text)
                     documents.append(text)
@@ -86,12 +88,12 @@ def files(distribution: metadata.Distribution, split: str) -> list[Path]:
     """
     python = (path for path in distribution.files or [] if path.suffix == ".py")
     kept = (path.as_posix() for path in python if not SKIPPED.intersection(path.parts))
-    sides = [path for path in sorted(kept) if corpus.split_of(path) == split]
+    sides = [path for path in sorted(kept) if corpus.choose_split(path) == split]
     places = [Path(str(distribution.locate_file(path))) for path in sides]
     return [path for path in places if path.is_file()]
 
 
-def lines_of(texts: list[str]) -> set[str]:
+def long_lines(texts: list[str]) -> set[str]:
     """Returns the longer lines of texts, by which they can be recognized."""
     lines = (line.strip() for text in texts for line in text.split("\n"))
     return {line for line in lines if len(line) >= 24}

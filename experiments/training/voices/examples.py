@@ -98,7 +98,7 @@ def keep(
     return Rows(*(read[name] for name in Rows._fields))
 
 
-def rows_of(whole: Rows, index: np.ndarray) -> Rows:
+def select_rows(whole: Rows, index: np.ndarray) -> Rows:
     part = Rows(*(leaf[index] for leaf in whole))
     return part._replace(frames=part.frames.astype(np.float32))
 

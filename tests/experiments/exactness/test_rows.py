@@ -124,7 +124,7 @@ def test_a_transcription_that_misreports_is_refused():
 def test_the_table_names_source_and_version_of_every_rule(by_key):
     table = catalogue.find_table("conformance")
     measured = {"rules": {"measured": {"rules": list(by_key.values())}}}
-    (grid,) = details.tables_of("conformance", {"conformance": measured})
+    (grid,) = details.detail_tables("conformance", {"conformance": measured})
     lines = grid.rows
     assert len(lines) == len(RULES) and all(map(all, lines))
     assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}

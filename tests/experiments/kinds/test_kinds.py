@@ -78,7 +78,7 @@ def test_what_is_expected_of_a_token_is_what_happens_to_such_tokens():
     expected = np.minimum(1, q[at, x] / p[at, x])
     np.testing.assert_allclose(tokens.expected, expected, atol=1e-4)
     # E_p min(1, q / p) = sum_x min(p, q): one mean over all tokens.
-    seen = tokens.tested()
+    seen = tokens.select_tested()
     assert len(seen.block) < len(tokens.block)
     low = seen.expected < 0.6
     for part in (~low & (seen.expected < 1), low):
@@ -119,7 +119,7 @@ def test_a_row_adds_up(monkeypatch):
     reading = "english", SimpleNamespace(decode=decode)
     row = measure.measure(pair(), PROMPTS, protocol, reading=reading)
     text, every = recorded
-    tokens = every.tested()
+    tokens = every.select_tested()
     assert row["tokens"] == len(tokens.block) < row["generated"] == len(every.block)
     assert row["alpha"] == pytest.approx(tokens.alpha.mean())
     assert row["alpha_everywhere"] == pytest.approx(every.alpha.mean())

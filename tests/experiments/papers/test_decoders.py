@@ -202,7 +202,7 @@ def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
     task = texts.summaries(setting.task, model)
     written = chen.strings(SimpleNamespace(target=model), task, [meeting] * 6)
     assert written[0].strip() == "They meet."
-    assert chen.by_rouge(written, task, setting)["rouge2"] == 1
+    assert chen.score_by_rouge(written, task, setting)["rouge2"] == 1
 
 
 def test_a_row_after_wagner_counts_what_its_texts_kept(
@@ -211,10 +211,10 @@ def test_a_row_after_wagner_counts_what_its_texts_kept(
     """A draft that is the target is kept; what else is measured is that of others."""
 
     def measure(pair, setting, methods, sample):
-        return rows.by_schedule(pair, setting, *methods, sample)
+        return rows.count_by_schedule(pair, setting, *methods, sample)
 
     setting = WAGNER._replace(task=str(folder / "xsum.jsonl"))
-    kind = measure, lambda scales: [methods.exact()]
+    kind = measure, lambda scales: [methods.exact_method()]
     monkeypatch.setitem(decoders.KINDS, "text", kind)
     it = decoders.row(
         model, model, setting=setting, read=texts.summaries, kind="text"
@@ -223,7 +223,7 @@ def test_a_row_after_wagner_counts_what_its_texts_kept(
     # ROUGE is of texts as the target spells them.
     source, decode = texts.summaries(setting.task, model), model.tokenizer[1]
     run = runs.Run(Counts(*[np.ones(6)] * 4), [meeting] * 6)
-    perfect = runs.rouge1(run, rows.sample_of(setting, source, decode))
+    perfect = runs.rouge1(run, rows.make_sample(setting, source, decode))
     assert perfect["rouge1"] == 1 > it["rouge1_exact"] >= 0
 
 

@@ -16,7 +16,7 @@ from experiments.questions import (
     transform,
 )
 from experiments.questions.frontier import LENIENCE, SIGMOID
-from experiments.questions.verdict import bootstrap, by_text, judge
+from experiments.questions.verdict import bootstrap, judge, sum_by_text
 from specjax import probs
 from specjax.exactness import small_drafts
 from specjax.measure.texts import Protocol
@@ -57,7 +57,7 @@ def test_errors_are_over_texts():
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(200), 5)
     each = np.stack([rng.normal(size=200)[owner], np.ones(1000)], -1)
-    totals = by_text(each, owner)
+    totals = sum_by_text(each, owner)
     value, error = bootstrap(lambda sums: sums[0] / sums[1], totals)
     assert value == pytest.approx(each[:, 0].mean())
     assert error == pytest.approx(200**-0.5, rel=0.2)  # and not 1000 ** -0.5
@@ -99,7 +99,7 @@ def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
     assert told["alpha"] == pytest.approx(told["alpha_plain"], abs=0.15)
     words = "is not a hierarchy: name hierarchy:MODEL,DRAFT"
     with pytest.raises(ValueError, match=words):
-        hierarchy.below(draft)
+        hierarchy.split_hierarchy(draft)
 
 
 def test_a_race_is_dearer_than_algorithm_1():
@@ -198,7 +198,7 @@ def test_arms_are_transforms_of_q_and_a_switch_finds_where_the_argmax_is_better(
     assert chance[-1] == p[Q.argmax()] and sure == pytest.approx(float(q.max()))
     sure = np.linspace(0, 1, 1000)
     kept = np.stack([np.full(1000, 0.6), np.full(1000, 0.2), sure], 1)
-    found = transform.chosen_by(sure, kept, np.arange(1000) % 2 == 0)
+    found = transform.choose_arms(sure, kept, np.arange(1000) % 2 == 0)
     value = {k: kept[np.arange(1000), arm].mean() for k, arm in found.items()}
     assert value["fixed"] == pytest.approx(0.6)
     assert value["switch"] == value["binned"] == pytest.approx(0.68, abs=0.002)

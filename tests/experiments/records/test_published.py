@@ -10,22 +10,22 @@ import pytest
 
 from experiments import catalogue
 from experiments.records import records
-from experiments.records.table import published
+from experiments.records.table import published_value
 from specjax import configs
 from specjax.configs import RowFile
 
 LENIENCE = "leviathan2023/table5_lenience"
 # The speeds that Table 5 implies stand beside these rows, by the end of their names.
 SPEEDS = {
-    "small_t0": published(f"{LENIENCE}/temperature_0/improvement"),
-    "small_t1": published(f"{LENIENCE}/improvement_t5_small_c_0.015"),
+    "small_t0": published_value(f"{LENIENCE}/temperature_0/improvement"),
+    "small_t1": published_value(f"{LENIENCE}/improvement_t5_small_c_0.015"),
 }
 ROWS = [
     row
     for folder in sorted(path.name for path in catalogue.CONFIGS.iterdir())
     for row in records.rows(folder).values()
     if "Paper:" in row.path.read_text("utf-8")
-    or catalogue.published(folder, row.row) is not None
+    or catalogue.published_numbers(folder, row.row) is not None
 ]
 WITHOUT_NUMBERS = "figure5"  # the paper's diagram shows none
 
@@ -41,9 +41,9 @@ def comment_of(row: RowFile) -> str:
 
 def expected(row: RowFile) -> dict[str, float]:
     """Returns the published numbers of a row by quantity."""
-    numbers = catalogue.published(row.path.parent.name, row.row) or {}
+    numbers = catalogue.published_numbers(row.path.parent.name, row.row) or {}
     if row.path.parent.name in ("table5", "table5_paper"):
-        levels = published(f"{LENIENCE}/lenience")
+        levels = published_value(f"{LENIENCE}/lenience")
         for level, speed in zip(levels, SPEEDS.get(row.row[-8:], ()), strict=False):
             numbers |= {f"implied_speed_l{level:g}": speed}
     return numbers
@@ -86,6 +86,6 @@ def simulated() -> dict[RowFile, str]:
 def test_a_row_that_simulates_a_published_acceptance_rate_sets_its_number(row, place):
     config, _ = configs.read(row)
     macros = dict(re.findall(r"^(ALPHA|GAMMA) = (\S+)$", config, re.MULTILINE))
-    wanted = published(place)
+    wanted = published_value(place)
     assert float(macros["ALPHA"]) == wanted["alpha"]
     assert int(macros["GAMMA"]) == wanted.get("gamma", int(macros["GAMMA"]))

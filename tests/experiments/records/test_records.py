@@ -103,7 +103,7 @@ def test_two_writers_lose_nothing(path):
 def test_a_new_record_takes_the_place_of_its_row_s(path, monkeypatch):
     """The old one is beside before the new one is written."""
     written = [record("a", x=1), record("b"), record("a", x=2)]
-    assert records.latest(written) == {"a": written[2], "b": written[1]}
+    assert records.latest_records(written) == {"a": written[2], "b": written[1]}
     for each in written:
         jsonl.put(path, each)
     assert jsonl.read(path) == written[1:]

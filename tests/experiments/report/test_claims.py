@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import catalogue
-from experiments.records.table import rows_of
+from experiments.records.table import published_rows
 from experiments.report import details, laws
 from experiments.report.claims import claims, quantities, subjects
 from experiments.report.claims.claims import (
@@ -498,8 +498,8 @@ def test_more_comparisons_need_more_errors_and_a_minority_does_not_bear_out():
     assert claims.judge([doubtful], "").verdict == CONTRADICTED
     several = [doubtful, *[Case("", 9.0, 1.0)] * 19]
     assert claims.judge(several, "").verdict == UNDECIDED
-    assert quantities.critical(1) == pytest.approx(1.96, abs=1e-3)
-    assert quantities.error_of([0.0, 3.92]) == pytest.approx(1, abs=1e-3)
+    assert quantities.critical_errors(1) == pytest.approx(1.96, abs=1e-3)
+    assert quantities.interval_error([0.0, 3.92]) == pytest.approx(1, abs=1e-3)
     lacking = [Case("", 1.0, lacks="v = 2")] * 3
     assert claims.judge([Case("", 1.0), *lacking], "").verdict == OUT_OF_SCOPE
     assert claims.judge([Case("", -1.0), *lacking], "").verdict == CONTRADICTED
@@ -508,14 +508,16 @@ def test_more_comparisons_need_more_errors_and_a_minority_does_not_bear_out():
 
 def test_the_thresholds_are_the_papers():
     """9 of 12 rows of Table 4 within 20 %; the least c and alpha that are printed."""
-    papers = rows_of("table4_expected_vs_measured")
+    papers = published_rows("table4_expected_vs_measured")
     (tested,) = STATED["theorem"]["compare"]
     gaps = [abs(row["expected"] / row["measured"] - 1) for row in papers]
     share = sum(gap <= tested["near"] for gap in gaps) / len(papers)
     assert STATED["theorem"]["share"] == share == 9 / 12
     assert min(row["c"] for row in papers) == quantities.NEGLIGIBLE_C
     (tested,) = STATED["trivial_alpha"]["compare"]
-    assert min(row["alpha"] for row in rows_of("table3_alpha")) == tested["above"]
+    assert (
+        min(row["alpha"] for row in published_rows("table3_alpha")) == tested["above"]
+    )
 
 
 def test_sizes_are_those_of_the_bundled_models():

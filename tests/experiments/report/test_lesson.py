@@ -82,7 +82,7 @@ def test_rows_are_named_apart_and_paired_by_what_is_the_same(texts):
     assert len(set(named)) == len(named) and not any("GPU" in it for _, it in named)
     bench = [it for it in tasks["rows"] if it["source"] == export.SOURCES[export.BENCH]]
     assert bench and all("cpu" in it["where"] for it in bench)
-    pairs = export.by_heat(tasks["rows"])
+    pairs = export.pair_temperatures(tasks["rows"])
     for cold, warm in pairs:
         assert (cold["heat"], warm["heat"]) == (0, 1)
         assert cold["draft"] == warm["draft"] and cold["rule"] == warm["rule"]
@@ -115,7 +115,7 @@ def test_without_records_it_says_what_to_run():
     with pytest.raises(ValueError, match=r"run gin_configs/table2/\*\.gin"):
         export.clock({})
     with pytest.raises(ValueError, match=r"run gin_configs/heads/\*\.gin"):
-        heads.measured({})
+        heads.rank_rows({})
 
 
 def test_drafts_are_those_of_the_records(results, texts):

@@ -127,7 +127,7 @@ def test_every_row_that_was_run_is_on_its_page(either, pages):
         text = " ".join(unescape(text).split())
         assert table.about.replace("`", "") in text
         for line in table.lines:
-            named, parts = names.parted(line.label)
+            named, parts = names.split_parts(line.label)
             words = [*named.split(", "), *parts.values(), line.column]
             run = either is pages and (line.folder, line.row) in there
             assert not run or all(word.replace("`", "") in text for word in words), line
@@ -232,7 +232,7 @@ def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
     spoiled["provenance"]["note"] = "written by <b>&`x`"
     assert "; 1 of them with a note" in front(tmp_path, records).text
     table, results = catalogue.find_table("table2"), tables.collect(tmp_path)
-    text = table_page.page_of(table, results, tmp_path)
+    text = table_page.make_table_page(table, results, tmp_path)
     noted = "written by &lt;b&gt;&amp;<code>x</code>"
     assert f"<li>{noted}</li>" in text and "<b>" not in text
 

@@ -152,7 +152,7 @@ def test_tables_fit_a_column_of_a_paper():
     """A cell that is wider than the column by itself has a panel of its own."""
     there = tables.collect(RESULTS)
     for name in ("table2", "table3", "table4", "chip", "quality", "figure_wagner"):
-        page = printed.printed(catalogue.find_table(name), there)
+        page = printed.print_table(catalogue.find_table(name), there)
         for grid in page.grids:
             short = typeset.shorten(grid, typeset.Notes(), latex.ROOM)
             for panel in latex.panels(short):
@@ -332,8 +332,8 @@ def test_speeds_and_predictions_are_those_of_the_seconds():
 
     def told(measured: dict) -> list:
         records["table2"][row]["measured"] = walltime.update_record(measured)
-        grids = walltime.in_the_papers_shape(records)
-        grids += walltime.by_pair("table2", records)
+        grids = walltime.paper_tables(records)
+        grids += walltime.pair_lines("table2", records)
         return [*grids, tables.cells(line, records)]
 
     it = records["table2"][row]["measured"]

@@ -153,13 +153,13 @@ def test_one_changed_number_of_another_stops_the_row(
     monkeypatch.setattr(module, "load", lambda path, *rest: load(broken, *rest))
     monkeypatch.setattr(comparisons, "time_ratios", None)  # nothing may be timed
     with pytest.raises(ValueError, match="more than rounding"):
-        comparisons.measure_greedy(where, 1, journal.in_memory("a"))
+        comparisons.measure_greedy(where, 1, journal.memory_journal("a"))
 
 
 def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     ran = []
     programs = {name: lambda name=name: ran.append(name) for name in "ab"}
-    kept = journal.in_memory("a")
+    kept = journal.memory_journal("a")
     taken = ratios.measure(programs, rounds=3, pause=0.0, label="test", kept=kept)
     assert "".join(ran) == "ab" * 4 and set(taken.seconds) == set("ab")
     by_hand = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 6.0, 9.0])}

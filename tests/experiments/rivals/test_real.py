@@ -56,7 +56,7 @@ def engine(tmp_path, monkeypatch):
 
 def collect(asked, groups, warm, *, rounds=1, kept=None):
     """Turns of engines, by a journal in memory where none is given."""
-    kept = journal.in_memory("") if kept is None else kept
+    kept = journal.memory_journal("") if kept is None else kept
     options = dict(rounds=rounds, pause=0.0, label="a row", journal=kept)
     return turns.collect(asked, groups, warm, **options)
 
@@ -161,7 +161,7 @@ def test_ratios_are_of_seconds_a_token():
 
 def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
     every = Prompts([[1, 2], [3]])
-    assert language.at_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
+    assert language.repeat_to_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
     ids, mask = padding.pad_left([[1, 2], [3]], pad=9)
     assert ids.tolist() == [[1, 2], [9, 3]] and mask.tolist() == [[1, 1], [0, 1]]
     ids, mask = padding.pad_right([[1, 2], [3]], pad=9)

@@ -34,10 +34,10 @@ def test_by_hand():
 def test_steps_of_a_request():
     """Of 8 tokens at 3 a step are 3 steps; of texts that differ, each follows one."""
     texts = [np.array([3]), np.array([1])]
-    calls = simulate.calls_of(np.full(400, 8), texts)
+    calls = simulate.steps_per_request(np.full(400, 8), texts)
     assert {*calls.tolist()} == {3, 8} and abs(calls.mean() - 5.5) < 0.5
     # From the text's beginning on, and again where it ends.
-    late = simulate.calls_of(np.full(9, 11), [np.array([1, 1, 4])])
+    late = simulate.steps_per_request(np.full(9, 11), [np.array([1, 1, 4])])
     assert {*late.tolist()} == {3 + 2 + 1}
 
 

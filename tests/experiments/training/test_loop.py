@@ -212,20 +212,20 @@ if True:
 
 
 def test_documents_are_the_functions_the_class_heads_and_the_module():
-    head, box, full, open_box = corpus.documents_of(SOURCE)
+    head, box, full, open_box = corpus.extract_documents(SOURCE)
     assert head.startswith('"""A module that documents') and head.endswith('"""\n')
     assert box.startswith('class Box:\n    """Holds') and box.endswith(
         'long enough."""\n'
     )
     assert full.startswith('@property\ndef full(self):\n    """Whether')
     assert open_box.startswith("def open_box(box):\n") and "def inner" in open_box
-    assert corpus.documents_of("def broken(:\n") == []
+    assert corpus.extract_documents("def broken(:\n") == []
 
 
 def test_a_file_is_on_one_side_for_ever():
     """The hash of its path decides; these sides are part of every published number."""
-    assert corpus.split_of("abc.py") == "train"
-    sides = [corpus.split_of(f"package/module_{i}.py") for i in range(1000)]
+    assert corpus.choose_split("abc.py") == "train"
+    sides = [corpus.choose_split(f"package/module_{i}.py") for i in range(1000)]
     assert set(sides) == {"train", "valid", "test"}
     assert 850 < sides.count("train") < 950
     valid, test = corpus.stdlib("valid"), corpus.stdlib("test")

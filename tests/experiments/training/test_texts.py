@@ -64,7 +64,7 @@ def test_a_package_without_a_permissive_licence_is_refused(described, known):
 def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypatch):
     """A text repeats what is held out if half of its long lines do."""
     line = "    a_rather_long_line = of_code(number, {})\n".format
-    known = packages.lines_of([line(1) + line(2)])
+    known = packages.long_lines([line(1) + line(2)])
     assert packages.repeats(line(1) + line(2) + line(3), known)
     assert not packages.repeats(line(1) + line(3), known)
     assert not packages.repeats("x = 1\n", known)
@@ -121,10 +121,10 @@ def test_what_is_not_there_is_named(tmp_path):
 def test_beginnings_end_before_their_document_does(clipped, temperature):
     """Of clipped ones, every other is sampled from the start token alone."""
     documents = [[zoo.START, *[5] * i, zoo.END] for i in (2, 9, 300)]
-    plan = language.Continued(**pipeline.read("llama")["written"])
+    plan = language.ContinuedTexts(**pipeline.read("llama")["written"])
     plan = plan._replace(clipped=clipped)
     stream = language.stream(documents)
-    ((rows, begun),) = language.cut(
+    ((rows, begun),) = language.cut_documents(
         stream, plan, batches=1, temperature=temperature, seed=0
     )
     assert rows.shape == (plan.batch, plan.prompt)

@@ -50,7 +50,7 @@ def build(
         [{"audio": str(recording)}], (target, source)
     )
     prompt = make_prompt(prompts.tokens, prompts.inputs)
-    case = figure1.case_of(
+    case = figure1.make_case(
         players,
         prompt,
         ends=prompts.ends,

@@ -16,7 +16,7 @@ from jax import Array
 
 from experiments.papers.wagner import rows as wagner
 from experiments.papers.wagner import timing
-from experiments.papers.wagner.methods import Method, by_kernels, text_methods
+from experiments.papers.wagner.methods import Method, text_methods, with_kernels
 from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
@@ -54,17 +54,17 @@ def measure(
     """
     files = spoken.files[: setting.timed]
     sides = spoken_prompts.use_table(players, pair, sounds(files, pair))
-    sample = sample_of(pair, len(files), setting)
+    sample = make_sample(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = text_methods(setting.scales[0])
-    methods, chosen = by_kernels(methods, setting.decode.kernels, sizes)
+    methods, chosen = with_kernels(methods, setting.decode.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
     values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}
-    for top_k, group in wagner.each_filter(methods).items():
+    for top_k, group in wagner.group_by_filter(methods).items():
         cut = wagner.filter_pair(sides, top_k)
         text = wagner.target_texts(sides, sample, top_k)
-        inputs = [timing.inputs_of(cut, text, gamma) for gamma in setting.gammas]
+        inputs = [timing.text_inputs(cut, text, gamma) for gamma in setting.gammas]
         values |= measure_methods(group, inputs, top_k, setting.rounds)
     return values
 
@@ -94,7 +94,7 @@ def sounds(files: Sequence[Path], pair: Listeners) -> Array:
     return jnp.stack([logmel.features(each, bands, frames) for each in heard])
 
 
-def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
+def make_sample(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
     """Returns prompts that name the places of the recordings in the table of sounds."""
     spoken = setting.language if pair.tokens.languages else None
     head = spoken_prompts.make_head({"language": spoken}, pair)

@@ -141,7 +141,7 @@ def test_what_a_module_launches_is_read_from_its_text():
 
 @pytest.mark.parametrize(("text", "trips", "asked"), [(TEXT, 3, 0), (DECIDED, 4, 4)])
 def test_a_collective_counts_as_often_as_it_runs(text, trips, asked):
-    found = collectives.crossings(hlo.read(text), gamma=5)
+    found = collectives.executed_collectives(hlo.read(text), gamma=5)
     assert [(kernel.opcode, kernel.bytes) for kernel in found] == [
         ("all-reduce", 24),
         *[("all-gather", 4096)] * trips,
@@ -183,7 +183,9 @@ def test_a_kernel_is_read_from_ptx():
     ],
 )
 def test_a_kernel_of_a_step_has_a_cause(source, name, cause):
-    assert launches.cause(hlo.Kernel(name, "fusion", "", 8, False, source)) == cause
+    assert (
+        launches.kernel_cause(hlo.Kernel(name, "fusion", "", 8, False, source)) == cause
+    )
 
 
 @pytest.mark.parametrize("device", ["h200", "v5e"])
@@ -411,7 +413,7 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
     loop = launches.draft_loop(compiled)
     assert hlo.iteration(loop) <= most
     assert launches.per_layer(loop.body, layers) <= most_a_layer
-    assert sum(launches.by_cause(loop.body).values()) == len(loop.body.kernels)
+    assert sum(launches.count_by_cause(loop.body).values()) == len(loop.body.kernels)
     # Products are not taken apart: nothing as large as a matrix is written.
     matrix = config.dim * config.mlp_dim * 2
     written = [k for k in loop.body.kernels if "dynamic_update_slice" not in k.name]

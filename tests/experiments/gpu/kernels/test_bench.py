@@ -77,12 +77,12 @@ def undrafted(batch):
 
 @pytest.fixture(scope="module")
 def sets():
-    return inputs.sets(Shape(16, 3, 2000), 0.7, count=2)
+    return inputs.make_sets(Shape(16, 3, 2000), 0.7, count=2)
 
 
 def test_acceptance_is_about_what_was_asked_for():
     for acceptance in (0.3, 0.7, 0.95):  # further apart than twice the tolerance
-        (batch,) = inputs.sets(Shape(16, 4, 4000), acceptance, count=1)
+        (batch,) = inputs.make_sets(Shape(16, 4, 4000), acceptance, count=1)
         assert abs(inputs.answer(batch).chance.mean() - acceptance) < 0.08
 
 
@@ -310,7 +310,7 @@ def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
 def test_a_choice_changes_by_more_than_noise_alone(noise, before, name):
     """One pass takes 9 us and Mosaic GPU 10 or, by the other tiles, 11."""
     lines = [it for it in lines_of("draft", 9, 10, noise) if it["us"] > 1]
-    chosen = tune.choice(lines, before)
+    chosen = tune.choose_one(lines, before)
     assert chosen["name"] == name
     fastest = [4096, 8, True] if name == "mosaic_gpu" else None
     assert chosen["tiles"] == ([1024, 4, False] if noise == 1.5 else fastest)

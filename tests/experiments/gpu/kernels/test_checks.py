@@ -36,7 +36,7 @@ PLAIN = programs.program(
 
 
 def test_four_launches_keep_what_the_reference_keeps():
-    (batch,) = inputs.sets(Shape(6, 3, 1500, "bfloat16"), 0.7, count=1)
+    (batch,) = inputs.make_sets(Shape(6, 3, 1500, "bfloat16"), 0.7, count=1)
     four, answer = jax.jit(programs.four_launch_program(True)), inputs.answer(batch)
     n, tokens = jax.device_get(four(batch))
     np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(batch))[0])
@@ -152,7 +152,7 @@ def test_torch_is_timed_in_a_process_of_its_own_and_never_what_is_wrong(monkeypa
         assert record["compiled_us"] == "skipped" and not record["failed"]
 
     def late(torch, batch, u=None):
-        n, token = torch_bench.batched(torch, batch, u)
+        n, token = torch_bench.verify_batch(torch, batch, u)
         return n * 0, token
 
     sizes = 3, 4, 600, "float32", 1, 1000, 2

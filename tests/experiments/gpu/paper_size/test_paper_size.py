@@ -14,7 +14,7 @@ from experiments import catalogue, run
 from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import stand_ins
 from experiments.records import records
-from experiments.records.table import rows_of
+from experiments.records.table import published_rows
 from specjax import configs, fused, probs
 from specjax.decode_config import change
 from specjax.inputs import check_shapes, make_sampling
@@ -89,7 +89,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
     texts = (chip.text(config, SETTING, i) for i in range(count))
     calls = [int(run_text(*text).counts.calls[0]) for text in texts]
     law = predict.calls_law(np.full(SETTING.decode.new_tokens, ALPHA), 3)
-    whole = chip.Timed(np.ones(count), np.array(calls), 0.0)
+    whole = chip.GammaTimes(np.ones(count), np.array(calls), 0.0)
     record = chip.text_numbers(SETTING._replace(texts=count), 3, {3: whole})
     expected, deviation = record["expected_calls"], record["expected_calls_sd"]
     np.testing.assert_allclose(expected, count * law @ np.arange(law.size))
@@ -97,7 +97,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
 
 
 def test_every_published_row_is_there():
-    papers = rows_of("table4_expected_vs_measured")
+    papers = published_rows("table4_expected_vs_measured")
     rows = {f"{it['task']}_{it['draft'][3:]}_t{it['temperature']}": it for it in papers}
     again = "ende_small_t0_h100"  # of another card
     assert len(rows) == 12 and {*rows, again} == ROWS.keys()
@@ -161,12 +161,12 @@ def test_the_parts_of_a_step_by_hand():
     """A target call takes 2 ms on one token and 3 on four, a draft 0.2 ms, the rest of
     a step 0.4 ms, of one without drafts 0.5 ms; prefill 5 and 6 ms."""
     setting = change(SETTING, alpha=0.0, gammas=(1, 3), new_tokens=10)
-    alone = chip.Timed(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
+    alone = chip.GammaTimes(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
     steps = np.array([4, 6])
-    drafts = chip.Timed(6 + 4.0 * steps, steps, 6.0)
+    drafts = chip.GammaTimes(6 + 4.0 * steps, steps, 6.0)
     call, drafted = {0: 2.0, 1: 2.5, 3: 3.0}, {1: 0.2, 3: 0.6}
     whole = {0: alone, 3: drafts}
-    columns = chip.by_gamma(setting, call=call, drafted=drafted, rest=whole)
+    columns = chip.gamma_columns(setting, call=call, drafted=drafted, rest=whole)
     wanted = {"c": [0.1, 0.1], "v": [1.25, 1.5], "exp": [1 / 1.1, 1 / 1.3]}
     wanted |= {"overhead": 0.2, "overhead_alone": 0.25}
     wanted["predicted"] = [30 / (6 + 10 * (0.2 + 2.5 + 0.4)), 30 / (6 + 10 * 4.0)]

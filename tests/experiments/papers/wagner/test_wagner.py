@@ -74,7 +74,7 @@ def test_a_filter_is_of_both_sides():
 
 
 def inputs(gamma: int = 3) -> timing.Inputs:
-    return timing.inputs_of(pair(), text(), gamma)
+    return timing.text_inputs(pair(), text(), gamma)
 
 
 def test_a_step_is_timed_in_a_buffer_that_holds_a_padded_prompt():
@@ -103,7 +103,7 @@ def test_every_turn_verifies_other_inputs(name):
 
 
 def test_what_xla_says_of_a_program():
-    small, large = (timing.program(methods.exact(), inputs(g)) for g in (2, 8))
+    small, large = (timing.program(methods.exact_method(), inputs(g)) for g in (2, 8))
     assert large.accessed > small.accessed > 0 and large.operations > small.operations
     assert large.peak > small.peak >= small.temporary
 
@@ -264,9 +264,9 @@ def first_law(verifier: Verifier, fixture) -> np.ndarray:
     return np.array([law[(i,)] for i in range(fixture.vocab)])
 
 
-EVERY = [methods.baseline(), methods.exact(), methods.always()]
-EVERY += [methods.by_sigmoid(scale) for scale in (1e1, 1e4)]
-EVERY += [methods.by_sigmoid(scale, "float16") for scale in (1e1, 1e5)]
+EVERY = [methods.baseline_method(), methods.exact_method(), methods.keep_all_method()]
+EVERY += [methods.sigmoid_method(scale) for scale in (1e1, 1e4)]
+EVERY += [methods.sigmoid_method(scale, "float16") for scale in (1e1, 1e5)]
 
 
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import catalogue, run
-from experiments.papers.wagner.methods import baseline, exact
+from experiments.papers.wagner.methods import baseline_method, exact_method
 from experiments.papers.wagner.speech import (
     methods,
     recording,
@@ -89,7 +89,7 @@ FEW = [
 @pytest.mark.slow
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "error_methods", lambda *_: FEW)
-    timed = [baseline(50), exact(50)]
+    timed = [baseline_method(50), exact_method(50)]
     monkeypatch.setattr(verification, "text_methods", lambda *_: timed)
     names = "digits", "digits_speed", "digits_time"
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
