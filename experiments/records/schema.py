@@ -18,17 +18,17 @@ INTRODUCTION = """\
 # A record's fields
 
 A record is one line of a `.jsonl` file: the numbers of a measured row, and where they
-come from. `results/` has those that the tables are rendered from, and `specjax run`,
-`measure --out` and `python -m experiments.run` write them. This page is rendered from
-`experiments/records/schema.json`, a JSON Schema to which tests hold every record of
-`results/`.
+come from. `specjax run`, `measure --out` and `python -m experiments.run` write records;
+`results/` has those that the tables are rendered from. This page is rendered from
+`experiments/records/schema.json`, a JSON Schema; tests check every record in
+`results/` against it.
 
 """
 OF_MEASURED = """\
-What is measured differs from table to table; these fields are common. Every other
-number is named by what it counts, with the endings and beginnings below. A list is in
-the order of another field: `speedup` and the other lists of rows of walltime are in the
-order of `gamma`.
+Different tables measure different things; these fields are common. The name of every
+other number says what it is, with the endings and beginnings below. The elements of a
+list are in the order of another field: `speedup` and the other lists in rows of
+walltime are in the order of `gamma`.
 
 """
 

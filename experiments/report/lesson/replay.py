@@ -29,7 +29,7 @@ from specjax.types import Draft, Info, Law, Params, Verdict, Verifier
 RULES = tuple(name for name, claim in CLAIMS.items() if claim.chains is None)
 PROMPT = 'def read_config(path, default=None):\n    """'
 GAMMA, TOKENS, SEEDS = 4, 40, range(24)
-SHOWN = 4  # of the target's likeliest tokens
+SHOWN = 4  # of the target's most likely tokens
 OWN = "match", "gumbel"  # rules that draw the target's own token, whatever was drafted
 
 
