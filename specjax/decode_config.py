@@ -36,8 +36,8 @@ class DecodeConfig:
     gamma: tokens drafted for each call of the target, at least 0.
     temperature: 0 is greedy; else 1.18e-38 to 10,000.
     top_k, top_p, min_p: the ids that either law keeps (Section 2.2 of Leviathan et al.
-      2023): so many of the likeliest, those of at least this mass in (0, 1], those of
-      at least this share of the likeliest's probability in [0, 1]; None keeps all.
+      2023): this many of the most likely, those of at least this mass in (0, 1], those
+      of at least this share of the highest probability in [0, 1]; None keeps all.
     rule: the name of what verifies drafts, of `specjax.verifiers`.
     policy: the name of what decides how much of gamma is drafted, of
       `specjax.policies`.

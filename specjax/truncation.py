@@ -64,13 +64,13 @@ SETTINGS = {
         lambda x: x >= 1,
         "at least 1; leave top_k out for no limit",
         2**31 - 1,
-        "this many of the likeliest ids",
+        "this many of the most likely ids",
     ),
     "top_p": Setting(
         lambda x: (x > 0) & (x <= 1),
         "in (0, 1]; leave top_p out for no limit",
         1.0,
-        "the likeliest ids whose probabilities sum to at least this",
+        "the most likely ids whose probabilities sum to at least this",
     ),
     "min_p": Setting(
         lambda x: (x >= 0) & (x <= 1),

@@ -42,7 +42,7 @@ from specjax.verifiers import match, rejection, token
 SHARED, ARGMAX, REUSED, STALE, LOWER, LEVELS = 1, 2, 3, 4, 5, 6
 FAULTS = {
     SHARED: ("shared", "every draw of a draft has the noise of its first"),
-    ARGMAX: ("argmax", "the first token is the likeliest; its law says it was drawn"),
+    ARGMAX: ("argmax", "the first token is the most likely; its law says it was drawn"),
     REUSED: ("reused", "every slot has the first one's coin, which also draws"),
     STALE: ("stale", "the rule has the same noise in every call"),
     LOWER: ("lower", "the last draft's law stands in for that of the model above it"),

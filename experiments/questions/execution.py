@@ -122,7 +122,7 @@ def apply_verifier(
         noise = match.Noise(jnp.zeros((count, most + 1, 2)))
     verdict = verifier.verify(law(p, most + 1), draft, noise, True)
     chance, left = verdict.accept_prob, verdict.residual
-    if verifier is match.verifier:  # its own draw, given that it is no guess
+    if verifier is match.verifier:  # its own draw, given that it is not a guess
         left = p * (1 - jax.nn.one_hot(guesses[:, 0], p.shape[-1]))
     before = jnp.cumprod(jnp.pad(1 - chance, ((0, 0), (1, 0)), constant_values=1.0), 1)
     kept = chance * before[:, :-1]

@@ -43,7 +43,7 @@ def check_texts(
         law: log-probabilities [N, T, V] after each of `ours`.
 
     Raises:
-        Disagreement: the first difference of a text is no near-tie by `law`.
+        Disagreement: the first difference of a text is not a near-tie by `law`.
     """
     if texts.shape != ours.shape:
         raise Disagreement(

@@ -9,7 +9,7 @@ rejecting needs no undo here either. The pair of a state and the token after it 
 of EAGLE (Li et al. 2024, https://arxiv.org/abs/2401.15077, Section 3.1).
 
 What a head takes of the target's weights are the same arrays, in its own parameters
-under "target" (`with_target`). They are no part of its cache: a step takes over the
+under "target" (`with_target`). They are not in its cache: a step takes over the
 buffers of its state, and would free the target's.
 Axes: B rows, T tokens in one call, S slots, H features of the head, V vocabulary.
 """

@@ -59,7 +59,7 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
     Args:
       name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
         "bigram", what `specjax.load` takes, the folder or hub's id of a head (EAGLE-3,
-        EAGLE, Medusa), or one's own "my_module:builder" (see the guide on writing one).
+        EAGLE, Medusa), or your own "my_module:builder" (see the guide on writing one).
       target: for whom it drafts.
 
     Raises:

@@ -53,7 +53,7 @@ def custom_source(name: str, target: Pretrained) -> DraftSource:
     drafter, params = with_params(2, draw_independent, **how)
     try:
         regime = regime_of(target, drafter, params)
-    except Exception as error:  # whatever a drafter of one's own does
+    except Exception as error:  # a custom drafter may raise anything
         raise ValueError(f"{name} fails: {describe_error(error)}") from error
     return DraftSource(
         name=name,

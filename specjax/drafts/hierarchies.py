@@ -48,8 +48,8 @@ def hierarchy(
       target: for whom the first drafts.
       pair: as `drafts.pair`.
       gammas: how many tokens each draft after the first drafts at a time, "4" or "4/6";
-        or each of all drafts, and the first then drafts at most so many, whatever gamma
-        is.
+        or each of all drafts, and the first then drafts at most that many tokens,
+        whatever gamma is.
 
     Raises:
       ValueError: as `check_names`; or for a draft that does not fit its level.

@@ -315,7 +315,7 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
         noises = (functools.partial(noise, each) for each in (verifier, TOKEN))
         own, wanted = map(jax.eval_shape, noises)
         returned = jax.eval_shape(verdict)
-    except Exception as error:  # whatever a rule of one's own does
+    except Exception as error:  # a custom rule may raise anything
         first = next(iter(str(error).splitlines()), "")
         raise ValueError(f"{name} fails: {type(error).__name__}: {first}") from error
     own, wanted = ([x.shape for x in jax.tree.leaves(it)] for it in (own, wanted))

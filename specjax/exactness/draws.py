@@ -34,7 +34,7 @@ SHORTEST = 3
 # Of `specjax.keys`: what makes keys of keys, and what draws from them.
 MAKERS = "iteration", "purpose", "uniform", "uniforms", "gumbels", "uniforms_by_name"
 DRAWERS = "draw_uniform", "draw_gumbel"
-# Of jax.random: by what else a part of one's own may draw.
+# Functions of jax.random by which a custom part may draw too.
 SAMPLERS = "uniform gumbel categorical bits bernoulli normal exponential".split()
 SAMPLERS += "randint choice permutation truncated_normal gamma beta laplace".split()
 QUICKLY = {"xla_backend_optimization_level": 0}  # to compile, as each runs once

@@ -110,7 +110,7 @@ def draft_chances(
             chance /= fixture.vocab
             continue
         law = drawn[:, i].copy()
-        if i in fixture.sure:  # what the draft finds likeliest
+        if i in fixture.sure:  # the draft's most likely token
             law = np.eye(fixture.vocab)[law.argmax(1)]
         if fixture.parent is not None and fixture.siblings not in ("with", "own"):
             taken = [j for j in range(i) if at.parent[j] == row]

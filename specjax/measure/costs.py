@@ -146,7 +146,7 @@ def _turn(state: State, vocab: int) -> State:
 
 
 def _without_shared(draft: Draft) -> tuple:
-    """Returns the parts of a draft that are written anew: tokens, and its law without
+    """Returns the parts of a draft that are written again: tokens, and its law without
     what rows share."""
     law = None if draft.law is None else probs.per_row(draft.law)
     return draft.tokens, draft.num, law

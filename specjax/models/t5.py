@@ -409,7 +409,7 @@ def _biases(
     for all."""
     if stack.config.own_bias:
         return [layer.relpos_bias(positions, slots, tree) for layer in stack.layers]
-    # In memory: no layer computes it anew.
+    # In memory: no layer computes it again.
     bias = jax.lax.optimization_barrier(stack.relpos_bias(positions, slots, tree))
     return [bias] * len(stack.layers)
 

@@ -105,8 +105,8 @@ def generate_text(
       gamma: tokens drafted for each call of the target, at least 0.
       temperature: 0 is greedy: the target's own argmax text; or 1.18e-38 to 10,000.
       top_k: how many ids are kept before sampling.
-      top_p: keeps the likeliest ids of at least this mass, in (0, 1].
-      min_p: keeps ids of at least this share of the likeliest's probability, in [0, 1].
+      top_p: keeps the most likely ids, of at least this mass, in (0, 1].
+      min_p: keeps ids of at least this share of the highest probability, in [0, 1].
       rule: how drafts are verified, by its name in `specjax.verifiers`.
       policy: how much of gamma is drafted, by its name in `specjax.policies`.
       new_tokens: the most tokens that are written of each text, which stops at its end.

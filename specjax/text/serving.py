@@ -31,7 +31,7 @@ class Server(NamedTuple):
     begin: (params, Prompt [1, T], Request [1]) -> (State, Request) of B rows, all of
     which have ended; what it is given is an example of what will be admitted.
     admit: (params, State, Request, row=, prompt=, new_request=) -> (State, Request), in
-    which row `row` [] int32 begins anew with a Prompt [1, T] and a Request [1]; takes
+    which row `row` [] int32 restarts with a Prompt [1, T] and a Request [1]; takes
     the state's buffers. Compiled for each T.
     step: (params, Request, State) -> (State, Info, ended [B] bool), which takes them.
     check: (params, Prompt, Request) -> None, raises ValueError for what cannot decode.

@@ -1,4 +1,4 @@
-"""`--report`: a page of one's own rows, in words and drawings."""
+"""`--report`: a page of a user's rows, in words and drawings."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Drafts, rules and policies by name, and the guide to writing one's own."""
+"""Drafts, rules and policies by name, and the guide to writing your own."""
 
 from pathlib import Path
 

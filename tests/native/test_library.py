@@ -32,7 +32,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(library, "register", rows)  # XLA has one
     forget()
     yield
-    forget()  # the next asks anew, of the machine's own cache
+    forget()  # the next call asks the machine's own cache again
 
 
 @pytest.fixture

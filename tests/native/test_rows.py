@@ -117,7 +117,7 @@ def test_a_rows_bits_do_not_depend_on_the_call(family, dtype):
     np.testing.assert_array_equal(beside[0], alone)
     longer = fresh(family, dtype, slots=SLOTS + 13)
     once, _ = call(family, dtype, TOKENS[:1], [0], longer)
-    if family != "gemma2":  # a longer ring begins anew in another slot
+    if family != "gemma2":  # a longer ring begins again in another slot
         np.testing.assert_array_equal(once[0], alone)
     _, cache = call(family, dtype, TOKENS[:1, :READ], [0], fresh(family, dtype))
     for count in 2, 5:

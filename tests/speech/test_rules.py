@@ -162,7 +162,7 @@ def test_what_does_not_fit_the_vocabulary_is_told(built):
 
 def test_logits_at_the_start_tell_the_language_and_silence():
     logits = jnp.zeros((2, VOCAB)).at[0, 23].set(3.0).at[1, 28].set(4.0)
-    logits = logits.at[:, 5].set(9.0)  # text is no language
+    logits = logits.at[:, 5].set(9.0)  # text is not a language
     assert rules.language(TOKENS, logits) == ["de", "en"]
     chance = np.exp(4) / (np.exp(4) + np.exp(9) + VOCAB - 2)
     assert float(rules.no_speech(TOKENS, logits)[1]) == pytest.approx(chance, rel=1e-5)

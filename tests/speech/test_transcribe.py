@@ -217,7 +217,7 @@ def test_a_bad_window_is_decoded_again_while_others_go_on():
     # The good one has ended; the bad one alone gets as warm as it must, then cools.
     rest = [row[0] for row in heats[2:]]
     np.testing.assert_allclose(rest, [0.4, 0.6, 0.8, 0], rtol=1e-6)
-    # What was written at 0.8 is no context.
+    # What was written at 0.8 is not context.
     assert log[-1][1] == [PROMPT]
 
 

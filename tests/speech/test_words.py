@@ -84,7 +84,7 @@ def test_no_word_lasts_over_a_pause():
     assert (
         [word[1:3] for word in told]
         == [
-            (near(5.5), near(5.8)),  # a closure of five states is no pause
+            (near(5.5), near(5.8)),  # a closure of five states is not a pause
             (near(5.6), near(5.8)),
             short[1:3],  # no sound at all: as it was
             none[1:3],  # what is short at its edges stays

@@ -1,4 +1,4 @@
-"""Rows that are refilled while others go on: same texts, and nothing compiles anew."""
+"""Rows that are refilled while others go on: same texts, and nothing compiles again."""
 
 import functools
 

@@ -39,7 +39,7 @@ class EqualityRows(NamedTuple):
 
     Attributes:
         rows: in total, in batches of `batch`.
-        vocab: no multiple of the blocks, so that the last one overlaps.
+        vocab: not a multiple of the blocks, so that the last one overlaps.
         trials: of the chi-square test, over `small` ids.
         tiles: that split `vocab` into several blocks.
         dry: a trial on a CPU, interpreted.

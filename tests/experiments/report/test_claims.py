@@ -445,7 +445,7 @@ def test_a_verdict_tells_its_reason(verdict, evidence, records, keys):
 
 
 def test_drafts_on_the_same_texts_are_compared_text_by_text():
-    """0.602 ± 0.001 against 0.600 ± 0.001 is no difference, but for the same texts."""
+    """0.602 ± 0.001 against 0.600 ± 0.001 differ for the same texts only."""
     records = spoiled("table3", "ende_base_t1", alpha=0.602)
     texts = np.tile([4.0, 8.0], 10)  # of ten tokens: some are easy, and for both drafts
     luck = 0.01 * np.tile([1, 1, -1, -1], 5)

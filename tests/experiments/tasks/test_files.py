@@ -96,7 +96,7 @@ def test_there_are_examples_and_a_tokenizer_that_has_an_end(tmp_path, monkeypatc
         recipes.collect([], None, False)
     bad = tmp_path / "bad.model"
     bad.write_text("not a model")
-    with pytest.raises(ValueError, match="no SentencePiece model"):
+    with pytest.raises(ValueError, match="is not a SentencePiece model"):
         recipes.load(bad)
     processor = sentencepiece.SentencePieceProcessor
     monkeypatch.setattr(processor, "eos_id", lambda self: -1)

@@ -450,7 +450,8 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.host_numbers(step, SETTING)
     assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.decode.gamma + 1
-    # A turn of the draft's loop moves its count too, which is no kernel of the program.
+    # A turn of the draft's loop moves its count too, which is not a kernel of the
+    # program.
     turns = SETTING.decode.gamma - 1
     launched = told["host_inside"] + told["host_alone"]
     assert launches.total(step, SETTING) <= launched

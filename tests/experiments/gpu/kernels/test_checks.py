@@ -85,7 +85,7 @@ def test_equality_counts_the_rows_that_differ():
     record = equality.measure(MANY, {equality.REFERENCE: PLAIN, "failing": failing})
     error = "NotImplementedError: no such instruction"
     assert record["by_implementation"][1] == {"name": "failing", "error": error}
-    # What did not run is no agreement.
+    # A check that did not run is not an agreement.
     assert {record["differing_outside"], record["chi_square_p"]} == {"failed"}
 
 
