@@ -236,7 +236,7 @@ def build_stream(
     ) -> Iterator[tuple[State, Info]]:
         check(decoder, slots, params, prompt, request)
 
-        def unfinished(state: State | None) -> tuple[State, Request] | None:
+        def or_none_if_ended(state: State | None) -> tuple[State, Request] | None:
             assert state is not None
             return (
                 None if bool(jnp.all(has_ended(request, state))) else (state, request)
@@ -244,7 +244,7 @@ def build_stream(
 
         initial = programs.prefill(params, prompt)
         for state, info in run_steps(
-            programs.step, params, initial, next_batch=unfinished
+            programs.step, params, initial, next_batch=or_none_if_ended
         ):
             check_finite(state.tokens, request.start, state.length)
             yield state, info

@@ -72,7 +72,7 @@ def pad_to_bucket(prompt: Prompt, most: int | None = None) -> Prompt:
     It has at most `most` tokens. The tokens that an encoder reads are padded likewise.
     """
 
-    def padded(tokens: Array, width: int) -> Array:
+    def pad(tokens: Array, width: int) -> Array:
         # With NumPy, because JAX would compile each width.
         more = width - tokens.shape[1]
         return jnp.asarray(np.pad(np.asarray(tokens), ((0, 0), (0, more))))
@@ -80,8 +80,8 @@ def pad_to_bucket(prompt: Prompt, most: int | None = None) -> Prompt:
     tokens, length, inputs = prompt
     if isinstance(inputs, tuple) and not isinstance(inputs, (Features, Encoded)):
         read, *rest = inputs
-        inputs = padded(read, bucket(read.shape[1])), *rest
-    return Prompt(padded(tokens, bucket(tokens.shape[1], most)), length, inputs)
+        inputs = pad(read, bucket(read.shape[1])), *rest
+    return Prompt(pad(tokens, bucket(tokens.shape[1], most)), length, inputs)
 
 
 def make_request(

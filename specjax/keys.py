@@ -161,10 +161,10 @@ def uniforms_by_name(key: Array, names: Sequence[tuple[int, int]]) -> Array:
     It draws them together, because separate purposes are separate kernels on a GPU.
     """
 
-    def keys_of(name: int, slot: int) -> Array:
+    def slot_keys(name: int, slot: int) -> Array:
         return _slot(purpose(key, name), slot)
 
-    each = jax.vmap(keys_of)(*jnp.array(names, jnp.int32).T)
+    each = jax.vmap(slot_keys)(*jnp.array(names, jnp.int32).T)
     return jnp.moveaxis(draw_uniform(each, (2,)), 0, 1)
 
 

@@ -220,13 +220,13 @@ def _end_by_bisection(
     def mass(kept: Array) -> Array:
         return _sum(jnp.where(kept, weight, 0.0))
 
-    def each(at: Array) -> Array:
+    def weight_at(at: Array) -> Array:
         return jnp.exp(row.log_weight(_logit(at, dtype)[:, None]))[:, 0]
 
-    goal = top_p * (mass(key > last[:, None]) + number * each(last))
+    goal = top_p * (mass(key > last[:, None]) + number * weight_at(last))
     high = jnp.where(ended, last, _order_key(row.top))
     at = _greatest(lambda at: mass(key >= at[:, None]) >= goal, last, high)
-    share, missing = each(at), goal - mass(key > at[:, None])
+    share, missing = weight_at(at), goal - mass(key > at[:, None])
     needed = jnp.ceil(missing / jnp.where(share > 0, share, 1.0)).astype(jnp.int32)
     needed = jnp.maximum(needed, 1)
     needed = jnp.where(at == last, jnp.minimum(needed, number), needed)

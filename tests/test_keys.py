@@ -12,7 +12,7 @@ import pytest
 from specjax import generate, keys, probs
 from specjax.decode_config import setting_type
 from specjax.drafters import autoregressive
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.runtime import hosts, jax_flags
 from specjax.step import Decoder
@@ -107,7 +107,7 @@ def decoded(batch: int = 3) -> Decoded:
     request = make_request(own_key(0), prompt, 12, sampling)
     params = Params(world.target_weights, world.draft_weights)
     out = generate.build(decoder, 16)(params, prompt, request)
-    shallow = law_of(deep.shallow)
+    shallow = build_law(deep.shallow)
     texts = make_prompt([[i, 5, 8 + i] for i in range(batch)])
     law = jax.jit(lambda *of: probs.dense(shallow(*of)))
     return Decoded(

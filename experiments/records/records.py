@@ -109,9 +109,9 @@ def row_configs(
     """Returns the configuration of each row of a file, and the names that it sets."""
     file = RowFile(path)
     try:
-        return configs.read_each(file._replace(bindings=typed))
+        return configs.read_rows(file._replace(bindings=typed))
     except ConfigError:  # a binding of then that no file knows now
-        return configs.read_each(file)
+        return configs.read_rows(file)
 
 
 @cache

@@ -94,7 +94,7 @@ def law(file: RowFile) -> dict:
     compilation.keep()
     built = configs.build(file)
     row = built.row
-    origin = provenance.of(row.measurement, built.config, 0.0) | {"date": "now"}
+    origin = provenance.describe(row.measurement, built.config, 0.0) | {"date": "now"}
     it = {"row": file.row, "table": file.table, "scale": row.scale, "kind": row.kind}
     it |= {"measured": row.measurement.run(), "provenance": origin}
     return it | {"published": catalogue.published_numbers(file.table, file.row)}

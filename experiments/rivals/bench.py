@@ -93,7 +93,7 @@ def add_record(
         versions: of the engines that are compared.
     """
     measurement, setting, seconds = origin
-    told = provenance.of(measurement, config(setting), seconds)
+    told = provenance.describe(measurement, config(setting), seconds)
     told["versions"] |= versions
     record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
     record |= {"measured": measured, "published": None, "provenance": told}

@@ -87,7 +87,7 @@ def propose(
         own = begin[:, None] + jnp.arange(count)
         return Level(score, token, parent, slots.extend(level.path, parent, own)), sound
 
-    def further(carried: tuple, begin: Array) -> tuple:
+    def draft_level(carried: tuple, begin: Array) -> tuple:
         level, cache, sound = carried
         features, cache = read(cache, level, begin)
         after, now = grow(features, level, begin)
@@ -99,7 +99,7 @@ def propose(
     level, sound = grow(features, running, start)
     begins = start + width + drafted * jnp.arange(gamma)[:, None]
     carried: Any = level, cache, sound
-    scanned: Any = jax.lax.scan(further, carried, begins[:-1])
+    scanned: Any = jax.lax.scan(draft_level, carried, begins[:-1])
     (level, cache, sound), before = scanned
     _, cache = read(cache, level, begins[-1])
     levels = jax.tree.map(

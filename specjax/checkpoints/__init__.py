@@ -311,7 +311,7 @@ def _huggingface(folder: Path, dtype: str) -> Opened:
 
 def _gguf(path: Path, dtype: str) -> Opened:
     held = gguf_file.open_file(path)
-    fields = gguf.fields_of(held)
+    fields = gguf.config_fields(held)
     arrays = gguf.arrays(held, fields)
     table = name_tables.BY_FAMILY[families.LLAMA.name]
     contents = huggingface.Folder(table, fields, arrays, (path,))

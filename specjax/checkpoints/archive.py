@@ -126,7 +126,7 @@ def same_names(shapes: Any) -> Names:
     return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
 
 
-def table_of(
+def embedding_names(
     table: str, readout: str, tied: bool, stored: Collection[str]
 ) -> tuple[str, dict[str, str]]:
     """Returns the name that an embedding is stored under, and `Names.copies`: where the
@@ -235,7 +235,7 @@ def fill(
     for name in sorted(where, key=lambda name: -math.prod(where[name][0])):
         shape, place = where[name]
         read = reader(archive, sources[name], shape=shape, dtype=float_dtype(dtype))
-        flat[name] = _put(read, shape, place)
+        flat[name] = _read_onto_devices(read, shape, place)
     return unflatten_dict(flat, sep="/")
 
 
@@ -266,7 +266,7 @@ def reader(
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
         sizes = tuple(part.stop - part.start for part in stored)
-        cast = _aligned(sizes[::-1] if source.transpose else sizes, dtype)
+        cast = _empty_aligned(sizes[::-1] if source.transpose else sizes, dtype)
         rows = cast.T if source.transpose else cast  # as they are stored
 
         def copy(some: Iterable[slice]) -> None:
@@ -324,7 +324,7 @@ def _cast(archive: Archive, name: str, index: Index, dtype: np.dtype) -> np.ndar
     return cast
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Returns an aligned array with arbitrary contents, see `ALIGNED`."""
     size = math.prod(shape) * dtype.itemsize
     held = np.empty(size + ALIGNED, np.uint8)
@@ -332,7 +332,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return held[first : first + size].view(dtype).reshape(shape)
 
 
-def _put(
+def _read_onto_devices(
     read: Callable[[Index], np.ndarray],
     shape: tuple[int, ...],
     sharding: jax.sharding.Sharding | None,
@@ -402,7 +402,7 @@ def check_depths(archive: Archive, config: Any, stacks: Mapping[str, str]) -> No
     than the sizes say: to describe a very deep model may take minutes. stacks: a
     pattern of a layer's names for each field of `config` that counts layers."""
     for field, pattern in stacks.items():
-        says, has = getattr(config, field), layers_of(archive.arrays, pattern)
+        says, has = getattr(config, field), count_layers(archive.arrays, pattern)
         if says != has:
             raise ValueError(
                 f"{archive.where}: its sizes say {says} {field.replace('_', ' ')} and"
@@ -410,7 +410,7 @@ def check_depths(archive: Archive, config: Any, stacks: Mapping[str, str]) -> No
             )
 
 
-def layers_of(names: Iterable[str], pattern: str) -> int:
+def count_layers(names: Iterable[str], pattern: str) -> int:
     """Returns how many layers there are, by the names that match `pattern`."""
     matches = (re.match(pattern, name) for name in names)
     return len({match[1] for match in matches if match})

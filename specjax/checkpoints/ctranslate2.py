@@ -21,7 +21,7 @@ from specjax.checkpoints.archive import (
     Part,
     Row,
     Source,
-    layers_of,
+    count_layers,
     sources,
 )
 from specjax.checkpoints.names_whisper import layer_sources
@@ -237,7 +237,9 @@ def _config(
     vocab, dim = shape(TABLE, 2)
     if len(counts) != 1 or min(counts) < 1 or dim % min(counts):
         raise ValueError(f"{file}: {' and '.join(heads)} must divide {dim}, and agree")
-    layers = {name: layers_of(variables, pattern) for name, pattern in STACKS.items()}
+    layers = {
+        name: count_layers(variables, pattern) for name, pattern in STACKS.items()
+    }
     return Config(
         vocab=vocab,
         dim=dim,

@@ -39,7 +39,7 @@ SIZES = {
 }
 EPS = "attention.layer_norm_rms_epsilon"
 # Keys that some of the architectures read. Without them llama.cpp takes these defaults
-# (its src/llama-model.cpp and src/models/), or those that `fields_of` computes.
+# (its src/llama-model.cpp and src/models/), or those that `config_fields` computes.
 PATTERN_KEY = "attention.sliding_window_pattern"
 BASE, LOCAL_BASE = 10_000.0, 10_000.0
 WINDOW, PATTERN = {"gemma2": 4096, "gemma3": 0}, {"gemma2": 2, "gemma3": 6}
@@ -141,7 +141,7 @@ class Header(NamedTuple):
         )
 
 
-def fields_of(held: Contents) -> Fields:
+def config_fields(held: Contents) -> Fields:
     """Returns the fields of a config.json that describe this model.
 
     All that `names_llama` reads of this kind are there: no default of transformers
@@ -182,7 +182,7 @@ def fields_of(held: Contents) -> Fields:
         of_27b = sizes["num_hidden_layers"] == WIDE[kind]
         fields["query_pre_attn_scalar"] = dim // heads if of_27b else width
     fields |= _windows(header, sizes["num_hidden_layers"])
-    fields |= _caps(header) | _scaling(held, header, fields)
+    fields |= _caps(header) | _rope_fields(held, header, fields)
     tokens = vocabulary(held)
     fields |= {"bos_token_id": tokens.named.get("bos")}
     fields |= {"eos_token_id": list(tokens.ends)}
@@ -282,7 +282,7 @@ def _caps(header: Header) -> Fields:
     return fields
 
 
-def _scaling(held: Contents, header: Header, fields: Fields) -> Fields:
+def _rope_fields(held: Contents, header: Header, fields: Fields) -> Fields:
     """Returns the fields of rotary positions that are stretched."""
     none: Fields = {"rope_scaling": None, "rope_parameters": None}
     form = header.stated.get("rope.scaling.type", SCALING)

@@ -63,11 +63,11 @@ def shapes_by_device(
         devices: Any = [default] if by is None else by.addressable_devices
         for device in devices:
             memory = default if device.platform == "cpu" else device
-            held.setdefault(memory, []).append(shard_of(shape, by))
+            held.setdefault(memory, []).append(shard_shape(shape, by))
     return held
 
 
-def shard_of(
+def shard_shape(
     shape: tuple[int, ...], by: jax.sharding.Sharding | None
 ) -> tuple[int, ...]:
     """Returns the shape of each device's part of an array."""
@@ -104,7 +104,7 @@ def largest_read(
     and in the dtype that it is converted to."""
     to = 4 if in_eight_bits(dtype) else itemsize(dtype)
     return max(
-        math.prod(shard_of(shape, by))
+        math.prod(shard_shape(shape, by))
         * (archive.arrays[sources[name].name].dtype.itemsize + to)
         for name, (shape, by) in places.items()
     )

@@ -13,8 +13,8 @@ from specjax.checkpoints.archive import (
     Names,
     Part,
     Source,
+    embedding_names,
     sources,
-    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
@@ -115,7 +115,7 @@ def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> N
     del fields
     bare = EMBEDDING in stored or "wpe.weight" in stored
     prefix = "" if bare else PREFIX
-    table, copies = table_of(prefix + EMBEDDING, READOUT, config.tied, stored)
+    table, copies = embedding_names(prefix + EMBEDDING, READOUT, config.tied, stored)
     found = {"embedding": Source(table), "positions": Source(f"{prefix}wpe.weight")}
     found |= sources([("norm", "ln_f", NORM)], of=prefix)
     for i in range(config.num_layers):

@@ -20,8 +20,8 @@ from specjax.checkpoints.archive import (
     Names,
     Row,
     Source,
+    embedding_names,
     sources,
-    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import llama
@@ -116,7 +116,7 @@ KINDS = {
 WITHIN = {"gemma3": "gemma3_text"}
 
 
-def kind_of(fields: Fields) -> tuple[Kind, Fields]:
+def read_kind(fields: Fields) -> tuple[Kind, Fields]:
     """Returns the kind of a config.json, and those of its fields that are there or have
     a default. Raises ValueError for unknown classes and fields."""
     name = fields["model_type"]
@@ -287,7 +287,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 def read_config(fields: Fields, dtype: str) -> llama.Config:
     """Reads sizes from config.json. Raises ValueError for a field that the model does
     not support."""
-    kind, stated = kind_of(fields)
+    kind, stated = read_kind(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
     key_heads = field.size(stated, "num_key_value_heads", heads)
     if heads % key_heads:
@@ -387,7 +387,7 @@ def _cap(stated: Fields, name: str) -> float | None:
 
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:
     """Returns the ids that a text starts and ends with."""
-    _, stated = kind_of(fields)
+    _, stated = read_kind(fields)
     start = field.token(stated, "bos_token_id", config.vocab)
     return start, field.tokens(stated, "eos_token_id", config.vocab)
 
@@ -442,7 +442,7 @@ def _check_written(config: llama.Config, fields: Fields) -> None:
     unlike = [
         name
         for name, a, b in zip(config._fields, config, back, strict=True)
-        if a != b and not _close(a, b)
+        if a != b and not _nearly_equal(a, b)
     ]
     if unlike:
         raise ValueError(
@@ -451,7 +451,7 @@ def _check_written(config: llama.Config, fields: Fields) -> None:
         )
 
 
-def _close(a: Any, b: Any) -> bool:
+def _nearly_equal(a: Any, b: Any) -> bool:
     return isinstance(a, float) and math.isclose(a, b or 0)
 
 
@@ -462,7 +462,7 @@ def names(config: llama.Config, fields: Fields, stored: Collection[str] = ()) ->
     held = (prefix for prefix in PREFIXES if prefix + EMBEDDING in stored)
     prefix = next(held, "model.")
     readout = PREFIXES[prefix] + READOUT
-    table, copies = table_of(prefix + EMBEDDING, readout, config.tied, stored)
+    table, copies = embedding_names(prefix + EMBEDDING, readout, config.tied, stored)
     found = {"embedding": Source(table), "norm/scale": Source(f"{prefix}norm.weight")}
     layer = _layer(config)
     for i in range(config.num_layers):

@@ -13,7 +13,7 @@ from specjax.checkpoints.archive import (
     UNBIASED,
     Names,
     Source,
-    layers_of,
+    count_layers,
     sources,
 )
 from specjax.checkpoints.fields import Fields
@@ -217,7 +217,7 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
             " divide its width"
         )
     vocab, dim = table
-    layers = {name: layers_of(arrays, pattern) for name, pattern in STACKS.items()}
+    layers = {name: count_layers(arrays, pattern) for name, pattern in STACKS.items()}
     config = t5.Config(
         vocab=vocab,
         dim=dim,

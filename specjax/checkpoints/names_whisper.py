@@ -15,8 +15,8 @@ from specjax.checkpoints.archive import (
     Names,
     Row,
     Source,
+    embedding_names,
     sources,
-    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models.whisper import Config
@@ -173,7 +173,7 @@ def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names
     written."""
     del fields
     prefix = "" if EMBEDDING in stored else PREFIX
-    table, copies = table_of(prefix + EMBEDDING, READOUT, True, stored)
+    table, copies = embedding_names(prefix + EMBEDDING, READOUT, True, stored)
     found = {
         "encoder/positions": Source(f"{prefix}encoder.embed_positions.weight"),
         "decoder/embedding": Source(table),

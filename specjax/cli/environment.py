@@ -2,7 +2,8 @@
 
 A worker starts in a folder of its launcher's choice, in which another `specjax` may
 lie, and cannot import a module that lies beside the prompts. `import_variables` make it
-import the `specjax` of its parent, and `run_in` gives it the parent's folder and path.
+import the `specjax` of its parent, and `run_in_environment` gives it the parent's
+folder and path.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ def current() -> Environment:
     )
 
 
-def run_in(world: Environment, function: Callable, *arguments: Any) -> Any:
+def run_in_environment(world: Environment, function: Callable, *arguments: Any) -> Any:
     """Calls a function in the environment of another process, and returns its value.
 
     The folders are used as far as this machine has them."""

@@ -62,7 +62,7 @@ def list_blocks(setting: Setting) -> Iterator[Block]:
     text = json.dumps(describe(setting), sort_keys=True)
     how = hashlib.sha256(text.encode()).hexdigest()
     assert setting.block is not None
-    return blocks.cut(setting.prompts, setting.block, how)
+    return blocks.split_file(setting.prompts, setting.block, how)
 
 
 def read_setting(folder: Path) -> dict[str, Any]:

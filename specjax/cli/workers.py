@@ -146,7 +146,7 @@ def submit(launcher: Any, function: Callable, *arguments: Any) -> Any:
     """Returns the job of a function call, in a worker with the folder and the path of
     this process."""
     return launcher.submit(
-        environment.run_in, environment.current(), function, *arguments
+        environment.run_in_environment, environment.current(), function, *arguments
     )
 
 

@@ -106,7 +106,7 @@ def build(file: RowFile) -> BuiltRow:
             raise ConfigError(
                 "it has no measurement: include one of the files in gin_configs/runs/"
             )
-        with one_line_errors(ValueError, OSError, RuntimeError), on_mesh(gin):
+        with one_line_errors(ValueError, OSError, RuntimeError), row_mesh(gin):
             gin.finalize()
             row = gin.get_configurable(TableRow)()
     ignored = [str(each) for each in own if not unread.is_read(gin, each)]
@@ -115,7 +115,7 @@ def build(file: RowFile) -> BuiltRow:
     return BuiltRow(file.table, name, row, config, names, file.bindings)
 
 
-def on_mesh(gin: Any) -> contextlib.AbstractContextManager:
+def row_mesh(gin: Any) -> contextlib.AbstractContextManager:
     """Returns the context in which the weights of a row are read.
 
     It is the row's mesh if there are devices enough. Otherwise the weights are read
@@ -135,7 +135,7 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
     return gin.config_str(), tuple(map(str, own))
 
 
-def read_each(file: RowFile) -> dict[str, tuple[str, tuple[str, ...]]]:
+def read_rows(file: RowFile) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Returns what `read` returns for each row of a file, by the row's name; the file
     is parsed once."""
     gin, path, found = import_gin(), file.path.resolve(), {}

@@ -169,11 +169,11 @@ def token_bytes(
 def both(first: TokenAutomaton | None, second: TokenAutomaton) -> TokenAutomaton:
     """Returns rules that apply those of `first`, if there are any, and then those of
     `second`."""
-    return second if first is None else _both(first, second)
+    return second if first is None else _apply_both(first, second)
 
 
 @functools.lru_cache(maxsize=32)
-def _both(first: TokenAutomaton, second: TokenAutomaton) -> TokenAutomaton:
+def _apply_both(first: TokenAutomaton, second: TokenAutomaton) -> TokenAutomaton:
     def begin(tokens: Any, length: Any) -> Any:
         return first.begin(tokens, length), second.begin(tokens, length)
 

@@ -94,7 +94,7 @@ def build(
             )
             return add_node(growth, node, longest)
 
-        def further(carried: tuple, node: Array) -> tuple:
+        def draft_node(carried: tuple, node: Array) -> tuple:
             growth, cache = carried
             token = jax.lax.dynamic_slice_in_dim(growth.tokens, node - 1, 1, axis=1)
             start, paths = state.length + node - 1, node_branches(growth, node - 1)
@@ -106,12 +106,12 @@ def build(
         law = law_after(jax.tree.map(lambda x: x[:, None], features))
         batch = state.length.size
         growth = grow(initial_growth(batch, nodes, len(floors)), law, 0)
-        grown: Any = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
+        grown: Any = jax.lax.scan(draft_node, (growth, cache), jnp.arange(1, nodes))
         (growth, cache), later = grown
         rows = jnp.arange(batch)[:, None]
         after = probs.take_fn(growth.parent + 1, rows)
 
-        def after_parents(first: Array, later: Array) -> Array:
+        def put_behind_parents(first: Array, later: Array) -> Array:
             """Returns, for each node, the entry of its parent: [B, G], from `first` for
             a child of the root, else from `later`.
 
@@ -120,7 +120,7 @@ def build(
             known = jnp.concatenate([first[None], later])[:, :, 0]
             return after(jnp.moveaxis(known, 0, 1))
 
-        laws = jax.tree.map(after_parents, probs.per_row(law), later)
+        laws = jax.tree.map(put_behind_parents, probs.per_row(law), later)
         num = tree.node_budget(model, state, nodes, longest)
         laws = probs.with_shared(laws, law.logits)
         return Draft(growth.tokens, num, laws, growth.parent), cache

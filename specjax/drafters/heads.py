@@ -30,8 +30,8 @@ from specjax.models.cache import KeyValues
 from specjax.models.llama import GATES, STYLES, Config, rotator
 from specjax.models.tree_mask import (
     first_slot,
-    parents_in,
-    positions_of,
+    parent_indices,
+    token_positions,
     visible_slots,
 )
 from specjax.types import Branches, Prompt, TargetCall
@@ -77,7 +77,9 @@ def store(memory: Memory, hidden: Array, call: TargetCall) -> Memory:
     """
     new = hidden.astype(memory.hidden.dtype)
     known = call.start + call.accepted + 1
-    return memory._replace(hidden=_put(memory.hidden, new, call.start), known=known)
+    return memory._replace(
+        hidden=_write_slots(memory.hidden, new, call.start), known=known
+    )
 
 
 def estimate(memory: Memory, hidden: Array, start: Array) -> Memory:
@@ -87,7 +89,7 @@ def estimate(memory: Memory, hidden: Array, start: Array) -> Memory:
     old = _get(memory.hidden, start, count)
     known = start[:, None] + jnp.arange(count) < memory.known[:, None]
     new = jnp.where(known[..., None], old, hidden.astype(old.dtype))
-    return memory._replace(hidden=_put(memory.hidden, new, start))
+    return memory._replace(hidden=_write_slots(memory.hidden, new, start))
 
 
 def hidden_before(
@@ -98,7 +100,7 @@ def hidden_before(
     if branches is None:
         slots = start[:, None] + jnp.arange(count) - 1
     else:
-        parent = parents_in(branches)
+        parent = parent_indices(branches)
         slots = first_slot(branches, start)[:, None] + parent
     found = jnp.take_along_axis(memory.hidden, jnp.maximum(slots, 0)[..., None], axis=1)
     return jnp.where((slots < 0)[..., None], 0, found)
@@ -161,7 +163,7 @@ class Layer(nn.Module):
             name="attention",
         )
         # A pair stands where its state does, one place before its token.
-        positions = positions_of(start, count, branches) - 1
+        positions = token_positions(start, count, branches) - 1
         y, memory = attention(
             x,
             positions,
@@ -218,7 +220,7 @@ def with_target(head: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @jax.vmap
-def _put(row: Array, new: Array, start: Array) -> Array:
+def _write_slots(row: Array, new: Array, start: Array) -> Array:
     """Returns a buffer [B, S, H] with `new` [B, T, H] written from slots `start` [B]
     on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new, start, 0)

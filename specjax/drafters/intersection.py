@@ -85,7 +85,7 @@ def spelling(
     )
     longest = max(map(len, draft_ids), default=0)
 
-    def cut(text: bytes) -> list[int]:
+    def tokenize(text: bytes) -> list[int]:
         ids, at = [], 0
         while at < len(text):
             ends = range(min(longest, len(text) - at), 0, -1)
@@ -98,7 +98,7 @@ def spelling(
     count = np.zeros(len(target), np.int32)
     for i, text in enumerate(target):
         name = (names[i] or "").encode()
-        ids = [same[i]] if i in same else cut(name if text is None else text)
+        ids = [same[i]] if i in same else tokenize(name if text is None else text)
         pieces[i, : len(ids)], count[i] = ids, len(ids)
     common = {i: draft_ids[x] for x, i in target_ids.items() if x in draft_ids}
     common |= dict(same)

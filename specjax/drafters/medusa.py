@@ -23,7 +23,7 @@ from jax import Array
 
 from specjax.drafters import autoregressive
 from specjax.drafters.rollout import draw_independent
-from specjax.models.tree_mask import positions_of
+from specjax.models.tree_mask import token_positions
 from specjax.types import (
     Branches,
     Drafter,
@@ -105,7 +105,7 @@ def head(config: Config, readout: ModelReadout | None = None) -> Model:
         branches: Branches | None = None,
     ) -> tuple[Array, Said]:
         del params
-        place = positions_of(start, tokens.shape[1], branches) - said.known[:, None]
+        place = token_positions(start, tokens.shape[1], branches) - said.known[:, None]
         which = jnp.clip(place, 0, config.heads - 1)[..., None]
         return jnp.take_along_axis(said.logits, which, axis=1), said
 

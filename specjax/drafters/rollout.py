@@ -146,7 +146,7 @@ def rollout(
     def longest(policy: tuple) -> Array:
         return jnp.max(policy[0]) if policy else most
 
-    def further(slot: Any, drafted: tuple) -> tuple:
+    def draft_next(slot: Any, drafted: tuple) -> tuple:
         buffers, policy, carry = drafted
         # Read from the record: to carry it as well costs a GPU one more kernel.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
@@ -155,7 +155,7 @@ def rollout(
 
     def while_longest(carried: tuple) -> tuple:
         slot, before = carried[1], carried[2:]
-        drafted, after = further(slot, before), slot + 1
+        drafted, after = draft_next(slot, before), slot + 1
         # Computed with the slot, since a GPU would otherwise need one more kernel.
         return after < longest(drafted[1]), after, *drafted
 
@@ -170,7 +170,7 @@ def rollout(
         drafted = carried[2:]
     elif gamma > 1:
         # Not a `fori_loop`, which copies its count: one more kernel on a GPU.
-        turn = lambda it: (it[0] + 1, further(*it))  # noqa: E731
+        turn = lambda it: (it[0] + 1, draft_next(*it))  # noqa: E731
         carried = jnp.int32(1), drafted
         drafted = jax.lax.while_loop(lambda it: it[0] < count, turn, carried)[1]
     buffers, policy, carry = drafted

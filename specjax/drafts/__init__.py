@@ -24,9 +24,9 @@ from specjax.drafts.custom import custom_source
 from specjax.drafts.source import DraftLike, DraftSource
 from specjax.runtime.plugins import (
     call_with_options,
-    file_of,
     is_custom,
     is_module,
+    module_file,
     resolve,
     usage,
 )
@@ -155,7 +155,7 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
     if bare in DRAFTS:
 
         @functools.wraps(DRAFTS[bare])
-        def named_in(
+        def files_in(
             *several: str,
             draft: str | None = None,
             file: str | None = None,
@@ -170,15 +170,15 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
         bundled = counts.bundled_files() if bare in ("unigram", "bigram") else ()
         return (
             *bundled,
-            *call_with_options(name, named_in, options, dict.fromkeys(CONTEXT)),
+            *call_with_options(name, files_in, options, dict.fromkeys(CONTEXT)),
         )
     if is_custom(name):
         resolve(name)
-        return (file_of(name),)
+        return (module_file(name),)
     if (path := reduced_vocab.find(name)) is not None:
         return (path,)
     if (path := heads.find(name)) is not None:
-        return heads.files_of(path)
+        return heads.head_paths(path)
     return pretrained.files_of(read_model(name, pretrained.describe, dtype))
 
 

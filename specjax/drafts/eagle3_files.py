@@ -75,11 +75,11 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
     Raises ValueError for a config.json that says another target, or nothing where heads
     differ.
     """
-    fields, whole = folder.fields, _tapped(target)
+    fields, whole = folder.fields, _tapped_config(target)
     if folder.by_speculators:
-        layer, taps = _of_speculators(fields, target, dtype)
+        layer, taps = _read_speculators(fields, target, dtype)
     else:
-        layer, taps = _of_others(fields, target, dtype)
+        layer, taps = _read_others(fields, target, dtype)
     wide = field.size(fields, "target_hidden_size", whole.dim)
     if wide != whole.dim:
         raise ValueError(
@@ -87,7 +87,7 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
             f" {whole.dim}: name the target that it was trained for"
         )
     count = field.size(fields, "draft_vocab_size", layer.vocab)
-    nested = _nested(fields)
+    nested = _eagle_config(fields)
     config = eagle3.Config(
         layer=layer,
         target_dim=whole.dim,
@@ -102,7 +102,7 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
     return config
 
 
-def _tapped(target: Pretrained) -> Any:
+def _tapped_config(target: Pretrained) -> Any:
     """Returns the configuration of a target. Raises ValueError for one whose layers are
     not tapped."""
     whole: Any = target.required_config
@@ -114,7 +114,7 @@ def _tapped(target: Pretrained) -> Any:
     return whole
 
 
-def _of_speculators(
+def _read_speculators(
     fields: Fields, target: Pretrained, dtype: str
 ) -> tuple[llama.Config, tuple[int, ...] | None]:
     """Returns the sizes of the layer, and the places that are tapped; None where the
@@ -132,13 +132,13 @@ def _of_speculators(
     return layer, _places(fields)
 
 
-def _of_others(
+def _read_others(
     fields: Fields, target: Pretrained, dtype: str
 ) -> tuple[llama.Config, tuple[int, ...] | None]:
     """Returns the same for the layouts of EAGLE and SpecForge. Raises ValueError for a
     head that reads only the last layer, and for places that readers count in two
     ways."""
-    nested = _nested(fields)
+    nested = _eagle_config(fields)
     if not field.truth(nested, "use_aux_hidden_state", True):
         raise ValueError(
             "eagle_config says use_aux_hidden_state false, a head that taps nothing,"
@@ -154,7 +154,7 @@ def _of_others(
     return head_files.read_layer(fields, target, dtype), taps
 
 
-def _nested(fields: Fields) -> Fields:
+def _eagle_config(fields: Fields) -> Fields:
     """Returns the fields in `eagle_config`; {} where it is missing."""
     nested = fields.get("eagle_config")
     if nested is not None and not isinstance(nested, dict):
@@ -272,7 +272,7 @@ def write(
     heard = np.zeros(vocab, bool)
     heard[said] = True
     more: dict[str, np.ndarray] = {D2T: offsets.astype(np.int64), T2D: heard}
-    table, shape = head_files.table_of(target), (vocab, layer.dim)
+    table, shape = head_files.target_embedding(target), (vocab, layer.dim)
     if not config.own_embedding and table is not None and table.shape == shape:
         more[EMBEDDING] = np.asarray(table)
     huggingface.save_head(

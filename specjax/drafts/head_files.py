@@ -114,7 +114,7 @@ class Folder(NamedTuple):
         return pickles.open_tensors(tensors, file)
 
 
-def kind_of(path: Path) -> str | None:
+def find_kind(path: Path) -> str | None:
     """Returns the name of the method of the head in a folder, None for any other
     folder. Raises ValueError for a config.json that is not JSON."""
     if not (path / CONFIG).is_file():
@@ -126,7 +126,7 @@ def kind_of(path: Path) -> str | None:
 def find_folder(path: Path) -> Folder:
     """Returns the head in a folder, from the files that describe it. Raises ValueError
     for an unsupported kind of head, and for a folder without its weights."""
-    kind = kind_of(path)
+    kind = find_kind(path)
     if kind not in WEIGHTS:
         raise unread(path, str(kind))
     found = [path / name for name in WEIGHTS[kind] if (path / name).is_file()]
@@ -257,7 +257,7 @@ def name_or_path(target: Pretrained) -> str:
 def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
     """Returns whether the embedding that a head stores is its target's; it is then not
     kept twice. They are compared in the dtype of the target's, some rows at a time."""
-    stored, table = arrays.arrays[EMBEDDING], table_of(target)
+    stored, table = arrays.arrays[EMBEDDING], target_embedding(target)
     if table is None or table.shape != stored.shape:
         return False
     rows = max(1, archive.COMPARED // stored.shape[1])
@@ -269,7 +269,7 @@ def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
     return True
 
 
-def table_of(target: Pretrained) -> Any:
+def target_embedding(target: Pretrained) -> Any:
     """Returns the target's embedding, None where it is not an array of floats."""
     params: Any = target.params
     table = params.get("embedding") if isinstance(params, dict) else None

@@ -36,7 +36,7 @@ from specjax.types import Drafter, Model
 def is_folder(name: str | Path) -> bool:
     """Returns whether a name is the folder of a head, of a supported kind or not, or
     the name of a bundled head."""
-    return head_files.kind_of(_folder(str(name))) is not None
+    return head_files.find_kind(_folder(str(name))) is not None
 
 
 def _folder(name: str) -> Path:
@@ -50,10 +50,10 @@ def find(name: str) -> Path | None:
     path = _folder(name)
     if not path.exists() and huggingface.HUB_ID.fullmatch(name):
         path = huggingface.download(name)
-    return path if head_files.kind_of(path) is not None else None
+    return path if head_files.find_kind(path) is not None else None
 
 
-def files_of(path: Path) -> tuple[Path, ...]:
+def head_paths(path: Path) -> tuple[Path, ...]:
     """Returns the files of a head's folder. Raises ValueError as
     `head_files.find_folder` does."""
     return head_files.find_folder(path).files

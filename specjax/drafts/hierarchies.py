@@ -63,7 +63,7 @@ def hierarchy(
     factory = recipe(
         _levels,
         models=tuple(source.model for source in above),
-        lowest=below_others(draft[-1], lowest, level=len(draft)),
+        lowest=last_recipe(draft[-1], lowest, level=len(draft)),
         below=below,
         most=most,
     )
@@ -167,7 +167,7 @@ def check_middle(name: str, source: DraftSource) -> None:
         )
 
 
-def below_others(name: str, source: DraftSource, *, level: int) -> Recipe:
+def last_recipe(name: str, source: DraftSource, *, level: int) -> Recipe:
     """Returns the recipe of the last draft, which reads again the tokens that `level`
     levels may have left unread.
 

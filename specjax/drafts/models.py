@@ -49,7 +49,7 @@ def chain_source(model: Pretrained, build: Recipe, *, regime: str) -> DraftSourc
         params=model.params,
         vocab=model.vocab,
         regime=regime,
-        law=law_of(model.model),
+        law=build_law(model.model),
         model=build,
     )
 
@@ -76,7 +76,7 @@ def constant(model: Model) -> Recipe:
     return Recipe(lambda: model)
 
 
-def law_of(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
+def build_law(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
     """Returns the law of a model after each token: `DraftSource.law`."""
 
     def law(params: Any, prompt: Prompt, sampling: Sampling) -> Law:
@@ -136,7 +136,7 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
         params=target.params,
         vocab=target.vocab,
         regime=SAMPLED,
-        law=law_of(shallow),
+        law=build_law(shallow),
         files=pretrained.files_of(target),
         pretrained=own,
     )
@@ -145,10 +145,10 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
 def _early_exit(gamma: int, draw: Callable, *, config: Config, layers: int) -> Drafter:
     shallow = families.first_layers(config, layers)
 
-    def cut(cache: Any) -> Any:
+    def first_layers_cache(cache: Any) -> Any:
         return families.of(config).first_caches(cache, layers)
 
-    return early_exits.build(shallow, cut, gamma, draw)
+    return early_exits.build(shallow, first_layers_cache, gamma, draw)
 
 
 # A reduced vocabulary.

@@ -55,7 +55,7 @@ def common_tokens(target: Pretrained, draft: Pretrained) -> DraftSource:
     )
     source = chain_source(own, model, regime=REDUCED_VOCAB)
     factory = recipe(
-        _in_room,
+        _limit_to_room,
         factory=source.factory,
         config=config,
         stretch=spelled.stretch,
@@ -70,12 +70,12 @@ def _common_tokens(config: Config, vocab: int, stretch: int) -> Model:
 def limit_to_room(draft: DraftSource, factory: Recipe) -> Recipe:
     """Returns the recipe of a drafter by the model of `draft`, limited to the positions
     that a model by `common_tokens` has; any other recipe unchanged."""
-    if draft.factory.build is _in_room:
+    if draft.factory.build is _limit_to_room:
         return draft.factory.change(factory=factory)
     return factory
 
 
-def _in_room(
+def _limit_to_room(
     gamma: int, draw: Callable, *, factory: Recipe, config: Config, stretch: int
 ) -> Drafter:
     drafter = factory(gamma=gamma, draw=draw)

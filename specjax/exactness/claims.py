@@ -309,12 +309,12 @@ def tree_claim(claim: Claim, limits: Callable, tokens: Callable, **more: Any) ->
 
     limits, tokens: those of trees."""
 
-    def of(chain: Callable | None, tree: Callable) -> Callable:
+    def chain_or_tree(chain: Callable | None, tree: Callable) -> Callable:
         if chain is None:
             return tree
         return lambda at: (chain if at.parent is None else tree)(at)
 
-    both = of(claim.limits, limits), of(claim.tokens, tokens)
+    both = chain_or_tree(claim.limits, limits), chain_or_tree(claim.tokens, tokens)
     return claim._replace(limits=both[0], tokens=both[1], **more)
 
 

@@ -118,8 +118,8 @@ def compare(base: Text, text: Text) -> Places:
 def _measure(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     """Returns the fields of Places from margin to lost."""
     (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
-    at_best = _logits_of(logits[0], best[0]) - _logits_of(logits[0], best[1])
-    gap = jnp.where(emitted < 0, jnp.inf, first - _logits_of(base, emitted))
+    at_best = _logits_at(logits[0], best[0]) - _logits_at(logits[0], best[1])
+    gap = jnp.where(emitted < 0, jnp.inf, first - _logits_at(base, emitted))
     apart = jnp.where(base == logits, 0.0, jnp.abs(base - logits))  # of -inf none
     apart = jnp.max(apart, axis=(0, -1))
     p_base, p_text = jax.nn.softmax(jnp.stack([base, logits[0]]))
@@ -129,7 +129,7 @@ def _measure(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     return margin, gap, apart, margin - at_best, tv, lost
 
 
-def _logits_of(logits: Array, ids: Array) -> Array:
+def _logits_at(logits: Array, ids: Array) -> Array:
     return jnp.take_along_axis(logits, jnp.maximum(ids, 0)[..., None], axis=-1)[..., 0]
 
 

@@ -335,10 +335,10 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -
     )
     states = rows(carried) if memories[0] else None
 
-    def after(i: int, k: int) -> tuple:
+    def states_after(i: int, k: int) -> tuple:
         return states[np.ravel_multi_index((i, k, 1), shape)] if states else ()
 
-    return *results, after
+    return *results, states_after
 
 
 @functools.cache
@@ -350,7 +350,7 @@ def _compile(
     There is one compilation for each vocabulary, gamma, dtype and regime of the draft.
     """
 
-    def of(law: Any, nodes: Array) -> Any:
+    def take_nodes(law: Any, nodes: Array) -> Any:
         if law is None:
             return None
         own = jax.tree.map(lambda leaf: leaf[nodes], probs.per_row(law))
@@ -361,12 +361,14 @@ def _compile(
         target: Law, draft: Draft, places: tuple, flat: tuple, memory: Any
     ) -> Any:
         (nodes, before), (noise, sample) = places, flat
-        draft = draft._replace(law=of(draft.law, before))
+        draft = draft._replace(law=take_nodes(draft.law, before))
         if sure:
             certain = jnp.isin(jnp.arange(draft.tokens.shape[1]), jnp.array(sure))
             assert draft.law is not None
             draft = draft._replace(law=probs.mask_certain(draft.law, certain))
-        verdict = verifier.verify(of(target, nodes), draft, noise, keep_residual=True)
+        verdict = verifier.verify(
+            take_nodes(target, nodes), draft, noise, keep_residual=True
+        )
         assert verdict.residual is not None
         drawn = probs.pick(verdict.residual, sample)
         if policy is not None:
@@ -393,8 +395,10 @@ def rows(memory: Any) -> list[tuple]:
     """Returns a pytree of [B, ...] leaves as B tuples, by which states are told
     apart."""
 
-    def plain(row: np.ndarray) -> Any:
-        return tuple(map(plain, row)) if np.ndim(row) else row
+    def to_tuples(row: np.ndarray) -> Any:
+        return tuple(map(to_tuples, row)) if np.ndim(row) else row
 
     leaves = map(np.asarray, jax.tree.leaves(memory))
-    return list(zip(*([plain(row) for row in leaf] for leaf in leaves), strict=True))
+    return list(
+        zip(*([to_tuples(row) for row in leaf] for leaf in leaves), strict=True)
+    )

@@ -251,13 +251,15 @@ def early_exit(longest: int, sampling: Sampling) -> Fixture:
         with jax.enable_x64(False):  # one model, in whatever precision it is decoded
             return np.asarray(score(params)).reshape(shape)
 
-    def of(layers: int) -> Callable:
+    def layer_logits(layers: int) -> Callable:
         def logits(prefix: tuple) -> np.ndarray:
             return rows(layers)[prefix + (0,) * (longest - len(prefix))][len(prefix)]
 
         return logits
 
-    return Fixture("early exit of a gpt", config.vocab, of(2), of(1), sampling)
+    return Fixture(
+        "early exit of a gpt", config.vocab, layer_logits(2), layer_logits(1), sampling
+    )
 
 
 class Trial(NamedTuple):

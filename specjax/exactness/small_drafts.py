@@ -97,7 +97,7 @@ def strings_drafter(
     after = [*range(1, size), 0]
     ids = {(j,) if i % 3 else (i, j): i for i, j in enumerate(after)}
 
-    def cut(behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
+    def tokenize(behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
         tokens, num = np.zeros(said.shape, np.int32), np.zeros(len(said), np.int32)
         for row, left in enumerate(np.asarray(said).tolist()):
             while found := [n for n in (2, 1) if tuple(left[:n]) in ids]:
@@ -105,7 +105,7 @@ def strings_drafter(
                 num[row], left = num[row] + 1, left[found[0] :]
         return tokens, num
 
-    return strings.build(model, gamma, size, STRETCH, respelled or cut)
+    return strings.build(model, gamma, size, STRETCH, respelled or tokenize)
 
 
 def counts(size: int) -> ngram.NGram:

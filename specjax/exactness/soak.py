@@ -144,7 +144,7 @@ def _compile(verifier: Verifier, variant: Variant) -> Callable:
         dealt = deal(verifier, problem, number, variant)
         return dealt, violations(problem, dealt)
 
-    def drawn(dealt: Deal) -> Array:
+    def drawn_moments(dealt: Deal) -> Array:
         if not variant.own:
             return jnp.zeros((2, 0))
         return drafter_draws.moments(dealt.draft, siblings_of(verifier, variant))
@@ -156,13 +156,13 @@ def _compile(verifier: Verifier, variant: Variant) -> Callable:
             counts, earlier, draws = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
             row = jnp.where(wrong.any(1) & (earlier < 0), row, earlier)
-            found = Tally(counts + wrong.sum(1), row, draws + drawn(dealt))
+            found = Tally(counts + wrong.sum(1), row, draws + drawn_moments(dealt))
             return found, (dealt, wrong)
 
         shapes = jax.eval_shape(trial, problem, 0)
         none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         zero = jnp.zeros(len(KINDS), jnp.int32)
-        draws = jax.eval_shape(drawn, none[0])
+        draws = jax.eval_shape(drawn_moments, none[0])
         empty = Tally(zero, zero - 1, jnp.zeros(draws.shape, draws.dtype))
         return jax.lax.fori_loop(first, end, turn, (empty, none))
 

@@ -62,7 +62,7 @@ def draft_is_split(model: int) -> bool:
     return layout.value is None or layout.value.draft == model
 
 
-def over_rows(function: Callable) -> Callable:
+def map_rows(function: Callable) -> Callable:
     """Returns a function of arrays [B, ...] that each device runs on its own rows."""
     rows = PartitionSpec(DATA)
     return jax.shard_map(function, in_specs=rows, out_specs=rows, check_vma=False)
@@ -79,9 +79,9 @@ def verify_by_rows(verifier: Verifier) -> Verifier:
         run = functools.partial(verifier.verify, keep_residual=keep_residual)
         if draft.law is not None and isinstance(draft.law.logits, Table | Reduced):
             return run(target, draft, noise)  # by XLA: rows share some of these arrays
-        return over_rows(run)(target, draft._replace(policy=None), noise)
+        return map_rows(run)(target, draft._replace(policy=None), noise)
 
-    return verifier._replace(law=over_rows(verifier.law), verify=verify)
+    return verifier._replace(law=map_rows(verifier.law), verify=verify)
 
 
 def draw_by_rows(draw: Callable) -> Callable:
@@ -89,7 +89,7 @@ def draw_by_rows(draw: Callable) -> Callable:
 
     def run(logits: Array | Reduced, sampling: Sampling, u: Array) -> Any:
         alone = isinstance(logits, Reduced)
-        return (draw if alone else over_rows(draw))(logits, sampling, u)
+        return (draw if alone else map_rows(draw))(logits, sampling, u)
 
     return run
 

@@ -55,14 +55,14 @@ def tokens_and_steps(
 ) -> dict[str, list]:
     """Returns the tokens and steps of each batch, [K][N]."""
 
-    def each(count: Callable) -> list[list[int]]:
+    def count_outputs(count: Callable) -> list[list[int]]:
         return [
             [int(count(outputs[gamma, i], batch)) for i, batch in batches.items()]
             for gamma in gammas
         ]
 
-    steps = each(lambda out, batch: out.counts.calls.max())
-    return {"tokens": each(count_written), "steps": steps}
+    steps = count_outputs(lambda out, batch: out.counts.calls.max())
+    return {"tokens": count_outputs(count_written), "steps": steps}
 
 
 def calls(

@@ -25,7 +25,7 @@ def check(
     free."""
     most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
     needed = memory(pair, most, prompt)
-    beyond = needed - bytes_of(pair.params(most))  # which are read
+    beyond = needed - count_bytes(pair.params(most))  # which are read
     free, where = available(jax.local_devices()[0])
     if free is not None and beyond > free:
         raise ValueError(
@@ -74,10 +74,10 @@ def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
     )
     batch = prompt.tokens.shape[0]
     laws = 3 * 4 * batch * (gamma + 1) * decoder.target.vocab
-    return laws + bytes_of((params, state))
+    return laws + count_bytes((params, state))
 
 
-def bytes_of(tree: Any) -> int:
+def count_bytes(tree: Any) -> int:
     """Returns the bytes of the arrays in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 

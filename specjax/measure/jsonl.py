@@ -33,7 +33,7 @@ def prepare(path: Path) -> None:
     """
     shown = shorten(str(path), 80)
 
-    def tried(descriptor: int) -> None:
+    def check_writable(descriptor: int) -> None:
         move_torn_line(descriptor, path)
         if new and not os.fstat(descriptor).st_size:
             path.unlink()
@@ -44,7 +44,7 @@ def prepare(path: Path) -> None:
             what = "a folder" if path.is_dir() else "not an ordinary file"
             raise ValueError(f"{shown} is {what}: name a .jsonl file")
         new = not path.exists()
-        with_lock(path, tried)
+        with_lock(path, check_writable)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(

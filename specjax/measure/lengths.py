@@ -150,8 +150,8 @@ def compare(
     longest = every[f"gamma_{most}"] = run_policy(RECORDER)
     runs = every | {name.partition(":")[0]: run_policy(name) for name in policies}
     c, v, accepted = costs.c, costs.v(most), longest.accepted
-    best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
-    best = cost_of(every[best_gamma], c, v)[0]
+    best_gamma = min(every, key=lambda x: token_cost(every[x], c, v)[0])
+    best = token_cost(every[best_gamma], c, v)[0]
     assert longest.sure is not None
     runs["oracle"] = longest._replace(drafted=accepted)
     least = oracle(accepted, c, v)
@@ -164,7 +164,7 @@ def compare(
     told |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
     told |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
     for name, it in runs.items():
-        own, error = cost_of(it, c, v)
+        own, error = token_cost(it, c, v)
         tokens = np.sum(it.accepted + 1)
         told |= {
             f"{name}_tokens_per_call": float(tokens / len(it.accepted)),
@@ -177,7 +177,7 @@ def compare(
     return told
 
 
-def cost_of(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
+def token_cost(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
     """Returns the cost per token of a run, and its standard error over texts."""
     paid = np.bincount(it.sequence, c * it.drafted + v[it.drafted])
     given = np.bincount(it.sequence, it.accepted + 1.0)

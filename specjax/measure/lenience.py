@@ -67,7 +67,9 @@ def score(
     for level in lenience:
         lenient.build(level)
 
-    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
+    def score_lenience(
+        p_law: Law, q_law: Law, written: Array
+    ) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
         relative = probs.dense(lenient.relative_weights(p_law))
 
@@ -81,7 +83,7 @@ def score(
         log_p = z.astype(jnp.float32) - p_law.top - jnp.log(relative.sum(-1))
         return jnp.stack([beta(level) for level in lenience], -1), beta(1.0), log_p
 
-    return Scores(*positions(pair, text, temperature, each, **truncation))
+    return Scores(*positions(pair, text, temperature, score_lenience, **truncation))
 
 
 def alphas(scores: Scores) -> list[Estimate]:

@@ -20,7 +20,7 @@ GOLDENS = 1
 HOME = Path(__file__).resolve().parents[2]
 
 
-def of(
+def describe(
     measurement: Measurement,
     config: str,
     seconds: float,

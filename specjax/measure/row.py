@@ -13,7 +13,7 @@ import jax
 from specjax import native
 from specjax.runtime import jax_flags, processor
 from specjax.runtime.mesh import layout
-from specjax.runtime.plugins import file_of, is_custom
+from specjax.runtime.plugins import is_custom, module_file
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
@@ -100,4 +100,4 @@ def own_files(*names: str) -> tuple[Path, ...]:
     They are inputs of what is measured with them, so that a change of theirs is
     detected.
     """
-    return tuple(file_of(name) for name in names if is_custom(name))
+    return tuple(module_file(name) for name in names if is_custom(name))

@@ -14,7 +14,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.checkpoints import Pretrained
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.drafts.source import DraftSource
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
@@ -55,7 +55,9 @@ def score(
     truncation: top_k, top_p and min_p of both laws (`DecodeConfig.truncation`).
     """
 
-    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
+    def score_tokens(
+        p_law: Law, q_law: Law, written: Array
+    ) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
         beta = jnp.sum(jnp.minimum(p, q), axis=-1)  # Corollary 3.6
 
@@ -64,7 +66,9 @@ def score(
 
         return beta, at_written(p), at_written(q)
 
-    return Scores(*positions((target, draft), text, temperature, each, **truncation))
+    return Scores(
+        *positions((target, draft), text, temperature, score_tokens, **truncation)
+    )
 
 
 def positions(
@@ -84,7 +88,7 @@ def positions(
     argument. truncation: see `score`.
     """
     target, draft = pair
-    target_law, draft_law = law_of(target.model), draft.law
+    target_law, draft_law = build_law(target.model), draft.law
     assert draft_law is not None
 
     @jax.jit

@@ -73,7 +73,9 @@ def measure(
     min_p of both laws.
     """
 
-    def each(p: Law, q: Law, written: Array, row_keys: Array) -> tuple[Array, ...]:
+    def score_siblings(
+        p: Law, q: Law, written: Array, row_keys: Array
+    ) -> tuple[Array, ...]:
         shape = written.shape
         count = written.size
         p, q = (_flatten(law, count) for law in (p, q))
@@ -103,7 +105,7 @@ def measure(
     pair, bounded = (target, draft), min(BOUNDED, most) if temperature else 0
     own_keys = keys_of(seed, STREAM, np.arange(len(text.tokens)))
     taken, tried, share, *bounds, sequence = scoring.positions(
-        pair, text, temperature, each, own_keys, **truncation
+        pair, text, temperature, score_siblings, own_keys, **truncation
     )
     starts = np.flatnonzero(np.diff(sequence, prepend=-1))  # of each text
     sums = [np.add.reduceat(x, starts) for x in (taken, tried)]
@@ -158,7 +160,7 @@ def bound_without_replacement(p: Array, q: Array, most: int) -> Array:
     p, q = sort_by_ratio(p, q)
     time = jnp.geomspace(1e-2, 1e3, POINTS)  # the first of all ids rings at about 1
 
-    def further(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
+    def add_id(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
         """Adds an id to H.
 
         rang: [N, T, K], the probability that 0 .. K - 1 ids of H rang until each time.
@@ -174,7 +176,7 @@ def bound_without_replacement(p: Array, q: Array, most: int) -> Array:
         return (rang, rest), enough[:, 0] + grown + alone[:, -1] * (1 - enough[:, -1])
 
     none = jnp.zeros((len(q), POINTS, most), q.dtype).at[..., 0].set(1.0)
-    inside = jax.lax.scan(further, (none, q.sum(1)), q.T)[1]  # [V, N, K]
+    inside = jax.lax.scan(add_id, (none, q.sum(1)), q.T)[1]  # [V, N, K]
     return least_bound(p, jnp.moveaxis(inside, 0, 1))
 
 

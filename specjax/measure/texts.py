@@ -128,7 +128,7 @@ def read(
     """
     model = use_tokenizer(target, tokenizer)
 
-    def answered(conversations: list[list[int]]) -> list[str]:
+    def answer_turns(conversations: list[list[int]]) -> list[str]:
         count = len(conversations)
         # Of enough tokens that no conversation is left without its answer.
         sizes = dict(tokens=count * answer, batch=min(ROWS, count))
@@ -138,7 +138,7 @@ def read(
             text = write(target, asked, Protocol("answers", greedy, **sizes))
         return [model.tokenizer.decode(ids.tolist()) for ids in text.rows()]
 
-    return read_prompts(path, model, answered, chosen)
+    return read_prompts(path, model, answer_turns, chosen)
 
 
 def text_of(out: generate.Output, prompt: Prompt) -> Text:

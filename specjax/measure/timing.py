@@ -108,14 +108,14 @@ def part_times(gammas: Sequence[int], seconds: dict) -> dict:
     """Returns the seconds of the programs that time a part, [K][S], in the form of a
     record."""
 
-    def each(kind: int, gamma: int) -> list[float]:
+    def samples(kind: int, gamma: int) -> list[float]:
         rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
         return np.round(np.concatenate(rows), DIGITS).tolist()
 
     return {
-        "target_calls": [each(TARGET, gamma) for gamma in gammas],
-        "drafts": [each(DRAFT, gamma) if gamma else None for gamma in gammas],
-        "prefills": [each(PREFILL, gamma) for gamma in gammas],
+        "target_calls": [samples(TARGET, gamma) for gamma in gammas],
+        "drafts": [samples(DRAFT, gamma) if gamma else None for gamma in gammas],
+        "prefills": [samples(PREFILL, gamma) for gamma in gammas],
         "loops": LOOPS,
     }
 

@@ -125,11 +125,11 @@ def measure(
             it |= greedy(text, again, scored[0])
         return it
 
-    def after(seconds: dict, outputs: dict) -> None:
+    def report_row(seconds: dict, outputs: dict) -> None:
         if so_far is not None:
             so_far(row(seconds, outputs))
 
-    return row(*run(pair, setting, measured, others, so_far and after))
+    return row(*run(pair, setting, measured, others, so_far and report_row))
 
 
 def prepare(
@@ -288,7 +288,9 @@ def run(
     prompt, request = others[0]
     empty = request._replace(limit=request.start)  # no step at all
 
-    def whole(gamma: int, decode: Any, chosen: dict[int, Batch]) -> Callable[[], Any]:
+    def decode_in_turn(
+        gamma: int, decode: Any, chosen: dict[int, Batch]
+    ) -> Callable[[], Any]:
         turns = itertools.cycle(chosen.items())
 
         def program() -> Any:
@@ -304,10 +306,12 @@ def run(
     for gamma in progress.track(setting.gammas, f"{label}: prefill"):
         decode = costs.decode(pair, gamma)
         for index, batch in enumerate(measured):
-            programs[DECODE, gamma, index] = whole(gamma, decode, {index: batch})
+            programs[DECODE, gamma, index] = decode_in_turn(
+                gamma, decode, {index: batch}
+            )
         for index in range(first, first + each):
             chosen = dict(list(enumerate(others, first))[index - first :: each])
-            programs[DECODE, gamma, index] = whole(gamma, decode, chosen)
+            programs[DECODE, gamma, index] = decode_in_turn(gamma, decode, chosen)
         calls = costs.target_calls(pair, gamma, LOOPS)
         state = costs.begin(pair, gamma, prompt, request)
         target = partial(calls, request, state)
@@ -323,14 +327,14 @@ def run(
     order = timing.turn(programs, first, each)
     turns = {name: programs[name] for name in order}
 
-    def fetched() -> dict:
+    def fetch() -> dict:
         return {name: hosts.read(out) for name, out in outputs.items()}
 
-    def done(seconds: dict) -> None:
+    def report_sample(seconds: dict) -> None:
         if after is not None:
-            after(seconds, fetched())
+            after(seconds, fetch())
 
     seconds = timing.time_in_turns(
-        turns, setting.rounds, label, warm=warm, after=after and done
+        turns, setting.rounds, label, warm=warm, after=after and report_sample
     )
-    return seconds, fetched()
+    return seconds, fetch()

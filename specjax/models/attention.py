@@ -189,7 +189,7 @@ class Attention(nn.Module):
 
     def read(self, x: Array) -> KeyValues:
         """Returns the keys and values of a text [B, S, E] that others attend to."""
-        x = lowering.beside_no_other(x, self.key.kernel)
+        x = lowering.mark_separate(x, self.key.kernel)
         key, value = (_heads(by(x), self.head_width) for by in (self.key, self.value))
         return KeyValues(key.swapaxes(2, 3), value)
 

@@ -51,7 +51,7 @@ def empty(
     return [KeyValues(zeros(inner, slot), zeros(slot, inner)) for _ in range(layers)]
 
 
-def slots_of(cache: Cache | None) -> int | None:
+def count_slots(cache: Cache | None) -> int | None:
     """Returns S, the number of slots of a stack's cache; None without a cache."""
     return None if cache is None else cache[0].values.shape[2]
 

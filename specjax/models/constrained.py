@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.tree_mask import parents_in
+from specjax.models.tree_mask import parent_indices
 from specjax.types import Branches, Model, Prompt, TargetCall, TokenAutomaton
 
 AT_ONCE = 64  # slots of a prompt whose states are worked out together
@@ -77,7 +77,7 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
         features, own = model.apply(params, tokens, start, cache.model, branches)
         states = _states(rules, tokens, start, cache, branches)
         kept = jax.tree.map(
-            lambda old, new: _put(old, new, start), cache.states, states
+            lambda old, new: _write_row(old, new, start), cache.states, states
         )
         return Ruled(features, states), Cache(own, kept, cache.last)
 
@@ -101,7 +101,7 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
         def move(leaf: Array) -> Array:
-            return _put(leaf, _read_slots(leaf, start[:, None] + path), start)
+            return _write_row(leaf, _read_slots(leaf, start[:, None] + path), start)
 
         states = jax.tree.map(move, cache.states)
         return Cache(keep_path(cache.model, start, path), states, cache.last)
@@ -118,10 +118,10 @@ def _prompt_states(rules: TokenAutomaton, prompt: Prompt, slots: int) -> Any:
     S, ...]."""
     count = prompt.tokens.shape[1]
 
-    def after(place: Array) -> Any:
+    def state_after(place: Array) -> Any:
         return rules.begin(prompt.tokens, jnp.full_like(prompt.length, place + 1))
 
-    states = jax.lax.map(after, jnp.arange(count), batch_size=AT_ONCE)
+    states = jax.lax.map(state_after, jnp.arange(count), batch_size=AT_ONCE)
 
     def buffer(leaf: Array) -> Array:
         rest = [(0, 0)] * (leaf.ndim - 2)
@@ -151,7 +151,7 @@ def _states(
     depth = jnp.arange(count) if branches is None else branches.depth
     own = start[:, None] - earlier + depth > cache.last[:, None]  # not of the prompt
 
-    def after(state: Any, place: Array) -> Any:
+    def state_after(state: Any, place: Array) -> Any:
         moved = rules.advance(state, tokens[:, place - earlier])
         return jax.tree.map(
             lambda new, old: _where(own[:, place], new, old[:, place]), moved, kept
@@ -160,14 +160,14 @@ def _states(
     if branches is None:
 
         def chain(state: Any, place: Array) -> tuple[Any, Any]:
-            state = after(state, place)
+            state = state_after(state, place)
             return state, state
 
         unroll = count if count <= UNROLLED else 1
         states = jax.lax.scan(chain, before, jnp.arange(count), unroll=unroll)[1]
         return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), states)
 
-    parent = parents_in(branches)
+    parent = parent_indices(branches)
 
     def branch(place: Array, states: Any) -> Any:
         above = parent[:, place - earlier]
@@ -177,7 +177,9 @@ def _states(
             before,
         )
         return jax.tree.map(
-            lambda leaf, new: leaf.at[:, place].set(new), states, after(state, place)
+            lambda leaf, new: leaf.at[:, place].set(new),
+            states,
+            state_after(state, place),
         )
 
     states = jax.lax.fori_loop(earlier, whole, branch, kept)
@@ -195,6 +197,6 @@ def _read_slots(leaf: Array, slots: Array) -> Array:
 
 
 @jax.vmap
-def _put(row: Array, new: Array, start: Array) -> Array:
+def _write_row(row: Array, new: Array, start: Array) -> Array:
     """Returns a leaf [B, S, ...] with `new` [B, T, ...] from slots `start` [B] on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new.astype(row.dtype), start, 0)

@@ -42,16 +42,16 @@ class Parameters(NamedTuple):
 def describe(init_params: Callable[[Array, Any], Any]) -> Parameters:
     """Returns the description of the parameters of `init_params(key, config)`."""
 
-    def boxed(config: Any) -> Any:
+    def init_boxed(config: Any) -> Any:
         return jax.eval_shape(lambda: init_params(root_key(0), config))
 
     @functools.cache
     def abstract_params(config: Any) -> Any:
         with nn.logical_axis_rules(()):  # shapes lie nowhere, whatever mesh is in use
-            return nn.meta.unbox(boxed(config))
+            return nn.meta.unbox(init_boxed(config))
 
     def partition_specs(config: Any) -> Any:
-        return nn.get_partition_spec(boxed(config))
+        return nn.get_partition_spec(init_boxed(config))
 
     def num_params(config: Any) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))

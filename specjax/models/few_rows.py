@@ -62,12 +62,12 @@ def _kind(kernel: Any, transposed: bool) -> str | None:
     return "dynamic" if isinstance(kernel, Dynamic) else "int8"
 
 
-def _nothing() -> Array:
+def _empty_array() -> Array:
     return jnp.zeros(0, jnp.float32)
 
 
 def _or_nothing(x: Array | None) -> Array:
-    return _nothing() if x is None else x
+    return _empty_array() if x is None else x
 
 
 def _buffers(weights: Sequence[Weights]) -> Sequence[Array]:
@@ -86,7 +86,7 @@ def _buffers(weights: Sequence[Weights]) -> Sequence[Array]:
 
 def _norm_buffers(norm: Norm | None) -> tuple[Array, Array]:
     if norm is None:
-        return _nothing(), _nothing()
+        return _empty_array(), _empty_array()
     return _or_nothing(norm.scale), _or_nothing(norm.bias)
 
 
@@ -192,7 +192,7 @@ def native_readout(of: Logits, tied: bool) -> Sequence[Array]:
     weights = (Weights(of.table),)
     return jax.ffi.ffi_call("specjax_rows_products", readout_shapes(of, tied))(
         of.x,
-        _nothing(),
+        _empty_array(),
         *_norm_buffers(None),
         *_buffers(weights),
         **_norm_attributes(None),

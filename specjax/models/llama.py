@@ -23,7 +23,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, RMSNorm, Turn, check_rotary, check_taps
 from specjax.models.cache import Cache
 from specjax.models.dense import declare, describe
-from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
+from specjax.models.tree_mask import positions_of_slots, token_positions, visible_slots
 from specjax.types import Branches, Hidden, Model, Prompt
 
 
@@ -275,7 +275,7 @@ class Decoder(nn.Module):
             x = x * jnp.asarray(config.dim**0.5, dtype)
         x = lowering.in_memory(x, cache)
         count = tokens.shape[1]
-        positions = positions_of(start, count, branches)
+        positions = token_positions(start, count, branches)
 
         def rotate(rotation: Rotation) -> Turn:
             return rotator(rotation, config.head_width, positions, dtype)

@@ -63,7 +63,7 @@ def _apply(apply: ModelApply) -> ModelApply:
         cache: Any,
         branches: Branches | None = None,
     ) -> tuple[Any, Any]:
-        def once(
+        def apply_once(
             params: Any,
             tokens: Array,
             start: Array,
@@ -73,7 +73,7 @@ def _apply(apply: ModelApply) -> ModelApply:
             features, layers = apply(params, tokens, start, cache, branches)
             return features, _settle(cache, layers)
 
-        def twice(
+        def apply_to_twins(
             params: Any,
             tokens: Array,
             start: Array,
@@ -81,20 +81,26 @@ def _apply(apply: ModelApply) -> ModelApply:
             branches: Branches | None,
         ) -> tuple[Any, Any]:
             twins = _repeat(tokens)
-            features, cache = once(params, twins, start, cache, branches)
+            features, cache = apply_once(params, twins, start, cache, branches)
             return jax.tree.map(lambda x: x[:1], features), cache
 
         if tokens.size > 1:
-            return once(params, tokens, start, cache, branches)
+            return apply_once(params, tokens, start, cache, branches)
         return jax.lax.platform_dependent(
-            params, tokens, start, cache, branches, cuda=twice, default=once
+            params,
+            tokens,
+            start,
+            cache,
+            branches,
+            cuda=apply_to_twins,
+            default=apply_once,
         )
 
     return run
 
 
 def _readout(readout: ModelReadout) -> ModelReadout:
-    def twice(params: Any, features: Array) -> Array:
+    def read_out_twins(params: Any, features: Array) -> Array:
         logits = readout(params, _repeat(features.reshape(1, -1)))[:1]
         return logits.reshape(*features.shape[:-1], -1)
 
@@ -102,7 +108,9 @@ def _readout(readout: ModelReadout) -> ModelReadout:
         features = hidden(features).last
         if features.size > features.shape[-1]:
             return readout(params, features)
-        return jax.lax.platform_dependent(params, features, cuda=twice, default=readout)
+        return jax.lax.platform_dependent(
+            params, features, cuda=read_out_twins, default=readout
+        )
 
     return run
 
@@ -135,7 +143,7 @@ def share_repeated_rows(attend: Attend) -> Attend:
     the cache is not copied for them.
     """
 
-    def by_token(
+    def attend_by_token(
         query: Array, memory: KeyValues, mask: Array, bias: Array | None
     ) -> Array:
         batch, _, count, _ = query.shape
@@ -155,7 +163,7 @@ def share_repeated_rows(attend: Attend) -> Attend:
         rows, count = len(memory.values), query.shape[2]
         if 1 < count <= FEW and memory.values.shape[2] <= SHORT:
             return jax.lax.platform_dependent(
-                query, memory, mask, bias, cuda=by_token, default=attend
+                query, memory, mask, bias, cuda=attend_by_token, default=attend
             )
         if count > 1:
             return attend(query, memory, mask, bias)
@@ -176,21 +184,23 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
     it is: XLA makes one by itself of matrices of less than 32 MB.
     """
 
-    def each(x: Array, *kernels: Array) -> list[Array]:
+    def multiply_each(x: Array, *kernels: Array) -> list[Array]:
         return [quantized.dot(x, kernel) for kernel in kernels]
 
-    def together(x: Array, *kernels: Array) -> list[Array]:
+    def multiply_joined(x: Array, *kernels: Array) -> list[Array]:
         ends = np.cumsum([kernel.shape[1] for kernel in kernels])
         return jnp.split(
             quantized.dot(x, quantized.concatenate(kernels)), ends[:-1], -1
         )
 
     if x.size > FEW * x.shape[-1] or not quantized.can_concatenate(kernels):
-        return each(x, *kernels)
-    return jax.lax.platform_dependent(x, *kernels, cuda=together, default=each)
+        return multiply_each(x, *kernels)
+    return jax.lax.platform_dependent(
+        x, *kernels, cuda=multiply_joined, default=multiply_each
+    )
 
 
-def beside_no_other(x: Array, kernel: Array) -> Array:
+def mark_separate(x: Array, kernel: Array) -> Array:
     """Returns x [B, T, K], marked so that its product with a large kernel [K, N] is
     computed on its own.
 
@@ -198,7 +208,7 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
     them beside each other first where they are many.
     """
 
-    def alone(x: Array, kernel: Array) -> Array:
+    def add_barrier(x: Array, kernel: Array) -> Array:
         return jax.lax.optimization_barrier((x, kernel))[0]
 
     def unchanged(x: Array, kernel: Array) -> Array:
@@ -207,7 +217,7 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
 
     if not isinstance(kernel, jax.Array) or kernel.nbytes < COPIED:
         return x
-    return jax.lax.platform_dependent(x, kernel, cuda=alone, default=unchanged)
+    return jax.lax.platform_dependent(x, kernel, cuda=add_barrier, default=unchanged)
 
 
 # A joined cache.
@@ -290,7 +300,7 @@ def layers(cache: Cache | None, count: int) -> Any:
 
 def join(layers: Sequence[KeyValues]) -> Joined:
     """Returns a joined cache of several layers. A CPU copies it at every call."""
-    return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
+    return Joined(jnp.stack(list(map(_pack, layers)), axis=1))
 
 
 def _join_initial(init: ModelInit) -> ModelInit:
@@ -305,7 +315,7 @@ def _join_initial(init: ModelInit) -> ModelInit:
     return run
 
 
-def _packed(layer: KeyValues) -> Array:
+def _pack(layer: KeyValues) -> Array:
     """Packs keys and values of a layer: [B, 2, H, S, D]."""
     return jnp.stack([layer.keys.swapaxes(2, 3), layer.values], axis=1)
 
@@ -376,7 +386,7 @@ def write(
     )
     if isinstance(cache, Slice):
         if new.values.shape[2] == 1:
-            return Unwritten(new, start), _write_at_read(layer, new, start)
+            return Unwritten(new, start), _insert_where_read(layer, new, start)
         written = _put_joined(cache.joined, join([new]), start, cache.layer)
         return written, written[cache.layer]
     if not jax.sharding.get_abstract_mesh().empty:  # a loop over rows gathers them
@@ -389,14 +399,14 @@ def write(
 def _write_at_once(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    written = _put(cache, new, start)
+    written = _write(cache, new, start)
     if new.values.shape[2] > 1:
         return written, written
-    return written, _write_at_read(cache, new, start)
+    return written, _insert_where_read(cache, new, start)
 
 
 @jax.named_scope("write_cache")
-def _put(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+def _write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     if start.size == 1:  # a batched update is several kernels
         return write_row(cache, new, start[0])
     return write_rows(cache, new, start)
@@ -407,15 +417,15 @@ def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
     """Writes `new`, of one or more layers, from layer `layer` and slots `start` [B]
     on."""
 
-    def put(cache: Array, new: Array, start: Array) -> Array:
+    def write_layer(cache: Array, new: Array, start: Array) -> Array:
         return jax.lax.dynamic_update_slice(cache, new, (layer, 0, 0, start, 0))
 
     if start.size == 1:
-        return Joined(put(cache.buffer[0], new.buffer[0], start[0])[None])
-    return Joined(jax.vmap(put)(cache.buffer, new.buffer, start))
+        return Joined(write_layer(cache.buffer[0], new.buffer[0], start[0])[None])
+    return Joined(jax.vmap(write_layer)(cache.buffer, new.buffer, start))
 
 
-def _write_at_read(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+def _insert_where_read(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     """Inserts a token where the cache is read, which lets a GPU's compiler make one
     kernel of all of attention that does not wait for a write."""
     here = jnp.arange(cache.values.shape[2]) == start[:, None]  # [B, S]
@@ -431,7 +441,7 @@ def _write_by_row(
     then makes four copies of it for one token of one row; it does not fuse a loop, but
     unrolls one of a single turn first, so the count is hidden."""
 
-    def put(row: Array, cache: KeyValues) -> KeyValues:
+    def write_one_row(row: Array, cache: KeyValues) -> KeyValues:
         only = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1), new)
         update, slot, zero = jax.lax.dynamic_update_slice, start[row], row * 0
         keys = update(cache.keys, only.keys, (row, zero, zero, slot))
@@ -441,5 +451,5 @@ def _write_by_row(
     # Of the slots' own type, whichever JAX_ENABLE_X64 makes the default.
     rows = jnp.asarray([0, start.size], start.dtype)
     count = rows[1] + (start[0] < 0)  # no slot is negative
-    written = jax.lax.fori_loop(rows[0], count, put, cache)
+    written = jax.lax.fori_loop(rows[0], count, write_one_row, cache)
     return written, written

@@ -77,7 +77,7 @@ def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
     """Returns the parameters of a draft that reads tokens by its target's embedding,
     and inputs by its target's encoder; neither is copied. Raises ValueError for a
     target of another width, or that lacks an id."""
-    embedding, ids = table_of(params), draft.ids
+    embedding, ids = find_embedding(params), draft.ids
     vocab, width = embedding.shape
     if width != draft.config.dim:
         raise ValueError(
@@ -94,7 +94,7 @@ def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
     heard = {name: params[name] for name in ("encoder",) if name in params}
     known = {"ids": jnp.asarray(ids, jnp.int32), "place": jnp.asarray(place)}
     model = with_embedding(draft.params, embedding) | heard
-    return {"model": model, "readout": table_of(draft.params), **known}
+    return {"model": model, "readout": find_embedding(draft.params), **known}
 
 
 def is_reduced(params: Any) -> bool:
@@ -102,7 +102,7 @@ def is_reduced(params: Any) -> bool:
     return "place" in params
 
 
-def table_of(params: Any) -> Any:
+def find_embedding(params: Any) -> Any:
     """Returns the embedding in the parameters of a decoder, with or without an
     encoder."""
     return params.get("decoder", params)["embedding"]

@@ -22,7 +22,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe, multiply
-from specjax.models.tree_mask import Tree, positions_of, tree_over_slots
+from specjax.models.tree_mask import Tree, token_positions, tree_over_slots
 from specjax.types import Branches, Model, Prompt
 
 BUCKETS, MAX_DISTANCE = 32, 128
@@ -350,11 +350,11 @@ class Decoder(nn.Module):
         on."""
         x = lowering.in_memory(x, cache.read)
         own = lowering.layers(cache.own, len(self.layers))
-        held = caches.slots_of(cache.own)
-        positions = positions_of(start, x.shape[1], branches)
+        held = caches.count_slots(cache.own)
+        positions = token_positions(start, x.shape[1], branches)
         tree = tree_over_slots(branches, start, held)
         biases = _biases(self, positions, held or x.shape[1], tree)
-        inputs = jnp.arange(caches.slots_of(cache.read))[None]
+        inputs = jnp.arange(caches.count_slots(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]
         for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
             x, own[i] = layer(

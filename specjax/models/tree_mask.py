@@ -14,7 +14,7 @@ from jax import Array
 from specjax.types import Branches
 
 
-def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
+def token_positions(start: Array, count: int, branches: Branches | None) -> Array:
     """Returns the positions of a call's tokens, [B, T]; start: [B]."""
     if branches is None:
         return start[:, None] + jnp.arange(count)
@@ -28,7 +28,7 @@ def first_slot(branches: Branches, start: Array) -> Array:
     return start if whole == count else start - (whole - count)
 
 
-def parents_in(branches: Branches) -> Array:
+def parent_indices(branches: Branches) -> Array:
     """Returns the index of each token's parent in its tree, [B, T]; -1 where the parent
     is the text before the tree."""
     depth, sees = branches.depth, branches.sees

@@ -28,7 +28,7 @@ from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
     Tree,
     embed_positions,
-    positions_of,
+    token_positions,
     tree_over_slots,
 )
 from specjax.types import Branches, Encoded, Features, Model, Prompt
@@ -257,8 +257,8 @@ class Decoder(nn.Module):
         """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
         on."""
         own = lowering.layers(cache.own, len(self.layers))
-        positions = positions_of(start, tokens.shape[1], branches)
-        tree = tree_over_slots(branches, start, caches.slots_of(cache.own))
+        positions = token_positions(start, tokens.shape[1], branches)
+        tree = tree_over_slots(branches, start, caches.count_slots(cache.own))
         x = self.embedding[tokens] + embed_positions(self.positions, positions)
         x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):

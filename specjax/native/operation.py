@@ -14,7 +14,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.product import most_rows
+from specjax.native.product import max_rows
 
 
 class Operation(NamedTuple):
@@ -44,7 +44,7 @@ def run(operation: Operation, operands: Any) -> list[Any]:
 def in_use() -> bool:
     """Returns whether programs that are traced now call compiled operations: on a CPU,
     outside of a mesh, unless they are switched off as products are."""
-    return bool(most_rows())
+    return bool(max_rows())
 
 
 def _twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:

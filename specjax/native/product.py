@@ -36,7 +36,7 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
     transposed: w is [N, K].
     """
     rows = math.prod(x.shape[:-1])
-    few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
+    few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= max_rows()
     # Flat, because XLA's gradient of a batch of matrices takes twice as long on a CPU.
     flat = x.reshape(rows, x.shape[-1])
     if few:
@@ -46,7 +46,7 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
     return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
-def most_rows() -> int:
+def max_rows() -> int:
     """Returns the most rows that a thin product may have here.
 
     It is 0 if thin products are switched off, the device is not a CPU, a mesh is in
@@ -64,7 +64,7 @@ def most_rows() -> int:
 def in_use() -> str:
     """Returns the kind of products that decode here, as records name it: "thin" or
     "xla"."""
-    return THIN if most_rows() else XLA
+    return THIN if max_rows() else XLA
 
 
 @functools.cache

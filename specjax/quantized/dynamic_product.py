@@ -70,7 +70,7 @@ def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Arra
     """Returns the product for any number of rows, by our C++ code where it is
     compiled."""
     exact = x.dtype.name in int8_product.READ and values.ndim == 2
-    if exact and x.size and product.most_rows():
+    if exact and x.size and product.max_rows():
         return dynamic_p.bind(x, values, scale, transposed=transposed)
     return _xla_product(x, values, scale, transposed)
 

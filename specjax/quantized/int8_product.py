@@ -29,7 +29,7 @@ def dot(x: Array, w: Int8, transposed: bool) -> Array:
 
 def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     few = 1 <= len(x) <= product.MOST_ROWS and serves(x, values)
-    if few and len(x) <= product.most_rows():
+    if few and len(x) <= product.max_rows():
         return thin_p.bind(x, values, scale, transposed=transposed)
     return _xla_product(x, values, scale, transposed)
 

@@ -224,13 +224,13 @@ def place_leaf(leaf: Any, where: Sharding) -> jax.Array:
 def read(tree: Any) -> Any:
     """Returns the arrays as complete NumPy arrays, wherever they are placed."""
 
-    def whole(leaf: Any) -> Any:
+    def gather(leaf: Any) -> Any:
         far = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
         if far and not leaf.is_fully_replicated:
             return multihost_utils.process_allgather(leaf, tiled=True)
         return leaf
 
-    return jax.device_get(jax.tree.map(whole, tree) if is_distributed() else tree)
+    return jax.device_get(jax.tree.map(gather, tree) if is_distributed() else tree)
 
 
 def broadcast(value: Any) -> Any:

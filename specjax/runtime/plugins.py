@@ -63,7 +63,7 @@ def resolve(name: str) -> tuple[Any, str]:
     return getattr(source, attribute), options
 
 
-def file_of(name: str) -> Path:
+def module_file(name: str) -> Path:
     """Returns the file of the module that "module:name" names."""
     return Path(str(importlib.import_module(name.partition(":")[0]).__file__))
 

@@ -75,14 +75,14 @@ def program(config: whisper.Config, heads: Heads) -> Wrapped:
         states = states.astype(config.dtype)
         features, scores = whisper.features_and_scores(config, params, states, texts)
 
-        def likely(row: tuple[Array, Array]) -> Array:
+        def token_probs(row: tuple[Array, Array]) -> Array:
             """Computes one row at a time, because logits are large."""
             logits = whisper.readout(config, params, row[0][:-1])
             law = jax.nn.softmax(jnp.where(text, logits, -jnp.inf))
             return jnp.take_along_axis(law, row[1][1:, None], 1)[:, 0]
 
         chosen = [scores[layer][:, head] for layer, head in heads]
-        return jnp.stack(chosen, 1), jax.lax.map(likely, (features, texts))
+        return jnp.stack(chosen, 1), jax.lax.map(token_probs, (features, texts))
 
     return jax.jit(listen)
 

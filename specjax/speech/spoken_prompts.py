@@ -46,7 +46,7 @@ def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
     lines, numbers = [], []
     for number, line in text_files.numbered_lines(path):
         numbers.append(f"{path}, line {number}")
-        lines.append(_of_line(line, numbers[-1]))
+        lines.append(_parse_line(line, numbers[-1]))
     if not lines:
         raise ValueError(f'{path} is empty: write {{"audio": file}}, one per line')
     return from_list(lines, pair, Path(path).parent, numbers)
@@ -83,7 +83,7 @@ def from_list(
     return use_table(pair, both, jnp.asarray(np.stack(sounds))), prompts
 
 
-def _of_line(line: bytes, name: str) -> dict[str, Any]:
+def _parse_line(line: bytes, name: str) -> dict[str, Any]:
     try:
         fields = parse(line)
     except ValueError as error:

@@ -151,7 +151,7 @@ def make_tokens(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
     several: whether the model has several languages; None decides by the highest id,
     51,864 or more. Raises ValueError for names that are not Whisper's."""
 
-    def id_of(*candidates: str) -> int:
+    def special_id(*candidates: str) -> int:
         for name in candidates:
             if f"<|{name}|>" in ids:
                 return ids[f"<|{name}|>"]
@@ -161,8 +161,8 @@ def make_tokens(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
         )
 
     names = "endoftext", "startoftranscript", "notimestamps"
-    end, start, mute = map(id_of, names)
-    tasks = {task: id_of(task) for task in TASKS}
+    end, start, mute = map(special_id, names)
+    tasks = {task: special_id(task) for task in TASKS}
     first = ids.get("<|0.00|>", mute + 1)
     if several is None:
         several = first + STEPS + 1 >= MULTILINGUAL
@@ -171,13 +171,13 @@ def make_tokens(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
     languages = {
         name[2:-2]: number for name, number in sorted(known, key=lambda pair: pair[1])
     }
-    silence = id_of("nospeech", "nocaptions")
+    silence = special_id("nospeech", "nocaptions")
     if not end < start < silence < mute < first:
         raise ValueError("its special tokens are not in Whisper's order: copy it again")
     return Tokens(
         end=end,
         start=start,
-        previous=id_of("startofprev"),
+        previous=special_id("startofprev"),
         no_speech=silence,
         no_timestamps=mute,
         tasks=tasks,

@@ -49,7 +49,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     for number, value in config.added.items():
         if number < len(model.pieces) and value["content"] not in names:
             model.pieces[number].piece = value["content"]
-    if build is by_model:
+    if build is build_from_model:
         config = _with_model_tokens(model, config)
     backend = build(library, model, config)
     tokens = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
@@ -123,7 +123,7 @@ def sentinels(config: TokenizerConfig) -> list[str]:
     return [f"<extra_id_{i}>" for i in range(extra_ids(config, 100))]
 
 
-def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
+def build_from_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     """Returns the backend that the SentencePiece model itself describes, for folders
     without a class."""
     trained, normal = model.trainer_spec, model.normalizer_spec
@@ -214,8 +214,8 @@ def _decoder(library: ModuleType, bytewise: bool, stripped: bool) -> Any:
 
 
 CLASSES = {
-    None: by_model,
-    GENERIC: by_model,
+    None: build_from_model,
+    GENERIC: build_from_model,
     "LlamaTokenizer": llama,
     "GemmaTokenizer": gemma,
     "T5Tokenizer": t5,

@@ -115,7 +115,7 @@ def read(folder: Path) -> TokenizerConfig:
     """Reads the files of a folder. Raises ValueError for a file that is not JSON, or a
     token that is invalid."""
     fields, model = read_json(folder / CONFIG), read_json(folder / MODEL)
-    kind = kind_of(fields, model)
+    kind = tokenizer_class(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
     decoder = fields.get("added_tokens_decoder")
     older: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def first_list(fields: dict[str, Any], *names: str) -> list[dict[str, Any]] | No
     return [*map(token, lists[0])] if lists else None
 
 
-def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
+def tokenizer_class(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
     """Returns the class that `tokenizer_config.json` and `config.json` name, as
     transformers 5 finds it, without a final "Fast"; None where neither names one."""
     name: Any = fields.get("tokenizer_class") or model.get("tokenizer_class")

@@ -84,14 +84,14 @@ def extend(
                 f" the tokens of {file.name} it is {got}: are both of one model?"
             )
 
-    def around(name: str) -> list[tuple[str, int]]:
+    def added_token(name: str) -> list[tuple[str, int]]:
         value = config.named.get(f"{name}_token", {}).get("content")
         if value is None or not config.fields.get(f"add_{name}_token"):
             return []
         number = backend.token_to_id(value)
         return [] if number is None else [(value, number)]
 
-    set_around(library, backend, first=around("bos"), last=around("eos"))
+    set_around(library, backend, first=added_token("bos"), last=added_token("eos"))
 
 
 def set_around(

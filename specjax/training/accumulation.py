@@ -21,7 +21,7 @@ def in_parts(
     if parts == 1:
         return loss
 
-    def whole(params: Any, rows: Any) -> Array:
+    def summed_loss(params: Any, rows: Any) -> Array:
         if len(jax.tree.leaves(rows)[0]) % parts:
             return loss(params, rows)
 
@@ -35,4 +35,4 @@ def in_parts(
         total, _ = jax.lax.scan(jax.checkpoint(add), 0.0, split)
         return total / weight(rows)
 
-    return whole
+    return summed_loss

@@ -269,13 +269,13 @@ def place(
     assert task.config is not None  # as `check_mesh` requires
     where = sharding.shardings(task.config)
 
-    def beside(leaf: Array, param: Array, at: NamedSharding) -> Array:
+    def put_like_param(leaf: Array, param: Array, at: NamedSharding) -> Array:
         alike = leaf.shape == param.shape
         return jax.device_put(leaf, at) if alike else mesh.put(leaf, whole)
 
     moments = optax.tree_map_params(
         rule,
-        beside,
+        put_like_param,
         state.optimizer,
         state.params,
         where,

@@ -79,10 +79,10 @@ def _read_file(tree: Any, like: TrainState) -> TrainState:
     if mesh_of(like) is None:
         return state
 
-    def put(new: Any, old: Any) -> jax.Array:
+    def put_like_old(new: Any, old: Any) -> jax.Array:
         return jax.device_put(new, old.sharding)
 
-    return jax.tree.map(put, state, place(like))._replace(step=state.step)
+    return jax.tree.map(put_like_old, state, place(like))._replace(step=state.step)
 
 
 def _read_shards(path: Path, step: int, like: TrainState) -> TrainState:

@@ -257,7 +257,7 @@ def rates(
     """
 
     @jax.jit
-    def of(params: Any, rows: Any) -> tuple[Array, Array, Array]:
+    def score_batch(params: Any, rows: Any) -> tuple[Array, Array, Array]:
         log_q, best, own = compare(config, params, rows)
         after = jnp.arange(1, own.texts.tokens.shape[1])
         here = scored_positions(own.texts) & (after >= own.texts.begun[:, None])
@@ -266,7 +266,7 @@ def rates(
 
     found = {}
     for name, rows in held_out.items():
-        same, alpha, count = np.sum([of(params, it) for it in rows], axis=0)
+        same, alpha, count = np.sum([score_batch(params, it) for it in rows], axis=0)
         best = same if name.endswith("t0") else alpha
         found[f"alpha_{name}"] = float(best / count)
     return found

@@ -126,7 +126,7 @@ def best_child_law(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
     high, low = high / whole, (high - ascending) / whole
 
     # H^M - L^M = (H - L) (H^(M - 1) + H^(M - 2) L + .. + L^(M - 1)): no digits cancel.
-    def further(m: Array, sums: tuple) -> tuple:
+    def add_term(m: Array, sums: tuple) -> tuple:
         total, power = sums
         on = (m < count)[:, None]
         power = power * low
@@ -134,7 +134,7 @@ def best_child_law(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
 
     ones = jnp.ones_like(low)
     most = jnp.maximum(jnp.max(count), 1)
-    total = jax.lax.fori_loop(1, most, further, (ones, ones))[0]
+    total = jax.lax.fori_loop(1, most, add_term, (ones, ones))[0]
     return rank, jnp.take_along_axis(ascending / whole * total, rank, axis=1)
 
 

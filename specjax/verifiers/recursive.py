@@ -62,7 +62,7 @@ def build(with_replacement: bool = False) -> Verifier:
         def next_child(at: Array, after: Array) -> Array:
             return trees.next_child(parent, live, at, after)
 
-        def goes_on(walk: Walk) -> Array:
+        def has_siblings(walk: Walk) -> Array:
             return (walk.child < size).any()
 
         def step(walk: Walk) -> Walk:
@@ -93,7 +93,7 @@ def build(with_replacement: bool = False) -> Verifier:
 
         walk = initial_walk(target, draft, next_child)
         if size:
-            walk = jax.lax.while_loop(goes_on, step, walk)
+            walk = jax.lax.while_loop(has_siblings, step, walk)
         extra = probs.pick(walk.r, noise.sample)
         tokens = path_tokens(draft, walk.path, walk.n, extra)
         residual = walk.r if keep_residual else None

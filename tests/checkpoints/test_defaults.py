@@ -19,7 +19,7 @@ from tests.support import format_defaults as table
 ROOT = Path(specjax.__file__).parent
 # What asks for a key of a file, which is its first argument or its second.
 READS = {"get", "size", "truth", "token", "tokens", "number", "number_or_none"}
-READS |= {"value_of", "list_of"}
+READS |= {"read_value", "read_list"}
 
 
 def rows(of: dict) -> list:
@@ -74,7 +74,7 @@ def test_a_header_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
     stated["general.architecture"] = kind
 
     def read(fields: dict) -> dict:
-        read = gguf.fields_of(held(fields))
+        read = gguf.config_fields(held(fields))
         return read | {"config": names_llama.read_config(read, "float32")}
 
     assert isinstance(read(stated), dict)
@@ -84,7 +84,7 @@ def test_a_header_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
 @pytest.mark.parametrize("kind", gguf.KINDS)
 def test_no_default_of_transformers_stands_for_a_key_of_gguf(kind):
     stated = {f"{kind}.{x}": y for x, y in SIZES.items()}
-    fields = gguf.fields_of(held(stated | {"general.architecture": kind}))
+    fields = gguf.config_fields(held(stated | {"general.architecture": kind}))
     assert names_llama.KINDS[gguf.KINDS[kind]].read.keys() <= fields.keys()
 
 

@@ -62,7 +62,7 @@ def test_keys_of_a_header_are_refused_by_name(kind):
     stated |= {"general.architecture": kind, f"{at}attention.sliding_window": 8}
 
     def read(fields: dict) -> None:
-        read = gguf.fields_of(plain.held(fields))
+        read = gguf.config_fields(plain.held(fields))
         names_llama.read_config(read, "float32")
 
     read(stated)

@@ -160,7 +160,7 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
     wrote(tmp_path, TEXTS)
     asked, found = setting(tmp_path, *FLAGS), {}
     for size in (7, 3):
-        for block in blocks.cut(asked.prompts, size):
+        for block in blocks.split_file(asked.prompts, size):
             lines = blocks.read_lines(asked.prompts, block)
             found[size, block.first] = decode.decode_lines(asked, block.first, lines)
     assert found[7, 0] == [*found[3, 0], *found[3, 3], *found[3, 6]]
@@ -287,7 +287,10 @@ def test_a_worker_stands_where_its_parent_does(tmp_path, monkeypatch):
     assert "" not in places and variables["PYTHONSAFEPATH"] == "1"
     monkeypatch.chdir("/")
     monkeypatch.setattr(sys, "path", ["/nowhere"])
-    assert environment.run_in(world, importlib.import_module, "beside").HERE == 3
+    assert (
+        environment.run_in_environment(world, importlib.import_module, "beside").HERE
+        == 3
+    )
     assert Path.cwd() == tmp_path and sys.path[-1] == "/nowhere"
 
 
@@ -391,7 +394,7 @@ def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatc
     both = [[5, 1], [6]] * 2, ["end", "length"] * 2
     done = text.Generated(["a", "b"] * 2, None, 1, 3, 0.0, "exact", *both)
     monkeypatch.setattr(text, "run", lambda *_: done)
-    (block,) = blocks.cut(asked.prompts, 8)
+    (block,) = blocks.split_file(asked.prompts, 8)
     assert decode.work(asked, block)[:2] == (0, "")
     rows = blocks.texts_path(asked.folder, block).read_text().splitlines()
     assert [*map(json.loads, rows)] == [
@@ -403,7 +406,7 @@ def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatc
 def test_prompts_that_change_meanwhile_are_told(tmp_path):
     wrote(tmp_path, TEXTS)
     asked = setting(tmp_path)
-    (block,) = blocks.cut(asked.prompts, 8)
+    (block,) = blocks.split_file(asked.prompts, 8)
     wrote(tmp_path, ["def h(x", *TEXTS[1:]])
     code, said, _ = decode.work(asked, block, stand_in)
     assert code == 2 and "was changed during the run" in said
@@ -480,7 +483,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
     assert killed == 2
     monkeypatch.syspath_prepend(tmp_path)
     asked = setting(tmp_path, *flags)
-    (block,) = blocks.cut(asked.prompts, 99)
+    (block,) = blocks.split_file(asked.prompts, 99)
     alone = decode.decode_lines(asked, 0, blocks.read_lines(asked.prompts, block))
     texts = [row["text"] for row in alone]
     assert read(tmp_path / "out" / "texts.jsonl") == texts

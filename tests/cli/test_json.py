@@ -98,7 +98,7 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))
     monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
     name, *flags = command.split()
-    main = import_module(__main__.module_of(name)).main
+    main = import_module(__main__.command_module(name)).main
     try:
         code = main([*flags, *FLAGS[command].split(), "--json"])
     except SystemExit as ended:

@@ -231,11 +231,11 @@ def test_each_layout_is_told_by_what_it_has(tmp_path):
     kinds = {"eagle": "EAGLE", "medusa": "Medusa", "blockwise": "blockwise parallel"}
     for layout, write in WRITE.items():
         folder = write(tmp_path / layout)
-        assert head_files.kind_of(folder) == kinds.get(layout, "EAGLE-3")
+        assert head_files.find_kind(folder) == kinds.get(layout, "EAGLE-3")
         (file,) = folder.glob("*.safetensors")
-        assert heads.files_of(folder) == (folder / "config.json", file)
+        assert heads.head_paths(folder) == (folder / "config.json", file)
     change(tmp_path / "midlayer", draft_vocab_size=...)  # told by its weights
-    assert head_files.kind_of(tmp_path / "midlayer") == "EAGLE-3"
+    assert head_files.find_kind(tmp_path / "midlayer") == "EAGLE-3"
 
 
 def test_pickles_need_pytorch_and_missing_weights_are_named(tmp_path, monkeypatch):

@@ -312,7 +312,7 @@ def alpha(
 ) -> float:
     """Returns E(sum_x min(p, q)) at the tokens that were written (Corollary 3.6)."""
     text = prompt._replace(tokens=jnp.asarray(out.tokens[:, :-1]))
-    target_law = models.law_of(target.model)
+    target_law = models.build_law(target.model)
 
     @jax.jit
     def betas(p_params, q_params):

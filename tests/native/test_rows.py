@@ -11,7 +11,7 @@ from specjax import native
 from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt
 from specjax.models import families, gpt, llama
-from specjax.models.tree_mask import positions_of
+from specjax.models.tree_mask import token_positions
 from specjax.native import library, operation
 from specjax.step import Decoder
 from specjax.types import Branches, Params
@@ -140,7 +140,7 @@ def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
         sees[0, node, path] = True
     depth = np.array([[len(path) - 1 for path in paths]], np.int32)
     branches = Branches(jnp.asarray(depth), jnp.asarray(sees))
-    assert positions_of(jnp.array([READ]), 5, branches).shape == (1, 5)
+    assert token_positions(jnp.array([READ]), 5, branches).shape == (1, 5)
     logits, _ = call(family, dtype, nodes, [READ], cache, branches)
     for node, position in (0, READ), (2, READ + 1), (4, READ + 2):
         np.testing.assert_array_equal(logits[0, node], chain[position])

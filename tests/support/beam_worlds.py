@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.tree_mask import positions_of, tree_over_slots
+from specjax.models.tree_mask import token_positions, tree_over_slots
 from specjax.types import Branches, Model
 
 CONTEXTS = 499  # R, a prime
@@ -29,7 +29,7 @@ def context_model(vocab: int) -> Model:
         put = jax.vmap(jax.lax.dynamic_update_slice_in_dim, (0, 0, 0, None))
         cache = put(cache, tokens, start, 0)
         size = cache.shape[1]
-        own = positions_of(start, tokens.shape[1], branches)
+        own = token_positions(start, tokens.shape[1], branches)
         slot = jnp.arange(size)
         if branches is None:
             mask, stands = slot <= own[..., None], jnp.broadcast_to(slot, cache.shape)

@@ -88,4 +88,4 @@ def read_nothing(monkeypatch) -> None:
     def refuse(*_):
         raise AssertionError("a parameter was read before all was checked")
 
-    monkeypatch.setattr(archive, "_put", refuse)
+    monkeypatch.setattr(archive, "_read_onto_devices", refuse)

@@ -17,7 +17,7 @@ import numpy as np
 from specjax.drafters import eagle, eagle3, heads, medusa
 from specjax.models import llama
 from specjax.models.blocks import rms_norm
-from specjax.models.tree_mask import first_slot, parents_in
+from specjax.models.tree_mask import first_slot, parent_indices
 from specjax.types import Hidden, Model
 
 V, D, PORTION = 11, 16, 9
@@ -41,7 +41,7 @@ def build() -> Model:
         for i in range(count):
             before = start + i - 1
             if branches is not None:
-                before = first_slot(branches, start) + parents_in(branches)[:, i]
+                before = first_slot(branches, start) + parent_indices(branches)[:, i]
             last = jnp.where((before < 0)[:, None], 0, cache[rows, before])
             read = jnp.where(before < 0, 1.0, params["reads"])[:, None]
             own = last @ params["step"] + read * params["embedding"][tokens[:, i]]

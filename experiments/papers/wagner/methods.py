@@ -15,7 +15,7 @@ from experiments.papers.wagner import baseline as naive
 from specjax import fused, probs
 from specjax.checkpoints import Pretrained
 from specjax.drafters.rollout import for_rule
-from specjax.drafts.models import chain, constant, law_of
+from specjax.drafts.models import build_law, chain, constant
 from specjax.drafts.source import DraftSource, recipe
 from specjax.fused import Sizes
 from specjax.types import (
@@ -173,7 +173,7 @@ def filter_pair(
     factory = recipe(chain, model=build)
     return (
         target._replace(model=truncate(target.model)),
-        draft._replace(factory=factory, law=law_of(model), model=build),
+        draft._replace(factory=factory, law=build_law(model), model=build),
     )
 
 

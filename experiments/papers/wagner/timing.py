@@ -21,7 +21,7 @@ from jax import Array
 from experiments.papers.wagner.methods import Method
 from specjax import generate, probs
 from specjax.checkpoints import Pretrained
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.drafts.source import DraftSource
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
@@ -77,7 +77,7 @@ def text_inputs(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) ->
     begun, end = int(chosen.start[0]) - 1, int(chosen.length[0]) - 1
     places = begun + np.arange(gamma + 1) % (end - begun)
     target, draft = pair
-    z_p = logits(law_of(target.model), target.params, prompt)[:, places]
+    z_p = logits(build_law(target.model), target.params, prompt)[:, places]
     z_q = logits(draft.law, draft.params, prompt)[:, places]
     u = jax.random.uniform(root_key(gamma), (gamma, 2))
     law = probs.standardize(z_q[0, :gamma], Sampling(jnp.ones(gamma)))

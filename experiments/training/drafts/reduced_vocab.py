@@ -20,7 +20,7 @@ from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
 from specjax.models.families import Config
-from specjax.models.reduced_vocab import Reduction, table_of, with_embedding
+from specjax.models.reduced_vocab import Reduction, find_embedding, with_embedding
 from specjax.training import forward, loop, losses, written
 from specjax.training.written import Comparison, Written
 
@@ -136,7 +136,7 @@ def train(
     ]
     config, whole = stages[-1].config, target.model.vocab
     ids = frequent(next(iter(parts.values())), config.vocab, vocab=whole, more=more)
-    embedding = table_of(target.params)
+    embedding = find_embedding(target.params)
 
     def with_draft_ids(batches: Sequence[Written]) -> list[Written]:
         return [relabel_ids(it, ids, whole) for it in batches]

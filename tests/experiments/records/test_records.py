@@ -166,7 +166,7 @@ def test_inputs_are_told_by_their_content(tmp_path, monkeypatch):
 
 
 def test_provenance_names_everything():
-    origin = provenance.of(closed_forms.table1(0.6, 2), "config", 1.234)
+    origin = provenance.describe(closed_forms.table1(0.6, 2), "config", 1.234)
     assert origin["config"] == "config" and origin["seconds"] == 1.23
     assert set(origin["versions"]) == {"python", *row.PACKAGES}
     assert {"commit", "dirty", "dtype", "seed", "date", "device"} <= set(origin)

@@ -13,7 +13,7 @@ from experiments import catalogue, tasks
 from experiments.exactness import engines
 from experiments.papers.wagner import baseline, distances, methods, rows, runs, timing
 from specjax import probs
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN
 from specjax.exactness.fixtures import trials
@@ -63,7 +63,10 @@ def test_a_filter_is_of_both_sides():
     whole, prompt = pair(), runs.take(Prompts([[1, 4, 7]]), [0])
     assert methods.filter_pair(whole, None) is whole
     cut = methods.filter_pair(whole, 5)
-    laws = [law_of(whole[0].model), whole[1].law], [law_of(cut[0].model), cut[1].law]
+    laws = (
+        [build_law(whole[0].model), whole[1].law],
+        [build_law(cut[0].model), cut[1].law],
+    )
     for model, (before, after) in zip(whole, zip(*laws, strict=True), strict=True):
         z, kept = (
             np.asarray(timing.logits(law, model.params, prompt))
