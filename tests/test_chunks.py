@@ -21,8 +21,8 @@ from tests.support.model_cases import (
     ZERO,
     B,
     T,
-    close,
-    compiled,
+    assert_close,
+    compile_call,
 )
 
 each_cache = pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_a_call_in_portions_gives_the_same_logits_and_cache(case):
     start = ZERO + (SLOTS - T) * (np.arange(B) == 1).astype(np.int32)
     whole = case.call(TOKENS, start, case.fresh())
     for width in (2, T + 1) if case is GEMMA2 else (2,):
-        run = compiled(chunks.read_in_portions(world.target, width))
+        run = compile_call(chunks.read_in_portions(world.target, width))
         parts = run(world.target_weights, TOKENS, start, case.fresh())
-        jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
+        jax.tree.map(lambda a, b: assert_close(a, b, 1e-5), whole, parts)
 
 
 LONG, LENGTHS = 11, np.array([11, 3, 6])
@@ -64,7 +64,9 @@ def test_a_padded_prompt_in_portions_is_each_row_by_itself(case):
     whole = jax.jit(functools.partial(case.whole, case.config))
     logits = np.asarray(whole(world.target_weights, jnp.array(ROWS), case.inputs()))
     for width in (2, 4) if case is GEMMA2 else (4,):
-        close(run(world.target_weights, width), logits[np.arange(B), LENGTHS - 1])
+        assert_close(
+            run(world.target_weights, width), logits[np.arange(B), LENGTHS - 1]
+        )
 
 
 def test_a_start_token_alone_is_left_to_the_first_step():

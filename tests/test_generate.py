@@ -15,7 +15,7 @@ from specjax.inputs import make_prompt, make_sampling
 from specjax.step import Decoder, build_step, has_ended
 from specjax.types import Params, Prompt, Request, State
 from tests.support import tiny
-from tests.support.drafted import whole
+from tests.support.drafted import build_whole_text_logits
 from tests.support.drafter_cases import BY_NAME, Case
 
 GAMMA, NEW, SLOTS = 2, 24, 36
@@ -51,10 +51,10 @@ def baseline():
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
     sampling = make_sampling(BATCH, temperature)
     request = inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
-    return request._replace(eos=ends_of([()] * BATCH))
+    return request._replace(eos=pad_ends([()] * BATCH))
 
 
-def ends_of(rows) -> np.ndarray:
+def pad_ends(rows) -> np.ndarray:
     """Ends of text of each row, of one shape in all tests, to share the compilation."""
     return np.array([[*[-1] * (3 - len(row)), *row] for row in rows], np.int32)
 
@@ -79,12 +79,12 @@ def assert_same(output: Output, other: Output) -> None:
 
 
 @jax.jit
-def rows_of(tree, rows):
+def take_rows(tree, rows):
     return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 @jax.jit
-def mixed(tree, others, own):
+def mix_rows(tree, others, own):
     """The rows `own` of the first, and of the second those that are left."""
     return jax.tree.map(lambda leaf, other: other.at[own].set(leaf[own]), tree, others)
 
@@ -109,7 +109,9 @@ def greedy_text() -> Output:
 def test_the_baseline_is_the_argmax_of_a_full_recomputation():
     """No cache, no prefill, no loop on the device: greedy decoding by definition."""
     world = tiny.transformers()
-    each = whole(world.target)(world.target_weights, greedy_text().tokens)
+    each = build_whole_text_logits(world.target)(
+        world.target_weights, greedy_text().tokens
+    )
     tiny.check_greedy(greedy_text(), LENGTHS, each, least=4)
 
 
@@ -155,7 +157,7 @@ def test_gamma_zero_is_autoregression():
     assert not np.any(got.counts.drafted)
 
 
-def cut_at(text: list[int], eos: int) -> list[int]:
+def cut_after_end(text: list[int], eos: int) -> list[int]:
     return text[: text.index(eos) + 1] if eos in text else text
 
 
@@ -169,9 +171,9 @@ def test_whichever_of_several_ids_comes_first_ends_the_row(case):
             for row, text in enumerate(whole)
         ]
         ends[0] = [-1, ends[0][2], int(PROMPT.tokens[0, LENGTHS[0] - 1])]
-        got = answer(case, make_request(1.0)._replace(eos=ends_of(ends)))
+        got = answer(case, make_request(1.0)._replace(eos=pad_ends(ends)))
         wanted = [
-            min((cut_at(text, eos) for eos in row), key=len)
+            min((cut_after_end(text, eos) for eos in row), key=len)
             for text, row in zip(whole, ends, strict=True)
         ]
         assert texts(got) == wanted
@@ -193,13 +195,13 @@ def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
 def test_a_rows_text_depends_neither_on_its_slot_nor_on_the_other_rows(case):
     order, request = jnp.array([2, 0, 3, 1]), make_request(1.0)
     whole = decode(case, 1.0)
-    moved = rows_of((PROMPT, request), order)
-    assert_same(answer(case, moved[1], moved[0]), rows_of(whole, order))
+    moved = take_rows((PROMPT, request), order)
+    assert_same(answer(case, moved[1], moved[0]), take_rows(whole, order))
     others = make_prompt([[8, 8, 8, 8, 8], [6, 5], [1], [2, 2, 2]])
     strangers = others, make_request(0.5, 7, others)
     for own in (jnp.array([0, 2]), jnp.array([1, 3])):
-        prompt, asked = mixed((PROMPT, request), strangers, own)
-        assert_same(rows_of(answer(case, asked, prompt), own), rows_of(whole, own))
+        prompt, asked = mix_rows((PROMPT, request), strangers, own)
+        assert_same(take_rows(answer(case, asked, prompt), own), take_rows(whole, own))
 
 
 @functools.cache
@@ -226,16 +228,16 @@ def poison(state: State) -> State:
     for each level above them."""
     stale = jnp.arange(SLOTS)[None] >= state.length[:, None]
 
-    def ruined(cache, level: int = 1):
+    def ruin_cache(cache, level: int = 1):
         if isinstance(cache, levels.Caches):
-            lower = ruined(cache.lower, level + 1)
-            return levels.Caches(ruined(cache.model, level), lower)
-        return tiny.ruined(cache, jnp.maximum(state.length - 1 - level, 0))
+            lower = ruin_cache(cache.lower, level + 1)
+            return levels.Caches(ruin_cache(cache.model, level), lower)
+        return tiny.ruin_slots(cache, jnp.maximum(state.length - 1 - level, 0))
 
     return state._replace(
         tokens=jnp.where(stale, VOCAB - 1, state.tokens),
-        target_cache=tiny.ruined(state.target_cache, state.length - 1),
-        draft_cache=ruined(state.draft_cache),
+        target_cache=tiny.ruin_slots(state.target_cache, state.length - 1),
+        draft_cache=ruin_cache(state.draft_cache),
     )
 
 
@@ -259,6 +261,8 @@ def test_what_is_stale_is_never_read(case):
 def test_the_check_notices_a_slot_that_is_read(name, back):
     def ruin(state):
         at = state.length - back
-        return state._replace(**{name: tiny.ruined(getattr(state, name), at, at + 1)})
+        return state._replace(
+            **{name: tiny.ruin_slots(getattr(state, name), at, at + 1)}
+        )
 
     assert run(BY_NAME["adaptive"], ruin) != texts(decode(BY_NAME["adaptive"], 1.0))

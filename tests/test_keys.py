@@ -18,7 +18,7 @@ from specjax.runtime import hosts, jax_flags
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny
-from tests.support.jax_settings import set_to
+from tests.support.jax_settings import use_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 HIGHEST = 2**32 - 1
@@ -84,7 +84,7 @@ def test_all_bits_of_a_key_count():
 
 def test_noise_is_the_same_whatever_jax_is_set_to():
     wanted = noise()
-    with set_to(TRACED):
+    with use_settings(TRACED):
         jax.tree.map(np.testing.assert_array_equal, noise(), wanted)
 
 
@@ -98,7 +98,7 @@ class Decoded(NamedTuple):
     law: np.ndarray
 
 
-def decoded(batch: int = 3) -> Decoded:
+def decode_and_score(batch: int = 3) -> Decoded:
     world, deep = tiny.tables(), tiny.transformers()
     drafter = autoregressive.build(world.draft, 2)
     decoder = Decoder(world.target, drafter, logprobs=True)
@@ -126,7 +126,7 @@ def difference(wanted: Decoded) -> str | None:
         if jax.config.values[name] == value
     ]
     try:
-        seen = decoded()
+        seen = decode_and_score()
     except Exception as error:
         return None if [str(error)] == refused else repr(error)[:200]
     if refused:
@@ -139,8 +139,8 @@ def difference(wanted: Decoded) -> str | None:
 
 
 def test_texts_and_laws_are_the_same_whatever_jax_is_set_to():
-    wanted = decoded()
-    with set_to(TRACED):
+    wanted = decode_and_score()
+    with use_settings(TRACED):
         assert difference(wanted) is None
 
 
@@ -164,9 +164,9 @@ def settings() -> list[tuple[str, object]]:
 
 @pytest.mark.slow
 def test_texts_and_laws_are_the_same_by_every_setting_alone_or_it_is_refused():
-    wanted, differ = decoded(), {}
+    wanted, differ = decode_and_score(), {}
     for name, value in settings():
-        with set_to({name: value}):
+        with use_settings({name: value}):
             differ[name, value] = difference(wanted)
     assert {how: why for how, why in differ.items() if why} == {}
 

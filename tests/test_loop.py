@@ -16,7 +16,9 @@ GAMMA, NEW, SLOTS = 2, 24, 36
 PROMPT = make_prompt([[1, 2, 3], [0]])
 
 
-def request_of(prompt=PROMPT, temperature: float = 1.0, seed: int = 0) -> Request:
+def make_test_request(
+    prompt=PROMPT, temperature: float = 1.0, seed: int = 0
+) -> Request:
     sampling = make_sampling(2, temperature)
     return make_request(jax.random.key(seed), prompt, NEW, sampling)
 
@@ -77,7 +79,7 @@ def test_what_a_drafter_observes_is_the_last_token_its_draft_and_the_laws_after(
     noting = decoder.drafter._replace(observe=lambda params, cache, kept: kept)
     step = build_step(*decoder._replace(drafter=noting))
     state = generate.prefill(decoder, params, PROMPT, SLOTS)
-    after, info = jax.jit(step)(params, request_of(), state)
+    after, info = jax.jit(step)(params, make_test_request(), state)
     tokens, law, num, count, start, features = after.draft_cache
     assert start.tolist() == [2, 0] and features is None
     assert tokens[:, 0].tolist() == [3, 0] and num.tolist() == [GAMMA] * 2
@@ -96,21 +98,21 @@ def test_one_trace_a_shape():
     counted = world._replace(target=world.target._replace(apply=apply))
     decoder = case.decoder(counted, GAMMA)
     run, params = generate.build(decoder, SLOTS), case.params(world)
-    run(params, PROMPT, request_of())
+    run(params, PROMPT, make_test_request())
     traced = len(calls)
     assert set(calls) == {(2, 3), (2, GAMMA + 1)}
     other = make_prompt([[2, 2], [3, 1, 1]])
-    run(params, other, request_of(other, 0.0, 1))
+    run(params, other, make_test_request(other, 0.0, 1))
     assert len(calls) == traced
     wider = make_prompt([[2, 2, 1, 0], [3]])
-    run(params, wider, request_of(wider, 0.0, 1))
+    run(params, wider, make_test_request(wider, 0.0, 1))
     assert len(calls) > traced  # the count does count
 
 
 def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
     world, case = tiny.tables(), BY_NAME["adaptive"]
     decoder = case.decoder(world, GAMMA)
-    arguments = case.params(world), PROMPT, request_of()
+    arguments = case.params(world), PROMPT, make_test_request()
     program = jax.jit(generate.build_loop(decoder, SLOTS)).lower(*arguments).compile()
     with jax.transfer_guard("disallow"):
         output = jax.block_until_ready(program(*arguments))
@@ -135,7 +137,7 @@ def test_log_probabilities_are_of_the_targets_logits_at_temperature_1():
     """Where they are asked for: summed by the loop, one a token in a stream."""
     world, case = tiny.tables(), BY_NAME["adaptive"]
     decoder, params = case.decoder(world, GAMMA), case.params(world)
-    arguments = params, PROMPT, request_of(temperature=0.5)
+    arguments = params, PROMPT, make_test_request(temperature=0.5)
     assert generate.build(decoder, SLOTS)(*arguments).logprob is None
     decoder = decoder._replace(logprobs=True)
     output = generate.build(decoder, SLOTS)(*arguments)

@@ -36,11 +36,11 @@ def one_row(logits, temperature: float) -> np.ndarray:
     """The distribution of at most V logits, filled up to share a compilation."""
     size = len(logits)
     filled = np.pad(np.float32(logits), (0, V - size), constant_values=-np.inf)
-    sampling = settings_of(temperature, V, 1.0, 0.0)
+    sampling = make_settings(temperature, V, 1.0, 0.0)
     return np.asarray(distribution(jnp.tile(filled, (B, 1)), sampling))[0, :size]
 
 
-def settings_of(temperature, top_k, top_p, min_p) -> Sampling:
+def make_settings(temperature, top_k, top_p, min_p) -> Sampling:
     """All four settings, each a number or one a row."""
     whole = np.broadcast_to(np.int32(top_k), B)
     real = (np.broadcast_to(np.float32(x), B) for x in (temperature, top_p, min_p))
@@ -63,7 +63,7 @@ def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
     every = jnp.asarray(random.integers(0, V, (B, 5)))
 
     @jax.jit
-    def seen(logits, sampling):
+    def read_law(logits, sampling):
         law = probs.standardize(logits, sampling)
         one = probs.take(law, jnp.arange(B) % 5)
         shown = (
@@ -74,9 +74,9 @@ def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
         return *shown, probs.at(law, every), probs.race(law, gumbel), law.tie
 
     for setting in ((V, 1.0, 0.0), (4, 0.8, 0.0), (V, 1.0, 0.4)):
-        sampling = settings_of(heat, *setting)
-        some = seen(Reduced(jnp.asarray(z), *known), sampling)
-        for mine, of_all in zip(some[:-1], seen(whole, sampling)[:-1], strict=True):
+        sampling = make_settings(heat, *setting)
+        some = read_law(Reduced(jnp.asarray(z), *known), sampling)
+        for mine, of_all in zip(some[:-1], read_law(whole, sampling)[:-1], strict=True):
             np.testing.assert_allclose(mine, of_all, rtol=1e-6)
         assert np.isin(some[-1], ids).all()
     law = probs.standardize(Reduced(jnp.asarray(z[:, 0]), *known), sampling)
@@ -130,7 +130,7 @@ def test_random_laws_are_those_of_the_reference(kind, dtype):
             rng.choice([0.0, 0.05, 0.3, 1.0], B).astype(np.float32),
         )
         z = jnp.asarray(z, dtype)
-        got, z = distribution(z, settings_of(*each)), np.asarray(z, np.float32)
+        got, z = distribution(z, make_settings(*each)), np.asarray(z, np.float32)
         rows = zip(z, *each, strict=True)
         wanted = [reference(row, Sampling(*setting)) for row, *setting in rows]
         np.testing.assert_array_equal(np.asarray(got) > 0, np.array(wanted) > 0)
@@ -143,7 +143,7 @@ def test_random_laws_are_those_of_the_reference(kind, dtype):
 dense = jax.jit(probs.dense)
 
 
-MIXED = settings_of(
+MIXED = make_settings(
     [0, 1, 1, 1, 0.5, 1, 2, 0],
     [V, 3, V, V, 4, V, 6, 2],
     [1, 1, 0.6] * 2 + [1, 1],
@@ -164,7 +164,7 @@ def test_a_law_keeps_the_logits_as_they_are():
     assert {leaf.shape for leaf in law[1:5]} == {(2,)}
 
 
-def in_a_table() -> Law:
+def make_table_law() -> Law:
     """Of rows that share a table."""
     rng = np.random.default_rng(0)
     rows, row = rng.normal(size=(5, V)).astype("f4"), rng.integers(0, 5, (B, 3))
@@ -177,7 +177,7 @@ def in_a_table() -> Law:
     return shared
 
 
-@pytest.mark.parametrize("law", [some_laws, in_a_table])
+@pytest.mark.parametrize("law", [some_laws, make_table_law])
 def test_a_law_is_read_by_ids_by_tokens_and_whole(law):
     law = law()
     whole = np.asarray(dense(law))
@@ -243,7 +243,7 @@ def frequencies_fit(draw) -> float:
     return g_test(observed, weights / weights.sum())
 
 
-def of_blocks_alike(weights, u):
+def sample_block_number(weights, u):
     """A block by its number instead of its weight."""
     start = jnp.minimum(jnp.int32(3 * u[:, :1]), 2) * BLOCK
     here = jnp.arange(weights.shape[1])[None] // BLOCK * BLOCK == start
@@ -253,7 +253,7 @@ def of_blocks_alike(weights, u):
 def test_frequencies_follow_the_weights_and_broken_draws_are_noticed():
     assert frequencies_fit(pick) > 1e-3
     assert frequencies_fit(lambda w, u: pick(w, u[:, :1].repeat(2, axis=1))) < 1e-6
-    assert frequencies_fit(of_blocks_alike) < 1e-6
+    assert frequencies_fit(sample_block_number) < 1e-6
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-2, 1.0])

@@ -19,7 +19,7 @@ MOST, LENGTHS, END = 6, (5, 1, 3), 7
 
 
 @functools.cache
-def whole(case: Case):
+def whole_text_logits(case: Case):
     """Returns (row, text) -> logits [V] of a whole text, without a cache."""
     size = max(LENGTHS) + MOST
     run = jax.jit(functools.partial(case.whole, case.config))
@@ -46,8 +46,8 @@ def test_texts_are_those_of_the_definition(case):
     divisor = settings.divisors(CONFIG.length_penalty, MOST)
     limits = Limits(jnp.full(B, MOST), jnp.full((B, 1), END), jnp.asarray(divisor))
     expected = [
-        beam_worlds.by_definition(
-            functools.partial(whole(case), row),
+        beam_worlds.search_by_definition(
+            functools.partial(whole_text_logits(case), row),
             model_cases.TEXTS[row][: length[row]],
             width=CONFIG.width,
             most=MOST,

@@ -83,23 +83,25 @@ def case(shape: Shape, models: int, seed: int = 0) -> Case:
     )
 
 
-def found(shape: Shape, models: int, *, drafted: bool, seed: int = 0) -> search.Found:
+def search_models(
+    shape: Shape, models: int, *, drafted: bool, seed: int = 0
+) -> search.Found:
     """Searches with all models of a shape in one program: arrays [M, B, ...]."""
     its, model = case(shape, models, seed), beam_worlds.context_model(shape.vocab)
     run = search.build(model, model if drafted else None, shape.config)
 
     @jax.jit
     @jax.vmap
-    def each(target, draft):
+    def search_model(target, draft):
         return run(Params(target, draft), its.prompt, its.limits)
 
-    return jax.device_get(each(its.target, its.draft))
+    return jax.device_get(search_model(its.target, its.draft))
 
 
-plain = functools.cache(functools.partial(found, drafted=False))
+plain = functools.cache(functools.partial(search_models, drafted=False))
 
 
-def differing(got: search.Found, wanted: search.Found) -> int:
+def count_differences(got: search.Found, wanted: search.Found) -> int:
     """Returns of how many models any text, score or number of steps differs."""
     names = "tokens", "length", "score", "steps"
     unlike = [
@@ -112,7 +114,7 @@ def differing(got: search.Found, wanted: search.Found) -> int:
 def check_definition(shape: Shape, models: int, got: search.Found) -> None:
     its = case(shape, models)
     for m, row in np.ndindex(models, len(LENGTHS)):
-        texts, steps = beam_worlds.by_definition(
+        texts, steps = beam_worlds.search_by_definition(
             beam_worlds.context_logits(its.target[m]),
             np.asarray(its.prompt.tokens)[row, : LENGTHS[row]].tolist(),
             width=shape.config.width,
@@ -138,8 +140,8 @@ def test_beams_are_those_of_the_definition(shape):
 def test_with_a_draft_beams_and_scores_are_the_same_to_the_last_bit(shape):
     """Prompts of three lengths in a batch, with limits and ends of their own; the
     searches of a batch take different numbers of calls."""
-    expected, got = plain(shape, MODELS), found(shape, MODELS, drafted=True)
-    assert differing(got, expected) == 0
+    expected, got = plain(shape, MODELS), search_models(shape, MODELS, drafted=True)
+    assert count_differences(got, expected) == 0
     assert (expected.calls == expected.steps).all()
     assert (got.calls <= got.steps).all() and (got.calls >= 1).all()
     assert got.calls.sum() < 0.9 * got.steps.sum()
@@ -151,8 +153,13 @@ def test_with_a_draft_beams_and_scores_are_the_same_to_the_last_bit(shape):
 def test_of_a_thousand_models_none_differs(shape):
     """100 of each shape."""
     for seed in range(5):
-        expected = found(shape, MODELS, drafted=False, seed=seed)
-        assert differing(found(shape, MODELS, drafted=True, seed=seed), expected) == 0
+        expected = search_models(shape, MODELS, drafted=False, seed=seed)
+        assert (
+            count_differences(
+                search_models(shape, MODELS, drafted=True, seed=seed), expected
+            )
+            == 0
+        )
     check_definition(shape, MODELS, plain(shape, MODELS))
 
 
@@ -162,7 +169,7 @@ def test_a_perfect_draft_takes_a_call_for_every_level_and_one_more():
     run = search.build(model, model, shape.config)
     same = jax.jit(jax.vmap(lambda p: run(Params(p, p), its.prompt, its.limits)))
     got = jax.device_get(same(its.target))
-    assert differing(got, plain(shape, MODELS)) == 0
+    assert count_differences(got, plain(shape, MODELS)) == 0
     # Four steps a call; beams of which some end are fewer than were drafted.
     assert (got.calls == -(-got.steps // 4)).all()
 
@@ -303,7 +310,12 @@ def mutants(wrong: dict) -> list:
 
 
 def caught(shape: Shape, drafted: bool) -> bool:
-    return differing(found(shape, MODELS, drafted=drafted), plain(shape, MODELS)) > 0
+    return (
+        count_differences(
+            search_models(shape, MODELS, drafted=drafted), plain(shape, MODELS)
+        )
+        > 0
+    )
 
 
 @pytest.mark.slow

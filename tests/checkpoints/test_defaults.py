@@ -30,7 +30,7 @@ def rows(of: dict) -> list:
     ]
 
 
-def held(fields: dict, tensors: tuple = ()) -> Contents:
+def make_contents(fields: dict, tensors: tuple = ()) -> Contents:
     whole = Tensor((300, 32), "F32", 0, 0)
     named = {"token_embd.weight": whole} | dict.fromkeys(tensors, whole)
     return Contents(Path("a.gguf"), fields, named)
@@ -74,7 +74,7 @@ def test_a_header_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
     stated["general.architecture"] = kind
 
     def read(fields: dict) -> dict:
-        read = gguf.config_fields(held(fields))
+        read = gguf.config_fields(make_contents(fields))
         return read | {"config": names_llama.read_config(read, "float32")}
 
     assert isinstance(read(stated), dict)
@@ -84,7 +84,7 @@ def test_a_header_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
 @pytest.mark.parametrize("kind", gguf.KINDS)
 def test_no_default_of_transformers_stands_for_a_key_of_gguf(kind):
     stated = {f"{kind}.{x}": y for x, y in SIZES.items()}
-    fields = gguf.config_fields(held(stated | {"general.architecture": kind}))
+    fields = gguf.config_fields(make_contents(stated | {"general.architecture": kind}))
     assert names_llama.KINDS[gguf.KINDS[kind]].read.keys() <= fields.keys()
 
 
@@ -110,7 +110,7 @@ def test_a_tokenizer_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
         stated[f"{at}scores"] = [-1.0 * i for i in range(300)]
 
     def read(fields: dict) -> tuple:
-        of = held(fields)
+        of = make_contents(fields)
         config = tokenizer.config(of)
         return config, vocabulary(of), build(library, of, config).to_str()
 
@@ -168,7 +168,7 @@ def test_the_table_has_every_field_with_a_default():
         assert {*of.read, *of.only} - sizes == stated, kind
 
 
-def keys_in(path: Path) -> set[str]:
+def keys_read_by(path: Path) -> set[str]:
     """The keys that a module asks for by their names; of f-strings, as written."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -200,6 +200,6 @@ def test_every_key_with_a_default_has_its_line():
         module = path.relative_to(ROOT).as_posix()
         known = lines.get(module, tabled if "/names_" in module else set())
         asked = table.ASKED.get(module, {})
-        found = keys_in(path)
+        found = keys_read_by(path)
         assert found <= known | asked.keys(), f"{module} needs lines in format_defaults"
         assert asked.keys() <= found, f"lines of {module} that stand for nothing"

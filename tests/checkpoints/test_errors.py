@@ -32,8 +32,8 @@ CODE = gpt.Config(13, 8, 16, 1, 2)
 Break = Callable[[Path], Path | None]  # what it returns is to be read instead
 
 
-def bundled(folder: Path, config=CODE) -> Path:
-    zoo.save(folder / "mine.safetensors", config, folders.params_of(config))
+def save_bundled(folder: Path, config=CODE) -> Path:
+    zoo.save(folder / "mine.safetensors", config, folders.random_params(config))
     return folder / "mine.safetensors"
 
 
@@ -42,9 +42,9 @@ WHOLE: dict[str, Callable[[Path], Path]] = {
         name: lambda folder, n=name: write_folder(folder, n) for name in folders.CONFIGS
     },
     "shards": lambda folder: write_folder(folder, most=3000),
-    "bundled": bundled,
-    "bundled t5": lambda folder: bundled(folder, t5x_files.CONFIG),
-    "bundled llama": lambda folder: bundled(folder, tiny_llama.GEMMA3),
+    "bundled": save_bundled,
+    "bundled t5": lambda folder: save_bundled(folder, t5x_files.CONFIG),
+    "bundled llama": lambda folder: save_bundled(folder, tiny_llama.GEMMA3),
     "nothing": lambda folder: folder,
     **{
         layout.__name__: lambda folder, layout=layout: layout(folder / STEP, arrays())
@@ -65,11 +65,11 @@ def holds(file: str, content: bytes | str) -> Break:
 def short(pattern: str, end: int) -> Break:
     """The last file that is called so ends too early."""
 
-    def cut(folder: Path) -> None:
+    def cut_file(folder: Path) -> None:
         file = sorted(folder.rglob(pattern))[-1]
         file.write_bytes(file.read_bytes()[:end])
 
-    return cut
+    return cut_file
 
 
 def lacks(*patterns: str) -> Break:
@@ -121,14 +121,14 @@ def tree(**target) -> Break:
     return lambda folder: write_tree(folder / TREE, target)
 
 
-def shaped(name: str, *shape: int) -> Break:
+def write_shape(name: str, *shape: int) -> Break:
     flat = arrays() | {name: np.zeros(shape, np.float32)}
-    return lambda folder: write_tree(folder / TREE, t5x_files.nested(flat))
+    return lambda folder: write_tree(folder / TREE, t5x_files.nest(flat))
 
 
 def unlike(name: str, of: str) -> Break:
     def store(stored):
-        return stored | {name: folders.nudged(stored[of])}
+        return stored | {name: folders.nudge(stored[of])}
 
     return lambda folder: rewrite(folder, store)
 
@@ -137,24 +137,24 @@ def zarr3(folder: Path) -> None:
     reconfigure(folder / "state", "_METADATA", use_zarr3=True)
 
 
-def twice(folder: Path) -> None:
+def save_array_twice(folder: Path) -> None:
     first, second = sorted(folder.glob("model-*.safetensors"))[:2]
     save_file(load_file(first) | load_file(second), second)
 
 
-def as_integers(file: Path) -> None:
+def save_integers(file: Path) -> None:
     stored = {name: array.astype(np.int8) for name, array in load_file(file).items()}
     save_file(stored | {"more": np.zeros(2)}, file, safe_open(file, "np").metadata())
 
 
-def of_no_dtype() -> bytes:
+def unknown_dtype_file() -> bytes:
     """One array of a kind of float that numpy has not."""
     header = {"a": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}}
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + b"\0\0"
 
 
-def pickled(folder: Path) -> None:
+def rename_to_pickle(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
 
 
@@ -224,15 +224,19 @@ CASES: list[tuple[str, Break, str]] = [
     # Their files.
     ("whisper", unlike("proj_out.weight", f"model.{EMBEDDED}"), r"proj_.*one table"),
     ("v1_1", short(WEIGHTS, -7), NOT_WHOLE),
-    ("v1_1", holds(WEIGHTS, of_no_dtype()), r"a is stored as F8_E8M0: c"),
-    ("v1_1", pickled, r"has pytorch_model.bin.*a pickle.*save_pretrained.* wr"),
+    ("v1_1", holds(WEIGHTS, unknown_dtype_file()), r"a is stored as F8_E8M0: c"),
+    (
+        "v1_1",
+        rename_to_pickle,
+        r"has pytorch_model.bin.*a pickle.*save_pretrained.* wr",
+    ),
     ("v1_1", lacks(WEIGHTS), r"has no weights, neither model.saf.* nor .*convert it w"),
     ("v1_1", lacks(WEIGHTS, CONFIG), r"is not a checkpoint: .*no config.json.*: no we"),
     ("shards", lacks("model-00002-*"), r"lacks shards .*: model-00002-of-00019.safet"),
     ("shards", short("model-*", -7), r"00019-of-00019.saf.* is not a whole .*: copy"),
     ("shards", lists_another, r"lists arrays that no shard .*: shared.scale$"),
     ("shards", holds(INDEX, '{"metadata": {}}'), r"index.json has no weight_map"),
-    ("shards", twice, r"is in two files"),
+    ("shards", save_array_twice, r"is in two files"),
     # Their arrays.
     ("v1_1", unlike(EMBEDDED, "shared.weight"), f"{EMBEDDED} differs from sha"),
     # A bundled model's sizes.
@@ -253,7 +257,7 @@ CASES: list[tuple[str, Break, str]] = [
     ("bundled llama", tells(config={"local": [-1]}), r"local must be a list"),
     ("bundled llama", tells(config={"window": None}), r"local layers need a window"),
     ("bundled llama", tells(config={"rotation": {"base": "9"}}), r"base must be a n"),
-    ("bundled", as_integers, r"lus:\n  more\nof an unusable dtype:\n  embed"),
+    ("bundled", save_integers, r"lus:\n  more\nof an unusable dtype:\n  embed"),
     # T5X's files.
     *[("native", short(TREE, kept), CUT) for kept in (0, -1)],
     *[("inline", short(TREE, kept), CUT) for kept in (1, 40)],
@@ -269,9 +273,13 @@ CASES: list[tuple[str, Break, str]] = [
     ("inline", tree(w=np.ones(3, np.uint16)), r"w is bfloat16 written as uint16"),
     ("inline", tree(w=SPEC), r"w is not a zarr array with a path: .*'kvstore': 7"),
     ("inline", tree(w=np.ones(3)), r"is not a T5: no token_embedder/embedding among w"),
-    ("inline", shaped(LARGE, 2, 3, 4), r"embedding is \(2, 3, 4\), not a matrix"),
-    ("inline", shaped(FIRST, 6, 9), r"kernel is \(6, 9\) for 2 heads"),
-    ("inline", shaped("encoder/relpos_bias/rel_embedding", 0, 32), r", not a matr"),
+    ("inline", write_shape(LARGE, 2, 3, 4), r"embedding is \(2, 3, 4\), not a matrix"),
+    ("inline", write_shape(FIRST, 6, 9), r"kernel is \(6, 9\) for 2 heads"),
+    (
+        "inline",
+        write_shape("encoder/relpos_bias/rel_embedding", 0, 32),
+        r", not a matr",
+    ),
     ("inline", tree(decoder=STACKED), r"axis .* not known: decoder/d.* is missing"),
     # Names.
     ("nothing", lambda folder: folder / "code_10m", r"no checkpoint .*form org/name"),
@@ -385,7 +393,7 @@ class Answer(OSError):
         self.response = types.SimpleNamespace(status_code=status)
 
 
-def behind(error):
+def error_after(error):
     """The client may say that nothing is in the cache, and why as the cause."""
     outer = FileNotFoundError("not in the cache")
     outer.__cause__ = error
@@ -403,10 +411,10 @@ OFFLINE = r"org/name is not a path, is not in the cache .* fetched from it: no n
         (None, r"pip install 'specjax\[hf\]'$"),
         (FileNotFoundError("no network\nand more"), OFFLINE),
         (GatedRepoError("401"), LICENCE),
-        (behind(GatedRepoError("401")), LICENCE),
+        (error_after(GatedRepoError("401")), LICENCE),
         (Answer(403), LICENCE),
         (Answer(401), ABSENT),
-        (behind(Answer(404)), ABSENT),
+        (error_after(Answer(404)), ABSENT),
         (Answer(500), "could not be fetched from it"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
         assert "\n" not in str(refused.value)
 
 
-def tokenizer_of(tmp_path, keys):
+def load_tokenizer(tmp_path, keys):
     config = FAMILIES["llama"]._replace(vocab=len(keys["ggml.tokens"]))
     return specjax.load(write_model(tmp_path, config, tokenizer=keys)).tokenizer
 
@@ -201,7 +201,7 @@ def tokenizer_of(tmp_path, keys):
 def test_pieces_are_merged_as_sentencepiece_merges_them(tmp_path):
     file = zoo.FOLDER / "tokenizer.model"
     pieces = formats.ModelProto.FromString(file.read_bytes()).pieces
-    read = tokenizer_of(
+    read = load_tokenizer(
         tmp_path,
         {
             "ggml.model": "llama",
@@ -243,7 +243,7 @@ def byte_pairs(pre):
 
 @pytest.mark.parametrize("pre", DIGITS)
 def test_bytes_are_cut_as_the_file_says(tmp_path, pre):
-    read = tokenizer_of(tmp_path, byte_pairs(pre))
+    read = load_tokenizer(tmp_path, byte_pairs(pre))
     ids = read.encode("1234")
     assert "|".join(map(read.token, ids)) == DIGITS[pre]
     assert read.decode([0, *read.encode(TEXT), 1]) == TEXT
@@ -303,4 +303,4 @@ def test_a_tokenizer_of_an_unknown_kind_is_refused_by_name(tmp_path):
         ),
     ):
         with pytest.raises(ValueError, match=named):
-            tokenizer_of(tmp_path, keys | more)
+            load_tokenizer(tmp_path, keys | more)

@@ -39,18 +39,18 @@ def folder_of(tmp_path_factory) -> Callable[[str], theirs.Written]:
     """Each case is written once."""
     there = {}
 
-    def once(name: str) -> theirs.Written:
+    def write_folder_once(name: str) -> theirs.Written:
         if name not in there:
             there[name] = theirs.write(name, tmp_path_factory.mktemp(name))
         return there[name]
 
-    return once
+    return write_folder_once
 
 
 def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
     """By the cache where a text is about something, as decoding computes them."""
     model, ids = checkpoint.model, jnp.asarray(tokens, jnp.int32)
-    _, inputs = theirs.heard(called, checkpoint.config.vocab)
+    _, inputs = theirs.make_inputs(called, checkpoint.config.vocab)
     prompt = Prompt(ids, jnp.full(theirs.BATCH, ids.shape[1], jnp.int32), inputs)
 
     @jax.jit
@@ -91,12 +91,12 @@ def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     # Few features that nearly cancel are rounded by much, there as here.
     assert difference(written, checkpoint) <= max(MOST, rounding(written))
     prompt = make_prompt(theirs.prompts(called))
-    prompt = prompt._replace(inputs=theirs.heard(called, written.vocab)[1])
+    prompt = prompt._replace(inputs=theirs.make_inputs(called, written.vocab)[1])
     sampling = make_sampling(theirs.BATCH, 0.0)
     key = jax.random.key(0)
     request = make_request(key, prompt, theirs.NEW, sampling, checkpoint.ends)
     draft = autoregressive.build(families.first_layers(checkpoint.config, 1), 3)
-    params, expected = Params(*[checkpoint.params] * 2), theirs.greedy(written)
+    params, expected = Params(*[checkpoint.params] * 2), theirs.greedy_texts(written)
     for parts in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
         output = generate.build(parts, theirs.POSITIONS)(params, prompt, request)
         rows = zip(output.tokens, output.length, strict=True)
@@ -114,7 +114,7 @@ def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
     logits, wanted = (
         theirs.logits(model, kind, tokens)
         for model, kind in (
-            (theirs.from_folder(called, folder), called),
+            (theirs.load_folder(called, folder), called),
             (written.model, written.called),
         )
     )
@@ -195,10 +195,10 @@ def test_openai_s_format_in_half_precision(folder_of, tmp_path, dtype):
     loaded = checkpoints.load(written.folder)
     back = checkpoints.load(write_openai(written.model, tmp_path / "a.pt", dtype))
 
-    def close(half, whole):
+    def assert_close(half, whole):
         np.testing.assert_allclose(half, whole, rtol=2**-7, atol=1e-6)
 
-    jax.tree.map(close, back.params, loaded.params)
+    jax.tree.map(assert_close, back.params, loaded.params)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_check_notices_a_size_that_was_misread(name, fields, folder_of):
     assert difference(written, other) > 10 * MOST
 
 
-def transposed(kernel):
+def transpose(kernel):
     assert kernel.shape[0] == kernel.shape[1]
     return kernel.T
 
@@ -272,17 +272,17 @@ def backwards(kernel):
 ACROSS = "decoder/layers_0/cross_attention"
 # A case, the path of a parameter, and what stands there: another's, or a change of it.
 WRONG = [
-    ("gpt2", "layers_1/attention/out/kernel", transposed),
+    ("gpt2", "layers_1/attention/out/kernel", transpose),
     ("gpt2", "layers_0/mlp/in/bias", jnp.zeros_like),
     ("gpt2", "positions", backwards),
     ("gemma3", "layers_1/mlp_norm", "layers_1/attention_after_norm"),
     ("gemma3", "layers_1/attention/query_norm", "layers_1/attention/key_norm"),
     ("gemma3", "layers_1/mlp/gate", "layers_1/mlp/in"),
     ("v1_1", "decoder/layers_1/mlp/wi_0", "decoder/layers_1/mlp/wi_1"),
-    ("v1_1", "decoder/layers_0/encoder_decoder_attention/out/kernel", transposed),
+    ("v1_1", "decoder/layers_0/encoder_decoder_attention/out/kernel", transpose),
     ("v1_1", "encoder/relpos_bias", "decoder/relpos_bias"),
     ("whisper", f"{ACROSS}/query/kernel", f"{ACROSS}/key/kernel"),
-    ("whisper", "decoder/layers_1/attention/out/kernel", transposed),
+    ("whisper", "decoder/layers_1/attention/out/kernel", transpose),
     ("whisper", "encoder/conv_1/kernel", backwards),
     ("whisper", "decoder/positions", backwards),
     ("whisper", "decoder/layers_0/attention_norm", f"{ACROSS}_norm"),

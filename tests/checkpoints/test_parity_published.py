@@ -28,7 +28,7 @@ for library in ("soundfile", "gguf", "accelerate"):
     pytest.importorskip(library)
 
 
-def fetched(name: str) -> Path:
+def fetch_or_skip(name: str) -> Path:
     try:
         return published.fetch(name)
     except ValueError as error:
@@ -44,10 +44,10 @@ TOKENS = 24
 
 @pytest.fixture(scope="module")
 def place():
-    return fetched("whisper-base")
+    return fetch_or_skip("whisper-base")
 
 
-def apart(ours, theirs) -> float:
+def relative_distance(ours, theirs) -> float:
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
@@ -73,7 +73,7 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, the
 
     wanted = np.asarray(theirs.encode(heard, to_cpu=True))
     states = np.asarray(whisper.encode(config, params, frames).states)
-    assert apart(states, wanted) < MOST
+    assert relative_distance(states, wanted) < MOST
 
     prompt = Options("en", None, False).prompt(pair.tokens)
     (said,) = theirs.generate(
@@ -90,7 +90,7 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, the
     text = jnp.asarray([[*prompt, *ids]])
     logits = np.asarray(whisper.logits(config, params, frames, text))[0]
     logits = logits[len(prompt) - 1 :][: len(wanted)]
-    assert len(ids) > 8 and apart(logits, wanted) < MOST
+    assert len(ids) > 8 and relative_distance(logits, wanted) < MOST
     assert logits.argmax(-1)[: len(ids)].tolist() == ids
 
 
@@ -130,7 +130,7 @@ TEXTS = (
 
 
 def test_a_file_of_llama_cpp_is_the_model_that_transformers_reads():
-    file = fetched("smollm2")
+    file = fetch_or_skip("smollm2")
     at = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     names = transformers.AutoTokenizer.from_pretrained(**at)
     model = transformers.AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32)

@@ -21,9 +21,9 @@ from tests.support import devices, shards, tiny_llama
 from tests.support.checkpoint_folders import (
     T5,
     WHISPER,
+    assert_same,
     open_arrays,
-    params_of,
-    same,
+    random_params,
     write_folder,
 )
 
@@ -54,7 +54,7 @@ def test_a_weight_that_is_not_finite_is_refused_by_its_name(tmp_path):
             (1e38, "float16", "float16 cannot hold them, name a"),
         )
     ):
-        flat = flatten_dict(params_of(T5), sep="/")
+        flat = flatten_dict(random_params(T5), sep="/")
         flat[name] = flat[name].at[-1, -1].set(number)
         path = checkpoints.t5x.save(tmp_path, step, unflatten_dict(flat, sep="/"))
         told = f"{path}: decoder/layers_2/self.*/out.* not finite: {says}"
@@ -116,28 +116,30 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
     for number, config in enumerate((T5, gpt_like, tiny_llama.GEMMA3, WHISPER)):
         file = tmp_path / str(number) / "mine.safetensors"
         file.parent.mkdir()
-        zoo.save(file, config, params_of(config))
-        half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(config))
+        zoo.save(file, config, random_params(config))
+        half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), random_params(config))
         for path in (str(file), file.parent):
             checkpoint = checkpoints.load(path)
             assert checkpoint.config == config and checkpoint.files == (file,)
-            same(checkpoint.params, half)
+            assert_same(checkpoint.params, half)
 
 
 def test_checkpoints_of_t5x(tmp_path):
     """A step's folder, or the last of a run; sizes come from the arrays."""
-    params, run = params_of(T5), tmp_path / "a.run"
+    params, run = random_params(T5), tmp_path / "a.run"
     checkpoints.t5x.save(run, 1, jax.tree.map(jnp.zeros_like, params))
     for path in checkpoints.t5x.save(run, 20, params), str(run):
         checkpoint = checkpoints.load(path)
         told = checkpoint.family, checkpoint.start, checkpoint.ends, checkpoint.config
         assert told == ("t5", 0, (1,), T5)
         assert checkpoint.name == Path(path).name and checkpoint.files == (Path(path),)
-        same(checkpoint.params, params)
+        assert_same(checkpoint.params, params)
     checkpoint = checkpoints.load(run, "bfloat16", pieces=30)
     assert checkpoint.config == T5._replace(pieces=30, dtype="bfloat16")
     checkpoints.save(tmp_path / "other", checkpoint)
-    same(checkpoints.load(tmp_path / "other", "bfloat16").params, checkpoint.params)
+    assert_same(
+        checkpoints.load(tmp_path / "other", "bfloat16").params, checkpoint.params
+    )
 
 
 FETCHED = {"json", "safetensors", "model", "txt", "jinja", "tiktoken"}
@@ -154,7 +156,7 @@ def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     checkpoint = checkpoints.load("org/some-model.v1")
     assert checkpoint.name == asked["name"] == "org/some-model.v1"
-    same(checkpoint.params, params_of(T5))
+    assert_same(checkpoint.params, random_params(T5))
     assert {x.rsplit(".", 1)[1] for x in asked["patterns"]} == FETCHED
 
 

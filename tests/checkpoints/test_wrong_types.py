@@ -62,7 +62,7 @@ def test_keys_of_a_header_are_refused_by_name(kind):
     stated |= {"general.architecture": kind, f"{at}attention.sliding_window": 8}
 
     def read(fields: dict) -> None:
-        read = gguf.config_fields(plain.held(fields))
+        read = gguf.config_fields(plain.make_contents(fields))
         names_llama.read_config(read, "float32")
 
     read(stated)
@@ -84,7 +84,7 @@ def test_keys_of_a_headers_tokenizer_are_refused_by_name(model):
     stated = {f"{at}model": model, f"{at}tokens": texts, f"{at}merges": ["1 2"]}
 
     def read(fields: dict) -> None:
-        tokenizer.config(plain.held(fields))
+        tokenizer.config(plain.make_contents(fields))
 
     read(stated)
     for key in (*(at + name for name in TOKENIZER), tokenizer.TEMPLATE):

@@ -43,13 +43,13 @@ def write(path, *records, end=""):
 def run(tmp_path, capsys):
     """(records of A, of B, flags) -> what is printed; JSON as a document."""
 
-    def compared(a, b, *flags):
+    def run_compare(a, b, *flags):
         names = [write(tmp_path / f"{x}.jsonl", *y) for x, y in (("a", a), ("b", b))]
         assert compare.main([*names, *flags]) == 0
         text = capsys.readouterr().out
         return json.loads(text) if "--json" in flags else text
 
-    return compared
+    return run_compare
 
 
 def difference(document, quantity, gamma=None):

@@ -49,7 +49,7 @@ def read(path: Path) -> list[str]:
     return [row["text"] for row in rows]
 
 
-def stand_in(asked: decode.Setting, first: int, lines: list) -> list[dict]:
+def echo_request(asked: decode.Setting, first: int, lines: list) -> list[dict]:
     """Says back what it was asked, and where it stands."""
     rows = enumerate(lines, first)
     texts = (f"{i} {line} {json.loads(raw)['prompt']}" for i, (line, raw) in rows)
@@ -99,7 +99,7 @@ def at_once(monkeypatch):
 def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, capsys):
     texts = [f"text {i}" for i in range(100_000)]
     wrote(tmp_path, texts)
-    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, stand_in)
+    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, echo_request)
     decode.prepare(asked)
     begin = lambda block: launcher.submit(decode.work, asked, block)  # noqa: E731
     going = workers.run_tasks(
@@ -133,7 +133,7 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
         (0.0, there | {"texts": 7, "decoded": 7}),
         (0.0, there | {"texts": 7, "decoded": 0}),
     ):
-        launcher = Dying(chance, stand_in)
+        launcher = Dying(chance, echo_request)
         monkeypatch.setattr(workers, "make_launcher", lambda *_, made=launcher: made)
         code = decode.main([*argv, "--block", "3", "--json"])
         found = json.loads(capsys.readouterr().out)
@@ -145,7 +145,7 @@ def test_a_block_that_lost_a_text_is_told(tmp_path):
     wrote(tmp_path, TEXTS)
     asked = setting(tmp_path, "--block", "3")
     for block in decode.missing_blocks(asked):
-        assert decode.work(asked, block, stand_in)[0] == 0
+        assert decode.work(asked, block, echo_request)[0] == 0
     (block, *_) = decode.list_blocks(asked)
     path = blocks.texts_path(asked.folder, block)
     whole = path.read_text().splitlines(keepends=True)
@@ -195,7 +195,7 @@ def own(tmp_path, monkeypatch) -> list[str]:
     (tmp_path / FILES[2]).write_text("def main():")
     (tmp_path / FILES[3]).write_text("from specjax.verifiers.token import verifier\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
+    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, echo_request))
     return [
         *(str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")),
         *("--target", str(tmp_path / FILES[0]), "--block", "3"),
@@ -239,12 +239,12 @@ def test_a_worker_sees_what_changed_since_it_was_given_work(own, tmp_path):
     files = decode.check_models(asked)[1]
     asked = asked._replace(content=content.read(files))
     first, second, _ = decode.list_blocks(asked)
-    assert decode.work(asked, first, stand_in)[:2] == (0, "")
+    assert decode.work(asked, first, echo_request)[:2] == (0, "")
     with (tmp_path / FILES[0]).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\0")
     os.utime(tmp_path / FILES[0], (1, 1))
-    code, said, _ = decode.work(asked, second, stand_in)
+    code, said, _ = decode.work(asked, second, echo_request)
     assert code == 2 and said.startswith(f"{FILES[0]} changed while texts were decoded")
     assert not blocks.texts_path(asked.folder, second).exists()
 
@@ -264,7 +264,7 @@ def test_a_stopped_command_cancels_its_workers(own, monkeypatch, capsys):
     def leave(code):
         raise SystemExit(code)
 
-    launcher = Dying(0, stand_in)
+    launcher = Dying(0, echo_request)
     monkeypatch.setattr(workers, "make_launcher", lambda *_: launcher)
     monkeypatch.setattr(decode.Bar, "update", stop)
     monkeypatch.setattr(console, "leave", leave)
@@ -358,7 +358,7 @@ def test_mended_prompts_cost_their_own_blocks(
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out"), "--json"]
 
     def main(*flags: str) -> dict:
-        monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
+        monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, echo_request))
         code = decode.main([*argv, *flags])
         found = json.loads(capsys.readouterr().out)
         assert code == bool(found["failed"])
@@ -408,7 +408,7 @@ def test_prompts_that_change_meanwhile_are_told(tmp_path):
     asked = setting(tmp_path)
     (block,) = blocks.split_file(asked.prompts, 8)
     wrote(tmp_path, ["def h(x", *TEXTS[1:]])
-    code, said, _ = decode.work(asked, block, stand_in)
+    code, said, _ = decode.work(asked, block, echo_request)
     assert code == 2 and "was changed during the run" in said
 
 
@@ -429,7 +429,7 @@ def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
     )
 
 
-def working(ancestor: int) -> list[int]:
+def running_workers(ancestor: int) -> list[int]:
     """The workers of a process, here and of Ray's."""
     parents, found = {}, []
     for path in Path("/proc").glob("[0-9]*"):
@@ -469,7 +469,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
         with subprocess.Popen(argv, **how) as going:
             while going.poll() is None and killed < 2:
                 time.sleep(0.5)
-                for worker in working(going.pid)[:1]:
+                for worker in running_workers(going.pid)[:1]:
                     os.kill(worker, signal.SIGKILL)
                     killed += 1
             line = going.stdout.readline()
@@ -479,7 +479,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
         assert going.returncode == (0 if last else 143), said + errors
         lines = [x for x in errors.splitlines() if not x.startswith("blocks: ")]
         told = "stopped; start the same command again to continue"
-        assert lines == ([] if last else [told]) and not working(going.pid)
+        assert lines == ([] if last else [told]) and not running_workers(going.pid)
     assert killed == 2
     monkeypatch.syspath_prepend(tmp_path)
     asked = setting(tmp_path, *flags)

@@ -40,7 +40,7 @@ TEXTS = [[A, B, A, B, C], [A, B, C]]
 WEIGHT, ADD = 0.8, 0.5
 
 
-def fitted(order: int, places: int = 4) -> ngram.NGram:
+def fit_ngram(order: int, places: int = 4) -> ngram.NGram:
     return ngram.fit(TEXTS, 4, order, weight=WEIGHT, add=ADD, places=places)
 
 
@@ -67,7 +67,7 @@ def test_ngram_laws_are_the_interpolated_counts():
         (C, B): AFTER_B,  # unseen, so its suffix
         (A, 3): UNIGRAM,  # of which no suffix was seen either
     }
-    got = laws_after(fitted(3), jnp.array([*laws]))
+    got = laws_after(fit_ngram(3), jnp.array([*laws]))
     np.testing.assert_allclose(got, [*laws.values()], rtol=1e-6)
 
 
@@ -78,19 +78,19 @@ def test_what_stands_before_a_text_is_no_token():
 
 
 def test_few_places_keep_the_most_probable_and_still_sum_to_one():
-    (law,) = laws_after(fitted(2, places=1), jnp.array([[B]]))
+    (law,) = laws_after(fit_ngram(2, places=1), jnp.array([[B]]))
     rest = (1 - WEIGHT) * UNIGRAM
     kept = np.where(np.arange(4) == C, AFTER_B, rest)
     np.testing.assert_allclose(law, kept / kept.sum(), rtol=1e-6)
 
 
-def state_of(texts, cache=(), context=None, budget=9) -> State:
+def make_state(texts, cache=(), context=None, budget=9) -> State:
     tokens = np.array([text + [0] * (16 - len(text)) for text in texts], np.int32)
     length = np.array([len(text) for text in texts], np.int32)
     return State(tokens, length, (), cache, 0 * length + budget, context)
 
 
-def drafted(drafter, state: State, params=None) -> tuple[list[list[int]], object]:
+def run_drafter(drafter, state: State, params=None) -> tuple[list[list[int]], object]:
     draft, cache = jax.jit(lambda s: drafter.draft(None, params, None, s))(state)
     rows = zip(draft.tokens.tolist(), draft.num.tolist(), strict=True)
     return [row[:num] for row, num in rows], cache
@@ -107,20 +107,20 @@ def test_copying_continues_the_best_match():
         ([4, 4], 4, [4]),  # they overlap
     ]
     texts, budgets, expected = zip(*cases, strict=True)
-    state = state_of(texts, budget=np.array(budgets))
-    assert drafted(copying.build(4), state)[0] == [*expected]
+    state = make_state(texts, budget=np.array(budgets))
+    assert run_drafter(copying.build(4), state)[0] == [*expected]
 
 
 def test_copying_looks_in_its_context():
     """And there too for no more tokens than the text has."""
     context = np.array([[9, 6, 3, 2, 6], [6, 6, 3, 6, 2]]), np.array([4, 5])
-    state = state_of([[5, 6, 7, 6], [6]], context=context)
-    assert drafted(copying.build(4), state)[0] == [[3, 2], [2]]
+    state = make_state([[5, 6, 7, 6], [6]], context=context)
+    assert run_drafter(copying.build(4), state)[0] == [[3, 2], [2]]
 
 
 def test_least_leaves_out_what_matches_less():
-    state = state_of([[5, 6, 7, 6], [5, 6, 7, 5, 6]])
-    assert drafted(copying.build(3, 3, 2), state)[0] == [[], [7, 5, 6]]
+    state = make_state([[5, 6, 7, 6], [5, 6, 7, 5, 6]])
+    assert run_drafter(copying.build(3, 3, 2), state)[0] == [[], [7, 5, 6]]
 
 
 def test_where_nothing_is_copied_a_draft_is_short():
@@ -133,8 +133,8 @@ def test_where_nothing_is_copied_a_draft_is_short():
         Drafter(no_cache, draft, 5), least=2, short=2
     )
     texts = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6], [5, 6, 7, 8, 5, 6]]
-    state = state_of(texts, budget=np.array([9, 9, 1]))
-    assert [len(row) for row in drafted(drafter, state)[0]] == [4, 2, 1]
+    state = make_state(texts, budget=np.array([9, 9, 1]))
+    assert [len(row) for row in run_drafter(drafter, state)[0]] == [4, 2, 1]
     assert drafter.widths == (2,)
 
 
@@ -161,11 +161,11 @@ def test_a_suffix_goes_on_as_most_of_its_occurrences_do():
         [5, 6, 7],
     ]
     expected = [[8, 2, 6, 9], [9, 6], [7, 9, 6, 8], []]
-    assert drafted(suffix.build(4), state_of(texts))[0] == expected
+    assert run_drafter(suffix.build(4), make_state(texts))[0] == expected
     # A tree: 8 and what followed it most, and beside it 9; or one path, in its places.
     tree = suffix.build(4, paths=2)
-    assert drafted(tree, state_of(texts[:1] + texts[3:]))[0] == [[8, 9, 2, 6], []]
-    one = drafted(tree, state_of(texts[2:3]))[0][0]
+    assert run_drafter(tree, make_state(texts[:1] + texts[3:]))[0] == [[8, 9, 2, 6], []]
+    one = run_drafter(tree, make_state(texts[2:3]))[0][0]
     assert one[::2] == [7, 9] and len(one) == 3
 
 
@@ -178,15 +178,15 @@ def test_a_place_in_the_input_is_followed_and_found_again():
     # nothing was written; to one that stands in several places.
     texts = [[0, 4, 5], [0, 4, 6], [0, 4, 9], [0], [0, 4]]
     place = anchored.Place(np.array([1, 1, 1, 0, 2]), np.ones(5, int))
-    tokens, after = drafted(drafter, state_of(texts, place, context), begins)
+    tokens, after = run_drafter(drafter, make_state(texts, place, context), begins)
     assert tokens == [[4, 6, 7], [7, 4, 8], [7, 4, 8], [5, 4, 6], [5, 4, 6]]
     assert after.at.tolist() == [3, 5, 5, 2, 2]
     assert after.seen.tolist() == [3, 3, 3, 1, 2]
     # One token that follows is enough, though another place agrees with more.
     context = np.array([[3, 4, 5, 3, 4, 6]]), np.array([6])
     place = anchored.Place(np.array([1]), np.array([2]))
-    state = state_of([[5, 3, 4]], place, context)
-    assert drafted(drafter, state, begins)[0] == [[5, 3, 4]]
+    state = make_state([[5, 3, 4]], place, context)
+    assert run_drafter(drafter, state, begins)[0] == [[5, 3, 4]]
 
 
 STORE = [[1, 2, 3, 4], [9, 2, 3, 5], [7, 2, 3, 5], [2, 3]]
@@ -197,7 +197,7 @@ def test_a_store_is_searched_for_the_longest_match():
     texts = [[8, 2, 3], [1, 2, 3], [6], [5], [3, 1, 1, 3], [4, 1, 8, 4, 1]]
     # 5 twice; 4 after one token more; unknown; at an end; as long in the text itself.
     expected = [[5], [4], [], [], [1, 1, 3], [8, 4, 1]]
-    assert drafted(drafter, state_of(texts), store)[0] == expected
+    assert run_drafter(drafter, make_state(texts), store)[0] == expected
     unknown = datastore.last_tokens(jnp.array([6]), jnp.int32(1))
     _, num, matched = jax.jit(datastore.find_continuation, static_argnums=2)(
         store, unknown, 3
@@ -209,7 +209,7 @@ def test_of_many_occurrences_some_are_asked_evenly():
     """Of 96 after one token 5 follows the first 32, and 6 the others."""
     texts = [[7 + i, 2, 5 if i < suffix.OCCURRENCES else 6] for i in range(96)]
     store = datastore.index(texts)
-    assert drafted(datastore.build(1), state_of([[3, 2]]), store)[0] == [[6]]
+    assert run_drafter(datastore.build(1), make_state([[3, 2]]), store)[0] == [[6]]
 
 
 def test_bisection_finds_what_a_search_of_every_place_does():
@@ -238,8 +238,8 @@ def test_bisection_finds_what_a_search_of_every_place_does():
 def test_successors_are_those_that_the_target_held_likely():
     chain, tree = recycling.build(9, 3), recycling.build(9, 4, (-1, -1, 0, 0))
     prompt = make_prompt([[4, 5, 4, 6], [7]])
-    state = state_of([[4, 5, 4, 6, 4], [7]], chain.init(None, prompt, 16))
-    assert drafted(chain, state)[0] == [[6], []]  # the later of those in the prompt
+    state = make_state([[4, 5, 4, 6, 4], [7]], chain.init(None, prompt, 16))
+    assert run_drafter(chain, state)[0] == [[6], []]  # the later of those in the prompt
     table = tree.init(None, prompt, 16)
     logits = np.zeros((2, 3, 9), np.float32)
     logits[0, 0, [5, 8]] = 2, 1  # after 4
@@ -251,11 +251,11 @@ def test_successors_are_those_that_the_target_held_likely():
         np.array([[4, 5, 5], [7, 7, 7]]), law, np.array([2, 0]), zero, zero
     )
     table = tree.observe(None, table, call)
-    tokens, _ = drafted(tree, state_of([[4], [7]], table))
+    tokens, _ = run_drafter(tree, make_state([[4], [7]], table))
     assert tokens[0] == [5, 8, 1, 2]
     call = call._replace(num=np.array([1, 0]))  # what is not real is not learnt
     table = tree.observe(None, tree.init(None, prompt, 16), call)
-    assert drafted(tree, state_of([[4], [7]], table))[0][0] == [5, 8, 3, 2]
+    assert run_drafter(tree, make_state([[4], [7]], table))[0][0] == [5, 8, 3, 2]
 
 
 def test_a_rollout_keeps_to_each_rows_budget():

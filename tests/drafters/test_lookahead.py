@@ -12,7 +12,7 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import match
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, along, whole
+from tests.support.drafted import SLOTS, Drafted, along, build_whole_text_logits
 
 # N = 3: rows of 2 tokens, of 3 columns and of 2 candidates.
 GAMMA, SIZE, LONG, COLUMNS = 10, 3, 2, 3
@@ -49,7 +49,7 @@ def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
 def test_a_columns_next_token_is_the_targets_after_its_path():
     """The argmax of the whole text with that path, recomputed without a cache."""
     world = tiny.transformers()
-    logits = whole(world.target)
+    logits = build_whole_text_logits(world.target)
     for now, (later, _, _) in itertools.pairwise(drafts()):
         (state, draft, _), texts, rows = now, [], []
         for row, text in enumerate(now.texts()):

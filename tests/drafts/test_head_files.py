@@ -78,7 +78,7 @@ def test_what_config_json_says_is_checked(layout, fields, words, tmp_path):
 NO_IDS = np.zeros(SAID.size, np.int64)
 
 
-def in_shards(folder):
+def split_into_shards(folder):
     """Divides a folder's weights into two files and an index."""
     arrays, listed = load_file(folder / WEIGHTS), {}
     (folder / WEIGHTS).unlink()
@@ -93,7 +93,7 @@ def in_shards(folder):
 
 def test_a_head_in_shards_is_read_from_the_hub(tmp_path, monkeypatch):
     whole = drafts.load_draft(str(speculators(tmp_path / "head")), target())
-    in_shards(tmp_path / "head")
+    split_into_shards(tmp_path / "head")
 
     def snapshot_download(name, allow_patterns):
         assert head_files.WEIGHTS[head_files.MEDUSA][0] in allow_patterns

@@ -39,7 +39,7 @@ def softmax(z):
     return np.exp(z - z.max()) / np.exp(z - z.max()).sum()
 
 
-def drafted(whole, source):
+def draft_three(whole, source):
     """Returns three tokens after each of `TEXTS`, and the law of each, [B, 3, V]."""
     drafter, prompt = source.drafter(3), make_prompt(TEXTS)
     params = Params(whole.params, source.params)
@@ -86,7 +86,7 @@ def test_laws_of_eagle_3_are_those_of_its_forward_pass(layout, flags, taps, tmp_
     assert whole.config.taps == source.taps == taps
     places = ", ".join(map(str, taps))
     assert source.name == f"head, of states that enter layers {places}"
-    tokens, laws = drafted(whole, source)
+    tokens, laws = draft_three(whole, source)
     embedding = np.float64(whole.params["embedding"])
     for row, text in enumerate(TEXTS):
         known = hidden(whole, text).taps
@@ -113,7 +113,7 @@ def test_laws_of_eagle_are_those_of_its_forward_pass(fields, tmp_path):
     assert ("embedding" in source.params["head"]) == bool(fields)
     assert source.params["target"]["embedding"] is whole.params["embedding"]
     tables = {"readout": np.float64(whole.params["readout"])}
-    tokens, laws = drafted(whole, source)
+    tokens, laws = draft_three(whole, source)
     for row, text in enumerate(TEXTS):
         known = hidden(whole, text).last
         for place in range(3):
@@ -127,7 +127,7 @@ def test_laws_of_medusa_are_those_of_all_heads_in_its_file(tmp_path):
     folder = head_folders.write_medusa(tmp_path / "head")
     whole, source = drafts.pair(target(), str(folder))
     assert source.name == f"head, {MEDUSA_HEADS} heads of the last layer's states"
-    _, laws = drafted(whole, source)
+    _, laws = draft_three(whole, source)
     for row, text in enumerate(TEXTS):
         last = hidden(whole, text).last[-1]
         for head in range(MEDUSA_HEADS):
@@ -143,7 +143,7 @@ def test_laws_of_blockwise_heads_are_by_the_targets_readout(tmp_path):
     assert source.name == f"head, {MEDUSA_HEADS} heads with the target's readout"
     assert source.params["target"]["readout"] is whole.params["readout"]
     readout = np.float64(whole.params["readout"])
-    _, laws = drafted(whole, source)
+    _, laws = draft_three(whole, source)
     for row, text in enumerate(TEXTS):
         last = hidden(whole, text).last[-1]
         for head in range(MEDUSA_HEADS):

@@ -17,7 +17,7 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import gumbel
 from tests.support import tiny
-from tests.support.drafted import along, whole
+from tests.support.drafted import along, build_whole_text_logits
 
 PROMPT = make_prompt([[1, 3, 3, 4, 5, 6, 9], [7], [3, 4, 3, 4]])
 GAMMA, SLOTS = 4, 18
@@ -38,7 +38,9 @@ def largest_difference() -> float:
         texts = now.texts()
         ids = now.draft.tokens.tolist()
         every = [[*text, *row] for text, row in zip(texts, ids, strict=True)]
-        logits = whole(world.draft)(world.draft_weights, make_prompt(every).tokens)
+        logits = build_whole_text_logits(world.draft)(
+            world.draft_weights, make_prompt(every).tokens
+        )
         wanted = np.asarray(jax.nn.softmax(logits))
         for row, (text, num) in enumerate(zip(texts, nums, strict=True)):
             assert num == min(max(SLOTS + 1 - len(text), 0), GAMMA)

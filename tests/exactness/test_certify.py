@@ -45,23 +45,23 @@ each_rule = pytest.mark.parametrize("rule", CHAINS)
 BRANCHING = {trial.fixture.name: trial for trial in tree_trials()}
 
 
-def certified(rule: str, *trial, **dtype: str) -> certify.Certificate:
+def certify_rule(rule: str, *trial, **dtype: str) -> certify.Certificate:
     return certify.certify(verifiers.find(rule), *trial, **dtype)
 
 
 @functools.cache
-def of_trial(rule: str, name: str) -> certify.Certificate:
+def certify_trial(rule: str, name: str) -> certify.Certificate:
     """Three tokens take a second step from every prefix of the first; a policy's state
     goes further."""
     fixture, gamma, n = TRIALS[name]
     n = n if fixture.policy else min(n, 3)
-    return certified(rule, fixture, gamma, n, CLAIMS[rule])
+    return certify_rule(rule, fixture, gamma, n, CLAIMS[rule])
 
 
 @pytest.mark.parametrize("name", TRIALS)
 @each_rule
 def test_it_is_exact(rule, name):
-    certificate = of_trial(rule, name)
+    certificate = certify_trial(rule, name)
     assert certificate.broken == () and certificate.exact
     assert certificate.error < 2e-7  # float32 does this well
 
@@ -76,7 +76,7 @@ def test_it_is_exact(rule, name):
     ],
 )
 def test_it_is_exact_on_trees(rule, name):
-    certificate = certified(rule, *BRANCHING[name], CLAIMS[rule])
+    certificate = certify_rule(rule, *BRANCHING[name], CLAIMS[rule])
     assert certificate.broken == () and certificate.error < 2e-7
 
 
@@ -87,9 +87,11 @@ def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
     """By the code for trees, with the verdicts of the rule for chains."""
     fixture, gamma, _ = TRIALS["ragged"]
     chain = fixture._replace(parent=(-1, 0))
-    tree = certified(rule, chain, gamma, 3, CLAIMS[rule])
-    assert tree.exact and tree.tokens == pytest.approx(of_trial(like, "ragged").tokens)
-    assert certified(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
+    tree = certify_rule(rule, chain, gamma, 3, CLAIMS[rule])
+    assert tree.exact and tree.tokens == pytest.approx(
+        certify_trial(like, "ragged").tokens
+    )
+    assert certify_rule(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
 
 
 def the_better_drawn(q) -> dict:
@@ -108,7 +110,7 @@ def the_better_drawn(q) -> dict:
 
 def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
     case = BRANCHING["tree, replaced"]._replace(n=2)
-    certificate = certified("kseq", *case, CLAIMS["kseq"], dtype="float64")
+    certificate = certify_rule("kseq", *case, CLAIMS["kseq"], dtype="float64")
     assert certificate.broken == () and certificate.error < 1e-14
 
 
@@ -116,7 +118,7 @@ def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
 def test_nodes_chosen_among_drawn_ones_are_caught(rule):
     """Its twin chooses a place before its token is drawn: "tree, growing"."""
     fixture = BRANCHING["tree, growing"].fixture._replace(parent=the_better_drawn)
-    wrong = certified(rule, fixture, 2, 2, CLAIMS[rule])
+    wrong = certify_rule(rule, fixture, 2, 2, CLAIMS[rule])
     assert "law" in wrong.broken and wrong.error > 1e-3
 
 
@@ -135,7 +137,7 @@ def test_traversal_is_exact_with_replacement_too():
 def test_rules_are_ordered_by_what_they_keep(name):
     """No rule of one draft keeps more than block verification (Sun et al. 2024), and
     Algorithm 1 is never worse than rejection sampling (Appendix A.2) or a match."""
-    tokens = {rule: of_trial(rule, name).tokens for rule in CHAINS}
+    tokens = {rule: certify_trial(rule, name).tokens for rule in CHAINS}
     assert tokens["block"] >= tokens["token"] - 1e-5
     assert tokens["token"] >= max(tokens["rejection"], tokens["match"]) - 1e-5
 
@@ -143,7 +145,7 @@ def test_rules_are_ordered_by_what_they_keep(name):
 @pytest.mark.parametrize("name", ["ragged certain", "T 1.3, top-p 0.8"])
 @each_rule
 def test_it_is_exact_in_float64(rule, name):
-    certificate = certified(rule, *TRIALS[name], CLAIMS[rule], dtype="float64")
+    certificate = certify_rule(rule, *TRIALS[name], CLAIMS[rule], dtype="float64")
     assert certificate.broken == () and certificate.error < 1e-15
 
 
@@ -160,11 +162,11 @@ def title(mutant: mutants.Mutant) -> str:
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=title)
 def test_a_mutant_is_caught_and_unbroken_is_exact(mutant):
     """On the same fixture, so that what is broken is what is caught."""
-    certificate = mutants.certified(mutant.name, mutant.rule, mutant.fixture)
+    certificate = mutants.certify_mutant(mutant.name, mutant.rule, mutant.fixture)
     assert mutant.check in certificate.broken
     assert certificate.exact == (mutant.check == "per_call")  # lossless, but slow
     if not mutants.trials()[mutant.fixture].fixture.drawn:
-        assert mutants.certified("", mutant.rule, mutant.fixture).broken == ()
+        assert mutants.certify_mutant("", mutant.rule, mutant.fixture).broken == ()
 
 
 def test_the_page_of_mutants_is_that_of_these_tests():
@@ -177,11 +179,11 @@ def test_float64_sees_what_float32_rounds_away():
     """q in bfloat16 and back is 1e-3 off; float32 itself, read as float64, is 1e-8."""
     exact = certify.certify(token.verifier, RANDOM, 2, 2, TOKEN, dtype="float64")
 
-    def rounded(target, draft, noise, keep_residual=False):
+    def verify_rounded(target, draft, noise, keep_residual=False):
         law = draft.law._replace(lse=draft.law.lse.astype("float32").astype("float64"))
         return token.verify(target, draft._replace(law=law), noise, keep_residual)
 
-    worse = Verifier(token.noise, rounded)
+    worse = Verifier(token.noise, verify_rounded)
     certificate = certify.certify(worse, RANDOM, 2, 2, TOKEN, dtype="float64")
     assert exact.exact and certificate.broken == ("law",)
     assert 1e-10 < certificate.error < 1e-7
@@ -224,7 +226,7 @@ def test_a_race_by_another_law_is_noticed(monkeypatch):
 def test_tokens_per_call_by_hand(rule, fixture, gamma, accepted):
     """Equation 1; Sun et al. (2024) have 11/9 of two tokens by block and 10/9 by token
     verification; A.2 has 1/2 + 1/4 by rejection sampling."""
-    certificate = certified(rule, fixture, gamma, 2, CLAIMS[rule])
+    certificate = certify_rule(rule, fixture, gamma, 2, CLAIMS[rule])
     assert certificate.exact
     assert certificate.tokens == pytest.approx(1 + accepted, abs=1e-6)
 
@@ -234,7 +236,7 @@ def test_an_adaptive_rule_drafts_what_its_budget_says():
     sure = fixture._replace(target=fixture.draft)  # all accepted: the budget grows
     long = sure._replace(policy=policies.heuristic(start=9))
     for it, tokens in (sure, 3), (long, 4):
-        assert certified("token", it, gamma, 2).tokens == pytest.approx(tokens)
+        assert certify_rule("token", it, gamma, 2).tokens == pytest.approx(tokens)
 
 
 def exit_code(*rules: str) -> int:
@@ -272,12 +274,12 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     assert "\n14 checks, all exact\n" in printed and "LOSSY" not in printed
     assert printed.count("my_rules:mine") == 3  # its law, its noise and its draws
 
-    def twice(at):
+    def double_tokens(at):
         return 2 * TOKEN.tokens(at)
 
     monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
     monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, []))
-    monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=twice))
+    monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=double_tokens))
     assert exit_code("token") == 1
     assert "exact per_call" in capsys.readouterr().out
     monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, ["a key twice"]))
@@ -304,12 +306,12 @@ def test_a_rule_of_ones_own_is_refused_in_one_line(name, message, capsys):
 
 
 def test_bad_arguments_are_named():
-    def refused(message, rule=token.verifier, of=GOLDEN, gamma=1, n=1, **rest):
+    def assert_refused(message, rule=token.verifier, of=GOLDEN, gamma=1, n=1, **rest):
         with pytest.raises(ValueError, match=message):
             certify.certify(rule, of, gamma, n, **rest)
 
-    refused("n must be at least 1", n=0)
-    refused("regime must be one of", of=GOLDEN._replace(regime="sparse"))
-    refused("dtype must be one of", dtype="bfloat16")
+    assert_refused("n must be at least 1", n=0)
+    assert_refused("regime must be one of", of=GOLDEN._replace(regime="sparse"))
+    assert_refused("dtype must be one of", dtype="bfloat16")
     silent = Verifier(token.noise, lambda *of, keep_residual: token.verify(*of))
-    refused(r"the verifier: verify must .* its residual", silent, claim=TOKEN)
+    assert_refused(r"the verifier: verify must .* its residual", silent, claim=TOKEN)

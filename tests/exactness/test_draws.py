@@ -32,7 +32,7 @@ BRIEF |= {("hierarchy_three", 3)}
 SPECJAX = Path(draws.__file__).parents[1]
 
 
-def wrong(decoder: Decoder, params: Params = BOTH) -> list[str]:
+def find_problems(decoder: Decoder, params: Params = BOTH) -> list[str]:
     gamma, vocab = decoder.drafter.gamma, decoder.target.vocab
     prompt, key = draws.make_requests(gamma, vocab)
     return draws.problems(draws.record_step(decoder, params, prompt, key))
@@ -49,7 +49,7 @@ def wrong(decoder: Decoder, params: Params = BOTH) -> list[str]:
 def test_no_key_serves_two_draws(name, gamma):
     """Of each drafter, among them those of other and of reduced vocabularies."""
     world, case = tiny.tables(3 + gamma), BY_NAME[name]
-    assert wrong(case.decoder(world, gamma), case.params(world)) == []
+    assert find_problems(case.decoder(world, gamma), case.params(world)) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_no_key_serves_two_draws(name, gamma):
 )
 def test_of_every_rule(rule, gamma):
     """`specjax certify` says it of drafts of each kind that an exact rule verifies."""
-    assert wrong(chain(gamma, rule)) == []
+    assert find_problems(chain(gamma, rule)) == []
 
 
 @SLOW
@@ -75,8 +75,8 @@ def test_of_every_rule_and_kind_of_draft(rule):
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("policy", policies.POLICIES)
 def test_of_every_policy(policy, gamma):
-    assert wrong(chain(gamma, "token", policy)) == []
-    assert wrong(chain(gamma, "gumbel", policy)) == []
+    assert find_problems(chain(gamma, "token", policy)) == []
+    assert find_problems(chain(gamma, "gumbel", policy)) == []
 
 
 @SLOW
@@ -84,7 +84,7 @@ def test_of_every_policy(policy, gamma):
 @pytest.mark.parametrize("siblings", [tree.WITH, tree.WITHOUT])
 def test_of_every_topology(siblings, gamma):
     for topology in (kary.build(3), likeliest.build([0.6, 0.4, 0.3]), paths.build(3)):
-        assert wrong(branches(topology(gamma), siblings)) == []
+        assert find_problems(branches(topology(gamma), siblings)) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_of_two_draws_of_a_tree_none_has_the_others_slot(nodes, shapes):
 
 def test_a_tree_asks_for_the_slots_that_arithmetic_says():
     parent = -1, -1, 0, 1, 2  # two levels of as many nodes, then fewer
-    assert wrong(branches(parent, tree.WITH)) == []
+    assert find_problems(branches(parent, tree.WITH)) == []
 
 
 @SLOW
@@ -105,7 +105,7 @@ def test_as_do_two_hundred_others():
     shapes = [parent for parent in draws.tree_shapes(12) if len(parent) > 3]
     for i, parent in enumerate(shapes[:: len(shapes) // 200]):
         siblings = (tree.WITH, tree.WITHOUT)[i % 2]
-        assert wrong(branches(parent, siblings)) == [], parent
+        assert find_problems(branches(parent, siblings)) == [], parent
 
 
 def test_each_node_is_drawn_by_the_noise_of_its_own_slot():
@@ -159,7 +159,7 @@ def test_nor_do_the_steps_of_a_whole_text():
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_mistakes_are_seen(mistake, monkeypatch):
-    found = wrong(mistake(monkeypatch))
+    found = find_problems(mistake(monkeypatch))
     assert any(re.search(MISTAKES[mistake], problem) for problem in found), found
 
 

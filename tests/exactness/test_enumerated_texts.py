@@ -12,7 +12,7 @@ from specjax.exactness.claims import CLAIMS
 from specjax.step import Decoder
 from specjax.verifiers import guarantees, recursive, token
 from tests.support import tiny
-from tests.support.drafter_cases import BY_NAME, by_strings
+from tests.support.drafter_cases import BY_NAME, build_strings
 
 WORLD = tiny.tables(3)
 ROOT = Path(__file__).parents[2]
@@ -53,16 +53,16 @@ def test_a_wrong_residual_is_seen(name):
 def test_texts_that_are_cut_wrong_follow_the_targets_law_too():
     """Any function of the text so far may draft."""
 
-    def cut(behind, said):
+    def retokenize(behind, said):
         return (said + behind[:, -1:] + 1) % 3, said[:, 0]
 
-    wrong = by_strings(WORLD, GAMMA, cut)
+    wrong = build_strings(WORLD, GAMMA, retokenize)
     assert error("strings", lambda drafter: wrong) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["recycling", "strings"])
 def test_a_certain_token_that_claims_a_law_is_seen(name):
-    def claiming(drafter):
+    def replace_draft(drafter):
         def draft(key, params, request, state):
             made, cache = drafter.draft(key, params, request, state)
             even = jnp.zeros((*made.tokens.shape, 3))
@@ -70,7 +70,7 @@ def test_a_certain_token_that_claims_a_law_is_seen(name):
 
         return drafter._replace(draft=draft)
 
-    assert error(name, claiming) > 1e-2
+    assert error(name, replace_draft) > 1e-2
 
 
 def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path):

@@ -43,7 +43,7 @@ LANGUAGE = {
 
 
 @functools.cache
-def allowed(ids: tuple) -> tuple[bool, ...]:
+def allowed_ids(ids: tuple) -> tuple[bool, ...]:
     """Returns which ids may follow: those from which a text can still be completed."""
     if END in ids:
         return tuple(i == END for i in range(V))
@@ -61,7 +61,7 @@ def masked_law() -> np.ndarray:
         for place in range(NEW):
             before = (*PROMPT, *text[:place])
             weight = np.exp(np.float64(P[before[-2], before[-1]]))
-            weight = np.where(allowed(text[:place]), weight, 0)
+            weight = np.where(allowed_ids(text[:place]), weight, 0)
             if not weight[text[place]]:
                 chance = 0.0
                 break
@@ -116,10 +116,10 @@ def test_the_masks_are_those_of_what_can_be_completed():
     waiting = [((), 0)]
     for ids, state in waiting:
         mask = np.unpackbits(TABLE.masks.view(np.uint8), axis=1, bitorder="little")
-        assert tuple(mask[TABLE.mask[state], :V] == 1) == allowed(ids)
+        assert tuple(mask[TABLE.mask[state], :V] == 1) == allowed_ids(ids)
         if len(ids) < 5:
             steps = ((i, TABLE.step[state, TABLE.classes[i]]) for i in range(V))
-            waiting += [((*ids, i), to) for i, to in steps if allowed(ids)[i]]
+            waiting += [((*ids, i), to) for i, to in steps if allowed_ids(ids)[i]]
     assert len(waiting) > 50
 
 

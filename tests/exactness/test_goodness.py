@@ -58,7 +58,7 @@ def uniformity(values: list[float]) -> float:
     return scipy.stats.kstest(values, "uniform").pvalue
 
 
-def moved(law: np.ndarray, mass: float) -> np.ndarray:
+def move_mass(law: np.ndarray, mass: float) -> np.ndarray:
     """The law with the first token another one, with this probability in all."""
     first = law.reshape(law.shape[0], -1).sum(1)
     high, low = np.argsort(first)[-2:]
@@ -70,7 +70,7 @@ def moved(law: np.ndarray, mass: float) -> np.ndarray:
 
 def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
     assert uniformity(p_values(samples())) > FINE
-    off = [moved(law, 0.03) for law in LAWS]
+    off = [move_mass(law, 0.03) for law in LAWS]
     assert uniformity(p_values(samples(), off)) < NEVER
     twice = np.concatenate([samples(), samples()], axis=1)  # rows counted twice
     assert uniformity(p_values(twice)) < NEVER
@@ -86,7 +86,7 @@ def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
 def test_a_law_that_is_off_is_rejected(mass, rows, below):
     """At the N of `test_sampled.py`, and at four times that for smaller errors."""
     texts = samples().reshape(-1, TOKENS)[:rows]
-    off = tuple(moved(law, mass) for law in LAWS)
+    off = tuple(move_mass(law, mass) for law in LAWS)
     for law, wrong in zip(LAWS, off, strict=True):
         assert np.abs(law - wrong).sum() / 2 == pytest.approx(mass)
         assert wrong.min() >= 0

@@ -26,7 +26,7 @@ from tests.support import bare, tiny
 GAP, EPS, END = 3e-4, 5.5e-4, 5
 
 
-def by_calls(one: np.ndarray, many: np.ndarray) -> Pretrained:
+def make_target(one: np.ndarray, many: np.ndarray) -> Pretrained:
     """A target whose logits [V, V] are others in calls of several tokens."""
     model = tiny.markov(len(one))
 
@@ -42,7 +42,7 @@ def rounding() -> Pretrained:
     table[2, 4] = 5 - GAP
     many = table.copy()
     many[1, 0] += EPS
-    return by_calls(table, many)
+    return make_target(table, many)
 
 
 # prompt, ids, kind, place, explained, what is printed

@@ -41,7 +41,7 @@ def name(mutant: Mutant) -> str:
     return f"{mutant.verifier}: {mutant.wrong}"
 
 
-def of_trees(drafter: Drafter, rule: Verifier) -> float:
+def tree_p_value(drafter: Drafter, rule: Verifier) -> float:
     """The p-value of texts of the real loop."""
     decoder = Decoder(WORLD.target, drafter, rule)
     loop = generate.build_loop(decoder, len(goodness.PROMPT) + 10)
@@ -57,7 +57,7 @@ DISTINCT = tree.build(WORLD.draft, (-1, -1, 0, 0))
 def test_a_rule_for_other_siblings_is_caught():
     """Were it not refused: drawn without replacement, judged as if with it."""
     wrong = find("recursive_replaced")._replace(siblings=("without",))
-    assert of_trees(DISTINCT, wrong) < NEVER
+    assert tree_p_value(DISTINCT, wrong) < NEVER
 
 
 @pytest.mark.parametrize("rule", CHAINS)

@@ -87,12 +87,12 @@ def test_draws_that_share_noise_are_told(name, chunk):
 def test_draws_by_another_law_are_told(monkeypatch):
     right = drafter_draws.draft
 
-    def likeliest(*given):
+    def draft_argmax(*given):
         made = right(*given)
         best = jnp.argmax(probs.dense(made.law), axis=-1).astype(jnp.int32)
         return made._replace(tokens=best)
 
-    monkeypatch.setattr(drafter_draws, "draft", likeliest)
+    monkeypatch.setattr(drafter_draws, "draft", draft_argmax)
     again = token.verifier._replace(guarantee="compiled anew")
     tally = soak.soak(again, SEED, CHAINS)
     text = dict(soak.describe("token", SEED, CHAINS, tally))["draws"]
@@ -136,7 +136,7 @@ def dealt():
     return problem, deal
 
 
-def spoiled(kind: str, problem, deal) -> Verdict:
+def spoil_verdict(kind: str, problem, deal) -> Verdict:
     """The verdict with one thing wrong, in the first row where it can be."""
     verdict, draft = deal.verdict, deal.draft
     n, last = verdict.num_accepted, problem.inside.shape[-1] - 1
@@ -164,7 +164,7 @@ check = jax.jit(soak.violations)
 @pytest.mark.parametrize("kind", soak.KINDS)
 def test_every_kind_is_noticed(kind):
     problem, deal = dealt()
-    changed = deal._replace(verdict=spoiled(kind, problem, deal))
+    changed = deal._replace(verdict=spoil_verdict(kind, problem, deal))
     wrong = np.asarray(check(problem, changed))
     assert wrong[list(soak.KINDS).index(kind)].any()
 

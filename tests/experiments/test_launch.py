@@ -249,7 +249,7 @@ def run(folder: Path, python: str, *folders: str, **environment: str):
     return subprocess.run(command, env=own, capture_output=True, text=True)
 
 
-def started(done) -> list[str]:
+def started_commands(done) -> list[str]:
     """Commands that were run, as `echo` shows them."""
     return [line for line in done.stdout.splitlines() if line.startswith("-m ")]
 
@@ -263,7 +263,7 @@ def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
     models = {"MODELS": str(tmp_path)}
     first = run(tmp_path, ECHO, **models)
     assert first.returncode == 0, first.stderr
-    lines = "\n".join(started(first))
+    lines = "\n".join(started_commands(first))
     names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
     rows = [row for name in names for row in records.rows(name).values()]
     for row in rows:
@@ -271,12 +271,14 @@ def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
         assert lines.count(f"{place}\n") == 1, row
     papers = (records.rows(name) for name in ("table2_paper", "table3_paper"))
     pairs = [name for rows in papers for name in rows if name.startswith("gpt_")]
-    assert len(started(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
+    assert (
+        len(started_commands(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
+    )
     assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
     again = run(tmp_path, ECHO, **models)
     names = ("report.page", "gpu.kernels.default")
     wanted = [f"-m experiments.{name} {tmp_path / 'results'}" for name in names]
-    assert started(again) == wanted
+    assert started_commands(again) == wanted
     before = list(outcomes(again).values()).count("done before")
     assert before == len(outcomes(first)) - 1
 
@@ -302,19 +304,19 @@ def test_stages_are_picked_by_name_and_what_cannot_run_leaves_no_mark(tmp_path):
     picked = run(tmp_path, ECHO, STAGES="table3")
     assert outcomes(picked)["pair"] == "not asked for"
     place = "gin_configs/table3_paper/gpt.gin:gpt_"
-    assert [place in line for line in started(picked)] == [True] * 6
+    assert [place in line for line in started_commands(picked)] == [True] * 6
     names = "pair", "table3", "table2"
     done = run(tmp_path, ECHO, "", str(tmp_path / "a"), STAGES=" ".join(names))
-    assert done.returncode == 0 and not started(done)
+    assert done.returncode == 0 and not started_commands(done)
     told = {outcomes(done)[name] for name in names}
     assert told == {"skipped: no TEXT_FOLDER was named"}
     lacking = '[ "$1" = -c ] && exit 1; echo "$@"'
     done = run(tmp_path, lacking, STAGES="sanitizer torch", PATH="/usr/bin:/bin")
-    assert done.returncode == 0 and not started(done)
+    assert done.returncode == 0 and not started_commands(done)
     assert outcomes(done)["sanitizer"].startswith("skipped: compute-sanitizer")
     assert outcomes(done)["torch"].startswith("skipped: ")
     again = run(tmp_path, ECHO, STAGES="sanitizer torch")
-    assert "done before" not in again.stdout and len(started(again)) == 20
+    assert "done before" not in again.stdout and len(started_commands(again)) == 20
 
 
 def test_an_implementation_is_left_out_of_the_kernels_and_goals_are_told(tmp_path):
@@ -329,7 +331,7 @@ def test_an_implementation_is_left_out_of_the_kernels_and_goals_are_told(tmp_pat
     stages = "kernels torch page"
     done = run(tmp_path, ECHO, STAGES=stages, SKIP="triton mosaic_gpu")
     setting = "--set SKIP = ('triton', 'mosaic_gpu',)"
-    for line in started(done):
+    for line in started_commands(done):
         assert (setting in line) == ("shapes.gin:b" in line), line
     goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
     assert len(goals) == len(kernels.expectations()["goals"])
@@ -343,14 +345,14 @@ def test_ten_minutes_are_rows_in_order_and_end_with_the_predictions(tmp_path):
     done = run(tmp_path, ECHO, STAGES="")
     assert done.returncode == 0, done.stderr
     assert list(outcomes(done)) == TEN
-    lines = started(done)
+    lines = started_commands(done)
     assert lines[-1] == f"-m experiments.report.predicted {tmp_path / 'results'}"
     (steps,) = (line for line in lines if "steps.gin:default" in line)
     assert steps.count("chip_steps/steps.gin:") == 5
     (chip,) = (line for line in lines if "chip.gin" in line)
     assert "chip.gin:ende_small_t0" in chip and "GAMMAS = (%GAMMA,)" in chip
     again = run(tmp_path, ECHO, STAGES="")
-    assert started(again) == lines[-1:]
+    assert started_commands(again) == lines[-1:]
     assert set(outcomes(again).values()) == {"done before"}
 
 
@@ -358,19 +360,19 @@ def test_rows_are_picked_by_name_and_one_that_fails_does_not_stop_the_rest(tmp_p
     broken = 'case "$*" in *skip_temp*) exit 3;; esac; echo "$@"'
     picked = {"STAGES": "", "ROWS": "skip_temp cnndm_base_t1 b8_g5_v128256_f32"}
     done = run(tmp_path, broken, **picked)
-    assert done.returncode == 1 and len(started(done)) == 3
+    assert done.returncode == 1 and len(started_commands(done)) == 3
     told = outcomes(done)
     assert told.pop("skip_temp").startswith("FAILED (3)")
     assert [*told] == ["cnndm_base_t1", "b8_g5_v128256_f32"]
     again = run(tmp_path, ECHO, **picked)
     assert again.returncode == 0
-    assert any("skip_temp" in line for line in started(again))
+    assert any("skip_temp" in line for line in started_commands(again))
     assert list(outcomes(again).values()).count("done before") == 2
     unknown = run(tmp_path, ECHO, STAGES="", ROWS="device chips")
-    assert unknown.returncode == 2 and not started(unknown)
+    assert unknown.returncode == 2 and not started_commands(unknown)
     assert "no row chips: ROWS may have device" in unknown.stderr
     part = run(tmp_path, ECHO, STAGES="", MINUTES="9.5")
-    assert part.returncode == 2 and not started(part)
+    assert part.returncode == 2 and not started_commands(part)
     assert "MINUTES must be a whole number, at least 1; got 9.5" in part.stderr
 
 
@@ -393,7 +395,7 @@ def test_a_dry_run_of_ten_minutes_is_tiny(tmp_path):
     own = {"DRY": "1", "TMPDIR": str(tmp_path), "STAGES": ""}
     done = run(tmp_path, echo, "", "", **own)
     assert done.returncode == 0, done.stderr
-    rows = [line for line in started(done) if "experiments.run" in line]
+    rows = [line for line in started_commands(done) if "experiments.run" in line]
     assert len(rows) == len(TEN) - 2 and "--out results" not in done.stdout
     for line in rows:
         small = "COPIED = 65536" if "memory" in line else "t5_1_1_small/t5.Config.vocab"
@@ -404,7 +406,7 @@ def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
     echo = 'echo "-m $JAX_PLATFORMS $*"'
     done = run(tmp_path, echo, "", "", DRY="1", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    lines = started(done)
+    lines = started_commands(done)
     assert all(line.startswith("-m cpu ") for line in lines)
     rows = [line for line in lines if "experiments.run" in line]
     folders = {line.split("gin_configs/")[1].split("/")[0] for line in rows}

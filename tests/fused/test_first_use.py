@@ -47,7 +47,7 @@ class Stop(Exception):
     """All that was to be traced has been."""
 
 
-def marked(wanted: set) -> Kernels:
+def noting_kernels(wanted: set) -> Kernels:
     """Kernels that note their traces, and stop when all that are wanted were."""
     left = set(wanted)
 
@@ -70,7 +70,7 @@ def chosen(monkeypatch):
     """Whoever chooses gets marked kernels. Gives what was asked for."""
 
     def begin(wanted: set) -> list:
-        kernels, asked = marked(wanted), []
+        kernels, asked = noting_kernels(wanted), []
 
         def choose(*sizes, device=None):
             asked.append(sizes)

@@ -155,19 +155,19 @@ LISTED: dict[str, AnyCase] = {
 }
 
 
-def unlisted() -> Iterator[Case]:
+def missing_cases() -> Iterator[Case]:
     """Yields a case for each draft, rule and policy that no case above has."""
     cases = [case for case in LISTED.values() if isinstance(case, Case)]
 
-    def missing(field: str, names: Iterable[str]) -> list[str]:
+    def unused_names(field: str, names: Iterable[str]) -> list[str]:
         used = {getattr(case, field).partition(":")[0] for case in cases}
         return [name for name in names if name not in used]
 
-    yield from map(chain, missing("draft", drafts.DRAFTS))
-    for rule in missing("rule", [*verifiers.EXACT, *verifiers.LOSSY]):
+    yield from map(chain, unused_names("draft", drafts.DRAFTS))
+    for rule in unused_names("rule", [*verifiers.EXACT, *verifiers.LOSSY]):
         yield chain("q", rule)
-    for policy in missing("policy", policies.POLICIES):
+    for policy in unused_names("policy", policies.POLICIES):
         yield chain("q", policy=policy, gamma=3)
 
 
-CASES = LISTED | {file_name(case): case for case in unlisted()}
+CASES = LISTED | {file_name(case): case for case in missing_cases()}

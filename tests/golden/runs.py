@@ -40,7 +40,7 @@ from specjax.types import (
 )
 from tests.golden.cases import CASES, BeamCase, Case, SpeechCase
 from tests.support import tiny_llama, tiny_whisper
-from tests.support.tiny import mixed
+from tests.support.tiny import add_share
 
 NEW_TOKENS = 32
 TEMPERATURES = (0.0, 1.0)
@@ -226,13 +226,13 @@ def run(name: str, beside: tuple[str, ...] = ()) -> dict:
     """
     case = CASES[name]
     if isinstance(case, BeamCase):
-        return searched(case)
+        return search_case(case)
     if isinstance(case, SpeechCase):
-        return transcribed(case)
-    return decoded(case, beside or (name,))
+        return transcribe_case(case)
+    return decode_case(case, beside or (name,))
 
 
-def decoded(case: Case, beside: tuple[str, ...]) -> dict:
+def decode_case(case: Case, beside: tuple[str, ...]) -> dict:
     target, draft = pair(case)
     prompt, sampling = rows(target, case)
     keys = jax.random.split(jax.random.key(0), len(prompt.length))
@@ -253,10 +253,10 @@ def decoded(case: Case, beside: tuple[str, ...]) -> dict:
     return found
 
 
-def searched(case: BeamCase) -> dict:
+def search_case(case: BeamCase) -> dict:
     """Returns the beams of two prompts, and their scores."""
     target, draft = model(case.target), model(case.draft)
-    prompt, ends = prompts_of(target, copies=1), target.ends or (-1,)
+    prompt, ends = two_prompts(target, copies=1), target.ends or (-1,)
     config = BeamConfig(
         case.width, case.gamma, None, case.length_penalty, case.early_stopping
     )
@@ -281,7 +281,7 @@ def searched(case: BeamCase) -> dict:
 
 def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
     """Returns two prompts, each greedy and at temperature 1."""
-    prompt = prompts_of(target, copies=len(TEMPERATURES))
+    prompt = two_prompts(target, copies=len(TEMPERATURES))
     count = len(prompt.length)
     temperature = np.array(TEMPERATURES * (count // 2), np.float32)
     if shape(case).top_k is None:
@@ -294,7 +294,7 @@ def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
     return prompt, Sampling(temperature, top_k, top_p, min_p)
 
 
-def prompts_of(target: Pretrained, copies: int) -> Prompt:
+def two_prompts(target: Pretrained, copies: int) -> Prompt:
     """Returns two prompts, each as many times as there are `copies`."""
     if target.tokenizer_file is None:
         each = [[i % target.vocab for i in ids] for ids in IDS for _ in range(copies)]
@@ -326,13 +326,13 @@ def alpha(
     return float(np.asarray(betas(target.params, draft.params))[written].mean())
 
 
-def transcribed(case: SpeechCase) -> dict:
+def transcribe_case(case: SpeechCase) -> dict:
     """Returns what a small Whisper writes of two windows of noise, each greedy and at
     temperature 1, by the rules of timestamps."""
     large = tiny_whisper.TARGET._replace(vocab=tiny_whisper.VOCAB)
     small = large._replace(decoder_layers=1)
     weights = [tiny_whisper.weights(large, seed) for seed in (3, 7)]
-    near = mixed(*weights, 0.1)
+    near = add_share(*weights, 0.1)
     target = Pretrained("target", large, whisper.build(large), weights[0])
     decoder = {key: x for key, x in near["decoder"].items() if key != "layers_1"}
     params = {"encoder": weights[0]["encoder"], "decoder": decoder}
@@ -360,7 +360,7 @@ def transcribed(case: SpeechCase) -> dict:
 # Several drafters and verifiers in one program: an argument chooses among them.
 
 
-def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
+def verifier_by_index(rules: tuple[Verifier, ...], which: Array) -> Verifier:
     """Returns the verifier rules[which], for a `which` that is traced.
 
     Rules that differ in their noise alone are compiled once.
@@ -414,14 +414,14 @@ def one_of_each(
         return [drafter.init(weights, prompt, slots) for drafter, weights in own]
 
     def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, list]:
-        def draft_by(place: int, caches: list) -> tuple[Draft, list]:
+        def draft_with(place: int, caches: list) -> tuple[Draft, list]:
             own = state._replace(draft_cache=caches[place])
             draft, cache = drafters[place].draft(key, params[place], request, own)
             return draft, [*caches[:place], cache, *caches[place + 1 :]]
 
         def branch(place: int):
             def run(caches: list):
-                draft, after = draft_by(place, caches)
+                draft, after = draft_with(place, caches)
                 laws = list(empty)
                 laws[structure_of[place]] = draft.law
                 return jax.tree.map(jnp.asarray, draft._replace(law=laws)), after
@@ -429,7 +429,7 @@ def one_of_each(
             return run
 
         caches = state.draft_cache
-        laws = jax.eval_shape(lambda: [draft_by(at, caches)[0].law for at in places])
+        laws = jax.eval_shape(lambda: [draft_with(at, caches)[0].law for at in places])
         structures[:] = list(dict.fromkeys(map(str, laws)))
         structure_of[:] = [structures.index(str(law)) for law in laws]
         firsts = [laws[structure_of.index(i)] for i in range(len(structures))]
@@ -458,7 +458,7 @@ def one_of_each(
             for at in own:
                 for i, rule in enumerate(rules[at]):
                     number[at, i] = alike.index(rule)
-            verifier = one_of(alike, jnp.array(number)[which[0], which[1]])
+            verifier = verifier_by_index(alike, jnp.array(number)[which[0], which[1]])
             return lambda: verifier.verify(
                 target, draft._replace(law=draft.law[structure]), noise
             )
@@ -480,7 +480,7 @@ def one_of_each(
             needs_features=any(drafter.needs_features for drafter in drafters),
         ),
         Verifier(
-            one_of(rules[0], which[1]).noise,
+            verifier_by_index(rules[0], which[1]).noise,
             verify,
             siblings=(siblings,) if siblings else (),
         ),

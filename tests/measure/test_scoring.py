@@ -8,7 +8,7 @@ from specjax.measure.scoring import RUN, Scores
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
 from tests.support import bare, tiny, tiny_pair
-from tests.support.drafted import whole
+from tests.support.drafted import build_whole_text_logits
 from tests.support.settings import make
 
 # What is repeated in a text, and alpha at the rest of it.
@@ -67,7 +67,7 @@ def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
 
     def logits(side):
         model = getattr(side, "pretrained", side).model
-        return np.asarray(whole(model)(side.params, tokens))[:, 2:39]
+        return np.asarray(build_whole_text_logits(model)(side.params, tokens))[:, 2:39]
 
     best = logits(target).argmax(-1)
     ranked = np.argsort(-logits(draft), axis=-1, kind="stable")

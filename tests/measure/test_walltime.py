@@ -35,7 +35,7 @@ SETTING = make(
 DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a token does
 
 
-def by_the_clock(programs, rounds, label, warm, after=None):
+def run_with_fixed_times(programs, rounds, label, warm, after=None):
     """Runs each program; its seconds are made up, so that no other work on the machine
     can disturb a test."""
     del label, warm
@@ -64,7 +64,7 @@ def rows(request):
     temperature, top_k = request.param
     setting, kept = change(SETTING, temperature=temperature, top_k=top_k), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "time_in_turns", by_the_clock)
+        patch.setattr(timing, "time_in_turns", run_with_fixed_times)
         whole = walltime.measure(*PAIR, PROMPTS, setting, so_far=kept.append)
     return [*kept, whole]
 
@@ -126,10 +126,10 @@ def test_programs_run_in_turns_after_the_warm_ones():
     }
     rounds = []  # every one but the last is reported when it is done
 
-    def after(seconds):
+    def note_round(seconds):
         rounds.append(seconds["a"].size)
 
-    seconds = timing.time_in_turns(programs, 3, warm=[programs["b"]], after=after)
+    seconds = timing.time_in_turns(programs, 3, warm=[programs["b"]], after=note_round)
     assert "".join(ran) == "b" + "ab" * 3
     assert {name: len(each) for name, each in seconds.items()} == {"a": 3, "b": 3}
     assert all((each > 0).all() for each in seconds.values()) and rounds == [1, 2]

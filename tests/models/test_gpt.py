@@ -14,14 +14,14 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, token
 from tests.support import slow, tiny
-from tests.support.model_cases import compiled
+from tests.support.model_cases import compile_call
 
 LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 
 
 @pytest.mark.parametrize(
     ("build", "rule", "counts"),
-    slow.after(
+    slow.mark_slow_after(
         1,
         [
             (partial(autoregressive.build, gamma=GAMMA), token.verifier, [6, 5]),
@@ -50,7 +50,7 @@ def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(
     run = jax.jit(generate.build_loop(decoder, slots))
     output = jax.device_get(run(Params(params, cut), prompt, request))
     text = output.tokens[:, :POSITIONS]
-    logits, _ = compiled(target)(params, text, np.zeros(2, np.int32), None)
+    logits, _ = compile_call(target)(params, text, np.zeros(2, np.int32), None)
     tiny.check_greedy(output, prompt.length, logits, least=3)
     # Every draft is kept: one that reads the last known position is the last.
     drafted, accepted = output.counts.drafted, output.counts.accepted

@@ -57,13 +57,13 @@ def test_it_is_compiled_once_and_again_if_it_is_damaged(
     [path] = (tmp_path / "cache" / "native").iterdir()
     good, asked, commands = path.read_bytes(), [], len(library.UNITS) + 1
 
-    def compile_again(command, timeout):
+    def copy_library(command, timeout):
         asked.append(command)
         Path(command[-1]).write_bytes(good)
 
     place = path.with_name(path.name.rpartition("-")[0])
     monkeypatch.setattr(library, "library_prefix", lambda command: place)
-    monkeypatch.setattr(library, "run_command", compile_again)
+    monkeypatch.setattr(library, "run_command", copy_library)
     for number, bad in enumerate((good, b"", good[:9000], good[:-1] + b"?")):
         path.unlink()  # what is loaded keeps what it was
         path.write_bytes(bad)

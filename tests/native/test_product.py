@@ -129,10 +129,10 @@ def test_a_factor_of_a_layers_product_comes_before_its_rounding():
     by = Dense((64, 8), jnp.float16)
     weights = {"params": {"kernel": jnp.ones((64, 8))}}
 
-    def scaled(module, x):
+    def multiply_scaled(module, x):
         return multiply(x, module, factor=jnp.full((1, 1), 1e-3))[0]
 
-    y = by.apply(weights, jnp.full((1, 64), 2000, jnp.float16), method=scaled)
+    y = by.apply(weights, jnp.full((1, 64), 2000, jnp.float16), method=multiply_scaled)
     np.testing.assert_array_equal(y, np.full((1, 8), 128, np.float16))
 
 

@@ -16,12 +16,12 @@ from tests.support import tiny
 GAMMA = 12
 
 
-def law_of(q: float):
+def draft_law(q: float):
     """Of one row, a draft that gives its first id probability q."""
     return probs.standardize(jnp.log(jnp.array([[q, 1 - q]])), Sampling(jnp.zeros(1)))
 
 
-def told(drafted: int, accepted: int) -> Info:
+def make_info(drafted: int, accepted: int) -> Info:
     whole = accepted == drafted
     counts = drafted, accepted, drafted if whole else accepted + 1, accepted + 1
     each = jnp.zeros((1, GAMMA))
@@ -31,7 +31,7 @@ def told(drafted: int, accepted: int) -> Info:
 
 def stops_after(policy, carry, q: float = 0.7) -> int:
     for slot in range(GAMMA):
-        carry, going = policy.go_on(carry, law_of(q), jnp.zeros(1, jnp.int32), slot)
+        carry, going = policy.go_on(carry, draft_law(q), jnp.zeros(1, jnp.int32), slot)
         if not going[0]:
             break
     return slot + 1
@@ -58,8 +58,8 @@ def test_renewal_learns_what_sureness_is_worth_and_what_a_token_costs():
     for _ in range(50):
         told_of = carry
         for slot in range(3):  # three tokens of 0.7, none of which is kept
-            told_of, _ = policy.go_on(told_of, law_of(0.7), jnp.zeros(1, int), slot)
-        budget, carry = policy.update(budget, told_of, told(3, 0))
+            told_of, _ = policy.go_on(told_of, draft_law(0.7), jnp.zeros(1, int), slot)
+        budget, carry = policy.update(budget, told_of, make_info(3, 0))
     assert budget[0] == GAMMA and stops_after(policy, carry, 0.7) == 1 < begun
     # Three calls of six tokens are supposed before.
     assert carry.cost / carry.tokens == pytest.approx((3 + 50 * 1.75) / (6 + 50))
@@ -74,7 +74,9 @@ def test_a_cost_table_changes_where_the_gain_exceeds_the_margin():
     for accepted, wanted in ((8, 8), (0, 1), (4, 4)):
         for _ in range(60):
             now = int(budget[0])
-            budget, carry = policy.update(budget, carry, told(now, min(accepted, now)))
+            budget, carry = policy.update(
+                budget, carry, make_info(now, min(accepted, now))
+            )
             alpha = float(carry.kept[0] / carry.tested[0])
             each = {
                 g: (c * g + v[g]) / closed_forms.expected_tokens(alpha, g) for g in v
@@ -92,10 +94,10 @@ def test_a_cost_table_changes_where_the_gain_exceeds_the_margin():
 def test_a_threshold_follows_how_drafts_end():
     policy = policies.threshold(start=0.5, step=0.1, whole=0.5)
     budget, least = policy.init(1, GAMMA)
-    assert policy.go_on(least, law_of(0.6), jnp.zeros(1, int), 0)[1][0]
-    assert not policy.go_on(least, law_of(0.6), jnp.ones(1, int), 0)[1][0]
-    assert policy.update(budget, least, told(2, 1))[1] == pytest.approx(0.55)
-    assert policy.update(budget, least, told(2, 2))[1] == pytest.approx(0.45)
+    assert policy.go_on(least, draft_law(0.6), jnp.zeros(1, int), 0)[1][0]
+    assert not policy.go_on(least, draft_law(0.6), jnp.ones(1, int), 0)[1][0]
+    assert policy.update(budget, least, make_info(2, 1))[1] == pytest.approx(0.55)
+    assert policy.update(budget, least, make_info(2, 2))[1] == pytest.approx(0.45)
 
 
 def widths_read(policy, calls: int = 3) -> list[tuple[int, int]]:

@@ -38,7 +38,7 @@ sys.exit(console.command(main))
 FULL = "stopped: standard output cannot be written (No space left on device)\n"
 
 
-def ended(texts: list[str], out, **changed) -> tuple[int, str]:
+def print_texts(texts: list[str], out, **changed) -> tuple[int, str]:
     """The exit code of a command that prints them to `out`, and what stderr has."""
     command = [sys.executable, "-c", COMMAND, *texts]
     pipe = {"stderr": subprocess.PIPE, "text": True, **changed}
@@ -58,9 +58,9 @@ def unread():
 # In a buffer until the end, at once, and longer than the buffer.
 @pytest.mark.parametrize("text", ["later", "now", "x"])
 def test_what_cannot_be_written_ends_a_command_as_a_shell_expects(text, unread):
-    assert ended([text], unread) == (console.CLOSED, "")
+    assert print_texts([text], unread) == (console.CLOSED, "")
     with open("/dev/full", "w") as full:
-        assert ended([text, "now"], full) == (1, FULL)
+        assert print_texts([text, "now"], full) == (1, FULL)
 
 
 def test_letters_that_a_console_lacks_are_escaped(tmp_path):
@@ -72,7 +72,7 @@ def test_letters_that_a_console_lacks_are_escaped(tmp_path):
     }.items():
         with open(tmp_path / encoding, "w+") as out:
             changed = {"env": {**os.environ, "PYTHONIOENCODING": encoding}}
-            assert ended(texts, out, **changed) == (3, "")
+            assert print_texts(texts, out, **changed) == (3, "")
         assert (tmp_path / encoding).read_bytes().decode(encoding) == written
 
 

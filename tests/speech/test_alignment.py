@@ -85,7 +85,7 @@ def test_scores_and_probabilities_are_those_of_the_whole_text():
     np.testing.assert_allclose(layers[1][:, 1], scores[:, 0], rtol=1e-5, atol=1e-5)
 
 
-def naming(folder: str, place: Path, heads=None) -> Path:
+def copy_with_heads(folder: str, place: Path, heads=None) -> Path:
     """A copy of a model's folder that names these heads."""
     shutil.copytree(folder, place, dirs_exist_ok=True)
     reconfigure(place, "generation_config.json", alignment_heads=heads)
@@ -94,7 +94,7 @@ def naming(folder: str, place: Path, heads=None) -> Path:
 
 def test_heads_are_named_by_the_checkpoint(names, tmp_path):
     def heads(told=None):
-        of = naming(names["apart"], tmp_path, told)
+        of = copy_with_heads(names["apart"], tmp_path, told)
         return alignment.heads(pairs.load_pair(of, None))
 
     with pytest.raises(ValueError, match=r"put a generation_config.json with its al"):
@@ -103,7 +103,7 @@ def test_heads_are_named_by_the_checkpoint(names, tmp_path):
         with pytest.raises(ValueError, match="a layer below 1 and a head below 2"):
             heads(bad)
     assert heads([[0, 1], [0, 0]]) == ((0, 1), (0, 0))
-    pair = pairs.load_pair(naming(names["apart"], tmp_path), None)
+    pair = pairs.load_pair(copy_with_heads(names["apart"], tmp_path), None)
     (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}')
     assert alignment.heads(pair) == ((0, 1),)
 
@@ -117,7 +117,7 @@ def test_words_are_those_of_the_text_and_change_nothing(names, tmp_path):
         sound = speech_folders.sound(4.5 - 2 * seed, seed)
         soundfile.write(file, sound, 16_000)
     asked = dict(temperatures=(0.0,), language=["de", "en"], batch=2, gamma=2)
-    target = naming(names["target"], tmp_path / "target", [[0, 1], [1, 0]])
+    target = copy_with_heads(names["target"], tmp_path / "target", [[0, 1], [1, 0]])
     pair = pairs.load_pair(target, names["draft"])
     asked["clips"] = [(0, 1.5), (1.5, 9)]
     plain = transcribe(pair, None, files, **asked)

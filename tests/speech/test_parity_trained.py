@@ -52,7 +52,9 @@ def files(tmp_path_factory) -> list[Path]:
     return written
 
 
-def heard(model, file: Path, timestamps: bool) -> list[tuple[float, float, str]]:
+def transformers_segments(
+    model, file: Path, timestamps: bool
+) -> list[tuple[float, float, str]]:
     """Segments of a recording of one window: transformers from samples to times."""
     samples, rate = soundfile.read(file, dtype="float32")
     extractor = transformers.WhisperFeatureExtractor(
@@ -80,7 +82,10 @@ def letters(ids: list[int]) -> str:
 def test_texts_are_those_of_transformers(pair, reference, files, draft):
     options = dict(timestamps=False, temperatures=[0.0], gamma=5)
     ours = specjax.transcribe(pair[0], pair[1] if draft else None, files, **options)
-    wanted = [" ".join(text for *_, text in heard(reference, f, False)) for f in files]
+    wanted = [
+        " ".join(text for *_, text in transformers_segments(reference, f, False))
+        for f in files
+    ]
     assert [transcript.text for transcript in ours.transcripts] == wanted
     assert all(wanted) and len(set(wanted)) == len(files)
 
@@ -89,7 +94,7 @@ def test_times_are_those_of_transformers(pair, reference, files):
     options = dict(timestamps=True, temperatures=[0.0], gamma=5)
     ours = specjax.transcribe(*pair, files, **options)
     for file, transcript in zip(files, ours.transcripts, strict=True):
-        wanted = heard(reference, file, True)
+        wanted = transformers_segments(reference, file, True)
         assert [segment.text.strip() for segment in transcript.segments] == [
             text for *_, text in wanted
         ]

@@ -105,7 +105,7 @@ def test_ids_are_those_of_the_published_models():
         assert tokens.make_tokens(names) == whisper
 
 
-def ranked(folder, count=None):
+def write_ranks(folder, count=None):
     """A file of the 256 bytes and a few merges, or of `count` meaningless tokens."""
     texts = [bytes([i]) for i in range(256)] + MERGED
     if count:
@@ -118,7 +118,7 @@ def ranked(folder, count=None):
 
 
 def test_a_tiktoken_file_tells_them_by_its_length(tmp_path):
-    ranked(tmp_path, 50257)
+    write_ranks(tmp_path, 50257)
     assert len(tokens.read(tmp_path).languages) == 99
     (tmp_path / "config.json").write_text('{"vocab_size": 51866}')
     large = tokens.read(tmp_path)
@@ -130,7 +130,7 @@ def test_a_tiktoken_file_tells_them_by_its_length(tmp_path):
 
 def test_a_tiktoken_file_reads_and_writes_text(tmp_path):
     pytest.importorskip("tokenizers")
-    coder = tiktoken.read(ranked(tmp_path))
+    coder = tiktoken.read(write_ranks(tmp_path))
     assert coder.vocab == 256 + len(MERGED) + 1
     text = " the tin café\n"
     ids = coder.encode(text)

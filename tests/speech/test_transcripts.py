@@ -26,7 +26,7 @@ pytest.importorskip("soxr")
 GREEDY = {"temperatures": (0.0,), "language": "en"}
 TIMES = 4.5, 2.0  # seconds of recordings
 # `test_reduced_vocab.py` has the law of the last.
-KINDS = slow.after(1, ["draft", "apart", "few"])
+KINDS = slow.mark_slow_after(1, ["draft", "apart", "few"])
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +95,13 @@ def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, log
     ruled = rules.build(tokens, pair.limits, config.vocab)
 
     @jax.jit
-    def after(row, length, logits):
+    def logits_after(row, length, logits):
         return ruled.apply(ruled.begin(row, length[None]), logits[None])[0]
 
     for _ in range(config.positions - len(head) - 5):  # gamma + 1 = 5
         row = np.zeros((1, config.positions), np.int32)
         row[0, : len(ids)] = ids
-        law = np.float64(after(row, jnp.int32(len(ids)), logits_of(ids)[-1]))
+        law = np.float64(logits_after(row, jnp.int32(len(ids)), logits_of(ids)[-1]))
         ids.append(int(law.argmax()))
         total -= np.log(np.exp(law - law.max()).sum())
         if ids[-1] == tokens.end:

@@ -43,11 +43,11 @@ def test_words_begin_with_a_space_where_there_are_any(ids, spaced, expected):
 
 
 def test_marks_go_to_their_words_which_keep_their_times():
-    def timed(*texts):
+    def time_words(*texts):
         return [Word(text, i, i + 1, 0.5) for i, text in enumerate(texts)]
 
     told = words.join_punctuation(
-        timed(' "', " -", " Ask", ",", '"', " why", "?", " -")
+        time_words(' "', " -", " Ask", ",", '"', " why", "?", " -")
     )
     assert [word.text for word in told] == [' " - Ask,"', " why?", " -"]
     assert [word[1:3] for word in told] == [(2, 3), (5, 6), (7, 8)]

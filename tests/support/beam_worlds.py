@@ -69,7 +69,7 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-def by_definition(
+def search_by_definition(
     logits: Callable[[Sequence[int]], np.ndarray],
     prompt: Sequence[int],
     *,

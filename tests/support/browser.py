@@ -66,7 +66,7 @@ FRAMES = (
 )
 
 
-def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
+def browse(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
     """Returns what each page says of itself at so many pixels, and what the console
     printed."""
     frames = FRAMES

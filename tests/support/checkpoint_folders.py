@@ -39,15 +39,15 @@ CONFIGS = {
 NEAR_4GB = 4_000_000_000
 
 
-def params_of(config):
+def random_params(config):
     """Returns fresh weights, in which norms and biases are random too."""
     shapes = families.of(config).abstract_params(config)
-    return tiny.drawn(shapes, 0, lambda name, noise: noise)
+    return tiny.draw_params(shapes, 0, lambda name, noise: noise)
 
 
 def write_folder(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path:
     config = CONFIGS[name]
-    checkpoints.save(folder / name, (config, params_of(config)), most)
+    checkpoints.save(folder / name, (config, random_params(config)), most)
     return folder / name
 
 
@@ -65,7 +65,7 @@ def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
     file.write_text(json.dumps(kept))
 
 
-def nudged(array: np.ndarray) -> np.ndarray:
+def nudge(array: np.ndarray) -> np.ndarray:
     """Returns an array that differs by one step of its very last number."""
     other = array.copy()
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
@@ -78,7 +78,7 @@ def open_arrays(arrays: dict[str, np.ndarray], read=None) -> Archive:
     return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
 
 
-def same(tree, other) -> None:
+def assert_same(tree, other) -> None:
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 

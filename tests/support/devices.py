@@ -10,7 +10,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def flags_for(devices: int) -> str:
+def device_flags(devices: int) -> str:
     """Returns XLA's flags of a child process with so many devices: of what is set twice
     the last counts."""
     of_tests = os.environ.get("XLA_FLAGS", "")
@@ -20,7 +20,7 @@ def flags_for(devices: int) -> str:
 def run_python(*command: str, devices: int = 1, **environment: str) -> str:
     """Returns the output of Python with these arguments, at the root of the
     repository; it compiles as the tests do."""
-    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags_for(devices)}
+    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": device_flags(devices)}
     own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     done = subprocess.run(
         [sys.executable, *command],

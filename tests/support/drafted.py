@@ -66,7 +66,7 @@ def along(
     return found
 
 
-def anew(
+def draft_twice(
     decoder: Decoder,
     params: Params,
     prompt: Prompt,
@@ -95,7 +95,7 @@ def anew(
     return [first, Drafted(state, *draft(state))]
 
 
-def whole(model: Model) -> Callable:
+def build_whole_text_logits(model: Model) -> Callable:
     """Builds (params, tokens [N, T]) -> logits [N, T, V], without a cache."""
 
     @jax.jit

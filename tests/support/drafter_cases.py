@@ -78,7 +78,7 @@ def says_some(world: World) -> Model:
     return small_drafts.reduce_vocab(world.draft)
 
 
-def spelled(world: World) -> intersection.Spelling:
+def make_spelling(world: World) -> intersection.Spelling:
     return small_drafts.make_spelling(vocab(world))
 
 
@@ -86,11 +86,13 @@ def other_ids(world: World, gamma: int) -> Drafter:
     return small_drafts.other_ids_drafter(world.draft, gamma)
 
 
-def by_strings(world: World, gamma: int, respelled: Callable | None = None) -> Drafter:
+def build_strings(
+    world: World, gamma: int, respelled: Callable | None = None
+) -> Drafter:
     return small_drafts.strings_drafter(world.draft, gamma, respelled)
 
 
-def branching(world: World, gamma: int) -> Drafter:
+def build_tree(world: World, gamma: int) -> Drafter:
     """Builds trees of twice as many nodes as gamma, two children each."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
 
@@ -108,10 +110,10 @@ def draft_weights(world: World) -> Any:
 
 
 def spelling_weights(world: World) -> Any:
-    return spelled(world).params(world.draft_weights)
+    return make_spelling(world).params(world.draft_weights)
 
 
-def by_model(world: World, gamma: int) -> Drafter:
+def build_model(world: World, gamma: int) -> Drafter:
     return autoregressive.build(world.draft, gamma)
 
 
@@ -121,7 +123,7 @@ def copies_first(model: Model, gamma: int) -> Drafter:
     )
 
 
-def recycled(world: World, gamma: int) -> Drafter:
+def build_recycling(world: World, gamma: int) -> Drafter:
     return recycling.build(vocab(world), 2 * gamma, kary.build(2)(2 * gamma))
 
 
@@ -129,7 +131,7 @@ def best_first_tree(model: Model, gamma: int) -> Drafter:
     return best_first.build(model, 2 * gamma, width=2, longest=gamma + 1)
 
 
-def accelerated(world: World, gamma: int) -> Drafter:
+def build_hierarchy(world: World, gamma: int) -> Drafter:
     """Builds a draft model for which another drafts."""
     lower = autoregressive.build(world.shallow, 2, behind=3)
     return levels.build(world.draft, lower, gamma)
@@ -141,16 +143,16 @@ def accelerated_twice(world: World, gamma: int) -> Drafter:
     return levels.build(world.draft, lower, gamma)
 
 
-def read_by(kind: str) -> Callable[[World], small_drafts.Head]:
+def build_head_factory(kind: str) -> Callable[[World], small_drafts.Head]:
     """Builds a head of a kind for the hidden states of a world's target."""
 
-    def of(world: World) -> small_drafts.Head:
+    def build_head(world: World) -> small_drafts.Head:
         weights, vocab = world.target_weights, world.target.vocab
         tables = isinstance(weights, Array)
         width = vocab if tables else weights["embedding"].shape[1]
         return small_drafts.head(kind, vocab, width)
 
-    return of
+    return build_head
 
 
 def taps_last(model: Model) -> Model:
@@ -166,7 +168,7 @@ def taps_last(model: Model) -> Model:
 
 def head_case(kind: str) -> Case:
     """A chain, or of Medusa a tree."""
-    of = read_by(kind)
+    of = build_head_factory(kind)
 
     def drafter(world: World, gamma: int) -> Drafter:
         model = taps_last(of(world).model)
@@ -179,9 +181,9 @@ def head_case(kind: str) -> Case:
 
 
 CASES = (
-    Case("autoregressive", by_model, draft_weights),
-    Case("adaptive", by_model, draft_weights, policies.heuristic(start=2)),
-    Case("renewal", by_model, draft_weights, policies.renewal(c=0.2)),
+    Case("autoregressive", build_model, draft_weights),
+    Case("adaptive", build_model, draft_weights, policies.heuristic(start=2)),
+    Case("renewal", build_model, draft_weights, policies.renewal(c=0.2)),
     Case(
         "itself",
         lambda world, gamma: autoregressive.build(world.target, gamma),
@@ -198,7 +200,7 @@ CASES = (
         draft_weights,
     ),
     Case("intersection", other_ids, spelling_weights),
-    Case("strings", by_strings, spelling_weights),
+    Case("strings", build_strings, spelling_weights),
     Case(
         "copying_else",
         lambda world, gamma: copies_first(says_some(world), gamma),
@@ -213,7 +215,7 @@ CASES = (
     ),
     Case(
         "hierarchy",
-        accelerated,
+        build_hierarchy,
         lambda world: Params(world.draft_weights, world.shallow_weights),
     ),
     Case(
@@ -223,10 +225,10 @@ CASES = (
             world.draft_weights, Params(world.shallow_weights, counts(world))
         ),
     ),
-    Case("tree", branching, draft_weights, verifier=recursive.verifier),
+    Case("tree", build_tree, draft_weights, verifier=recursive.verifier),
     Case(
         "tree_traversed",
-        branching,
+        build_tree,
         draft_weights,
         policies.heuristic(start=3),
         traversal.verifier,
@@ -270,7 +272,7 @@ CASES = (
     Case("anchored", lambda world, gamma: anchored.build(gamma), words),
     Case("datastore", lambda world, gamma: datastore.build(gamma), texts),
     Case("recycling", lambda world, gamma: recycling.build(vocab(world), gamma)),
-    Case("recycling_tree", recycled, verifier=match.verifier),
+    Case("recycling_tree", build_recycling, verifier=match.verifier),
     Case("trigram", lambda world, gamma: ngram.build(vocab(world), gamma, 3), counts),
     Case("random", lambda world, gamma: random.build(vocab(world), gamma)),
     *map(head_case, small_drafts.HEADS),

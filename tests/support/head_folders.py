@@ -204,7 +204,7 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def turned(x: np.ndarray, places: np.ndarray) -> np.ndarray:
+def rotate(x: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Rotary positions of x [T, heads, WIDTH]."""
     angle = places[:, None, None] * BASE ** (-np.arange(0, WIDTH, 2) / WIDTH)
     a, b = np.split(x, 2, axis=-1)
@@ -227,7 +227,7 @@ def layer(
         q = norm(q, w[f"{one}.self_attn.q_norm.weight"])
         k = norm(k, w[f"{one}.self_attn.k_norm.weight"])
     places = np.arange(len(x))
-    q, k = turned(q, places), turned(k, places)
+    q, k = rotate(q, places), rotate(k, places)
     k, v = (np.repeat(each, HEADS // KEYS, axis=1) for each in (k, v))
     scores = np.einsum("thd,shd->hts", q, k) / np.sqrt(WIDTH)
     scores = np.where(np.tri(len(x), dtype=bool), scores, -np.inf)

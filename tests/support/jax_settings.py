@@ -8,7 +8,7 @@ import jax
 
 
 @contextlib.contextmanager
-def set_to(settings: dict[str, Any]) -> Iterator[None]:
+def use_settings(settings: dict[str, Any]) -> Iterator[None]:
     """Sets JAX so for a `with` block, and back afterwards."""
     before = {name: jax.config.values[name] for name in settings}
     try:

@@ -70,7 +70,7 @@ def reference(rule: FusedRule = EXACT) -> Callable:
     return lenient.build(rule.lenience, way).verify
 
 
-def fused(
+def build_fused(
     backend: Backend,
     rule: FusedRule = EXACT,
     *,
@@ -115,7 +115,9 @@ def random_case(
     sampling = Sampling(jnp.float32(heat), top_k=k, top_p=mass)
     target, draft = jnp.asarray(p, dtype), jnp.asarray(q, dtype)
     u = jnp.float32(random.uniform(size=(batch, gamma, 2)))
-    tokens = drawn(draft, sampling, u) if gamma else jnp.zeros((batch, 0), jnp.int32)
+    tokens = (
+        draw_tokens(draft, sampling, u) if gamma else jnp.zeros((batch, 0), jnp.int32)
+    )
     num = jnp.int32(np.resize([gamma, gamma, max(gamma - 1, 0), 0, gamma], batch))
     accept = jnp.float32(random.uniform(size=(batch, gamma)))
     sample = jnp.float32(random.uniform(size=(batch, 2)))
@@ -123,7 +125,7 @@ def random_case(
 
 
 @jax.jit
-def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
+def draw_tokens(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
     """Draws tokens [B, G] from logits [B, G, V], by uniforms [B, G, 2]."""
     law, rows = probs.standardize(logits, sampling), jnp.zeros(u.shape[0], jnp.int32)
     each = [probs.sample(probs.take(law, rows + g), u[:, g]) for g in range(u.shape[1])]
@@ -131,14 +133,14 @@ def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "certain"))
-def expected(case: Case, rule: FusedRule = EXACT, certain: bool = False):
+def reference_verdict(case: Case, rule: FusedRule = EXACT, certain: bool = False):
     """Returns the reference's verdict, jitted as it is in use."""
-    target, law = laws_of(case)
+    target, law = reference_laws(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
     return reference(rule)(target, draft, case.noise, keep_residual=True)
 
 
-def laws_of(case: Case) -> list[Law]:
+def reference_laws(case: Case) -> list[Law]:
     """Returns the target's law and the draft's, as the reference reads them."""
     return [probs.standardize(x, case.sampling) for x in (case.target, case.draft)]
 
@@ -155,7 +157,7 @@ def verdicts(fused: Fused, draft_law: str = "known"):
         if draft_law != "certain" and case.tokens.shape[1]:
             law = fused.law(case.draft, case.sampling)
             if draft_law == "known":
-                law = laws_of(case)[1]
+                law = reference_laws(case)[1]
         draft = Draft(case.tokens, case.num, law)
         target = fused.law(case.target, case.sampling)
         return fused.verify(target, draft, case.noise, keep_residual=True)
@@ -173,7 +175,7 @@ def check_same(verdict, wanted) -> None:
     np.testing.assert_allclose(verdict.residual, wanted.residual, **near)
 
 
-def certified(fused: Fused, deferred: bool = False) -> Verifier:
+def build_padded(fused: Fused, deferred: bool = False) -> Verifier:
     """Returns a verifier whose `verify` is fused, for vocabularies below a kernel's
     least: padded to BLOCK ids that no law has.
 

@@ -51,7 +51,7 @@ from tests.support import (
     tiny_llama,
     tiny_t5,
 )
-from tests.support.tiny import rounded
+from tests.support.tiny import quantize_params
 
 GAMMA, NEW, GPT_VOCAB = 2, 8, 4096
 # Matrices that eight devices divide; ids that fill no whole number of blocks of each.
@@ -84,16 +84,16 @@ def pair(family: str) -> tuple[Pretrained, DraftSource]:
     be compiled again."""
     config, weights = FAMILIES[family]
     target = weights(config, 2)
-    draft = tiny.mixed(target, weights(config, 52), 0.1)
+    draft = tiny.add_share(target, weights(config, 52), 0.1)
     model, dtype = families.build(config), "float32"
     if family == "int8":
-        target, draft, dtype = rounded(target), rounded(draft), "int8"
+        target, draft, dtype = quantize_params(target), quantize_params(draft), "int8"
     named = ("target", target), ("draft", draft)
     loaded = [Pretrained(name, config, model, it, dtype) for name, it in named]
     return loaded[0], model_source(loaded[1])
 
 
-def branched(draft: DraftSource) -> DraftSource:
+def branch(draft: DraftSource) -> DraftSource:
     """Returns a draft of trees by the same model."""
 
     def build(gamma, draw):
@@ -111,20 +111,20 @@ def make_batch(family: str) -> tuple[Prompt, Request]:
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
 
-def placed(family: str, trees: bool = False) -> costs.Pair:
+def place(family: str, trees: bool = False) -> costs.Pair:
     slots = max(map(len, TEXTS)) + NEW + len(PARENT) + 1
     target, draft = pair(family)
     if not trees:
         return costs.Pair(*place_pair(target, draft), slots)
     kernels = fused.reference(recursive.verifier)
-    return costs.Pair(*place_pair(target, branched(draft)), slots, kernels)
+    return costs.Pair(*place_pair(target, branch(draft)), slots, kernels)
 
 
 def decode_texts(text: str, family: str) -> generate.Output:
     trees, family = family == "trees", family.replace("trees", "gpt")
     _, batch = pair(family), make_batch(family)
     with mesh.using(text):
-        decode = costs.decode(placed(family, trees), GAMMA)
+        decode = costs.decode(place(family, trees), GAMMA)
         return jax.device_get(decode(*mesh.rows(batch)))
 
 
@@ -134,7 +134,7 @@ def step_text(text: str, family: str = "gpt") -> str:
     trees, family = family == "trees", family.replace("trees", "gpt")
     _, batch = pair(family), make_batch(family)
     with mesh.using(text):
-        case, (prompt, request) = placed(family, trees), mesh.rows(batch)
+        case, (prompt, request) = place(family, trees), mesh.rows(batch)
         if trees:
             sampling = request.sampling._replace(top_p=None)
             request = request._replace(sampling=sampling)
@@ -143,13 +143,13 @@ def step_text(text: str, family: str = "gpt") -> str:
         return step.lower(case.params(GAMMA), request, state).compile().as_text()
 
 
-def drawn(text: str, family: str) -> list:
+def find_draw_problems(text: str, family: str) -> list:
     """Returns what is wrong with the draws of a step on a mesh, and of how many
     keys."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     pair(family)
     with mesh.using(text):
-        case = placed(family, trees)
+        case = place(family, trees)
         decoder = case.decoder(GAMMA)
         sizes = decoder.drafter.gamma, case.target.vocab
         prompt, key = draws.make_requests(*sizes, requests=4)
@@ -161,13 +161,13 @@ def drawn(text: str, family: str) -> list:
 # The certificate of a law that lies over two devices.
 
 
-def halved(law: Law) -> Law:
+def halve_vocab(law: Law) -> Law:
     spec = PartitionSpec(*[None] * (law.logits.ndim - 1), mesh.MODEL)
     split = jax.lax.with_sharding_constraint(law.logits, spec)
     return law._replace(logits=split)
 
 
-def plain(law: Law) -> Law:
+def keep_as_is(law: Law) -> Law:
     return law
 
 
@@ -177,11 +177,11 @@ def added_twice(law: Law) -> Law:
 
 
 def verify(read, law: Law, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
-    draft = draft._replace(law=halved(draft.law))
-    return token.verify(read(halved(law)), draft, noise, keep_residual)
+    draft = draft._replace(law=halve_vocab(draft.law))
+    return token.verify(read(halve_vocab(law)), draft, noise, keep_residual)
 
 
-def by_ids(law: Law) -> Law:
+def read_by_ids(law: Law) -> Law:
     """Returns the law as devices hold it by their ids, by a kernel."""
     argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
     heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
@@ -194,7 +194,7 @@ def by_ids(law: Law) -> Law:
     return Law(law.logits, *jax.shard_map(whole, **where)(even, heat))
 
 
-def certified(read) -> certify.Certificate:
+def certify_on_mesh(read) -> certify.Certificate:
     rule = token.verifier._replace(verify=functools.partial(verify, read))
     fixture, gamma, _ = mutants.trials()["random"]
     with jax.set_mesh(mesh.build(mesh.Layout(model=2))):
@@ -204,10 +204,13 @@ def certified(read) -> certify.Certificate:
 def certificates() -> list[list[certify.Certificate]]:
     """Returns the certificates of a right law and a wrong one, by either way to sum
     it."""
-    summed, by_kernel = [*map(certified, (plain, added_twice))], [certified(by_ids)]
+    summed, by_kernel = (
+        [*map(certify_on_mesh, (keep_as_is, added_twice))],
+        [certify_on_mesh(read_by_ids)],
+    )
     # The mistake: a device takes the sum of its own ids for that of all.
     with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
-        return [summed, [*by_kernel, certified(by_ids)]]
+        return [summed, [*by_kernel, certify_on_mesh(read_by_ids)]]
 
 
 def kernels(*layouts: str) -> list:
@@ -244,7 +247,7 @@ def kernels(*layouts: str) -> list:
     return found
 
 
-def heard(kind: str, *layouts: str) -> list:
+def compare_transcripts(kind: str, *layouts: str) -> list:
     """Returns what is written down of sounds on each layout, by a draft of this
     kind."""
     with tempfile.TemporaryDirectory() as folder:
@@ -274,7 +277,7 @@ def even(model: Pretrained) -> Pretrained:
     return model._replace(config=config, params=params, model=families.build(config))
 
 
-def compared(family: str, *layouts: str) -> dict:
+def compare_texts(family: str, *layouts: str) -> dict:
     """Returns the drafted tokens that were accepted, [B], and the layouts that wrote
     anything else."""
     one = decode_texts("", family)
@@ -305,7 +308,7 @@ def texts(*layouts: str) -> list:
     return found
 
 
-def trained(one: str, other: str) -> list:
+def compare_training(one: str, other: str) -> list:
     """Returns both runs by two optimisers; the second goes on where the first was at
     its plateau. share: of what the optimiser keeps, on one device."""
     rng = np.random.default_rng(0)

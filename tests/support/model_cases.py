@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
     def fresh(self, rows: int = B):
         """Returns the cache before the first call."""
-        return _fresh(self, rows)
+        return _initial_cache(self, rows)
 
     def inputs(self, rows: int = B) -> t5.Inputs | Features | None:
         if self.hears:
@@ -91,17 +91,17 @@ def weights(config: Any, seed: int) -> Any:
 
 
 @functools.cache
-def _fresh(case: Case, rows: int):
+def _initial_cache(case: Case, rows: int):
     init = jax.jit(case.world().target.init, static_argnums=2)
     return init(case.world().target_weights, case.prompt(rows), SLOTS)
 
 
 @functools.cache
 def _program(case: Case) -> Callable:
-    return compiled(case.world().target)
+    return compile_call(case.world().target)
 
 
-def compiled(model: Model) -> Callable:
+def compile_call(model: Model) -> Callable:
     """Builds (params, tokens, start, cache) -> logits [B, T, V] of one call, and the
     cache."""
 
@@ -113,7 +113,9 @@ def compiled(model: Model) -> Callable:
     return run
 
 
-def greedy(decoder: Decoder, params: Params, prompt: Prompt, *, new: int) -> Output:
+def write_greedy(
+    decoder: Decoder, params: Params, prompt: Prompt, *, new: int
+) -> Output:
     """Returns texts of `new` tokens by the largest logits, with at most 7 drafted at
     once."""
     rows, width = prompt.tokens.shape
@@ -122,7 +124,7 @@ def greedy(decoder: Decoder, params: Params, prompt: Prompt, *, new: int) -> Out
     return jax.device_get(run(params, prompt, request))
 
 
-def branches_of(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
+def make_branches(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
     """Returns `Branches` of trees, one a row: for each of its nodes, those from a root
     to it."""
     depth = [[len(path) - 1 for path in row] for row in paths]
@@ -184,13 +186,13 @@ MODULES = tuple({case.module: case for case in CASES}.values())
 
 
 @functools.cache
-def whole(case: Case) -> np.ndarray:
+def whole_text_logits(case: Case) -> np.ndarray:
     """Returns logits [B, T, V] of whole texts, without a cache."""
     run = jax.jit(functools.partial(case.whole, case.config))
     return np.asarray(run(case.world().target_weights, TOKENS, case.inputs()))
 
 
-def close(actual, expected, atol: float = 1e-4) -> None:
+def assert_close(actual, expected, atol: float = 1e-4) -> None:
     np.testing.assert_allclose(actual, expected, atol=atol)
 
 

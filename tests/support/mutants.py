@@ -193,7 +193,8 @@ WRONG = {
         },
     },
 }
-# Of Algorithm 1 too: the draft is not what it should be, by `spoiled` or its fixture.
+# Of Algorithm 1 too: the draft is not what it should be, by `spoil_draft` or its
+# fixture.
 DRAFTS = {
     "accepts by q sharpened": "random",
     "drops a drafted token for its value": "random",
@@ -230,7 +231,7 @@ CHECKS = {
 }
 
 
-def mutants_of(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
+def list_mutants(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
     fixtures = dict.fromkeys(names, TREES.get(rule, "random")) | FIXTURES | DRAFTS
     for name in names:
         yield Mutant(name, CHECKS.get(name, "law"), fixtures[name], rule)
@@ -239,9 +240,9 @@ def mutants_of(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
 MUTANTS = tuple(
     mutant
     for rule, others in WRONG.items()
-    for mutant in mutants_of(rule, [*itertools.chain(*others.values())])
+    for mutant in list_mutants(rule, [*itertools.chain(*others.values())])
 )
-MUTANTS += (*mutants_of("token", DRAFTS),)
+MUTANTS += (*list_mutants("token", DRAFTS),)
 NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
 
@@ -252,7 +253,7 @@ def trials() -> dict[str, fixtures.Trial]:
     known = {trial.fixture.name: trial for trial in every}
     plain = known["random"].fixture
 
-    def rounded(prefix: tuple) -> np.ndarray:
+    def round_law(prefix: tuple) -> np.ndarray:
         q = np.float64(np.asarray(reference(plain.draft(prefix), Sampling(1.0)), "f4"))
         q = np.float64(jnp.asarray(q, jnp.bfloat16))
         return q / q.sum()
@@ -261,7 +262,7 @@ def trials() -> dict[str, fixtures.Trial]:
         "drawn by argmax": lambda x: reference(plain.draft(x), Sampling(0.0)),
         "drawn sharper": lambda x: reference(plain.draft(x), Sampling(0.7)),
         "drawn from the top 2": lambda x: reference(plain.draft(x), Sampling(1.0, 2)),
-        "drawn in bfloat16": rounded,
+        "drawn in bfloat16": round_law,
     }.items():
         wrong = plain._replace(drawn=law)
         known[name] = known["random"]._replace(fixture=wrong)
@@ -303,7 +304,7 @@ def or_p(weights: Array, p: Array) -> Array:
     return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
 
 
-def drawn_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
+def draw_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
     n = verdict.num_accepted
     own = p[jnp.arange(n.size), n]
     tokens = token.emit(draft, n, probs.pick(own, u))
@@ -325,10 +326,10 @@ def with_draft(verdict: Verdict, draft: Draft) -> Verdict:
     return verdict._replace(tokens=jnp.where(there, drafted, verdict.tokens))
 
 
-HELPERS = (overwritten, bonus, cut_short, or_p, drawn_again, or_draft, with_draft)
+HELPERS = (overwritten, bonus, cut_short, or_p, draw_again, or_draft, with_draft)
 
 
-def spoiled(draft: Draft, either: Callable) -> Draft:
+def spoil_draft(draft: Draft, either: Callable) -> Draft:
     """Returns a draft that is wrong before Algorithm 1 looks at it."""
     law, gamma = draft.law, draft.tokens.shape[1]
     if law is None or isinstance(law.logits, Table):
@@ -349,7 +350,7 @@ def spoiled(draft: Draft, either: Callable) -> Draft:
 # Rules with one expression replaced, by the number of a mutant; 0 breaks nothing.
 
 
-def swapped(wrong, right, others: dict):
+def swap(wrong, right, others: dict):
     """Returns `right`, an array or a tree of them, or what the mutant `wrong` has
     there."""
     for name, other in others.items():
@@ -381,7 +382,7 @@ class Either(ast.NodeTransformer):
 
 
 @functools.cache
-def mutated(rule: str) -> dict:
+def mutated_names(rule: str) -> dict:
     """Returns the names of a rule's file in which `either` is to be put."""
     module, others = import_module(f"specjax.verifiers.{rule}"), WRONG[rule]
     put = Either(others)
@@ -393,10 +394,10 @@ def mutated(rule: str) -> dict:
     return names
 
 
-def decided(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
-    either = functools.partial(swapped, wrong)
-    draft = spoiled(draft, either) if rule == "token" else draft
-    names = mutated(rule)
+def decide(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
+    either = functools.partial(swap, wrong)
+    draft = spoil_draft(draft, either) if rule == "token" else draft
+    names = mutated_names(rule)
     names["either"] = either
     return names["verifier"].verify(target, draft, noise, True)
 
@@ -405,7 +406,7 @@ def build(name: str) -> Verifier:
     """Returns the mutant of Algorithm 1 of this name."""
 
     def verify(target: Law, draft: Draft, noise: token.Noise, keep_residual=False):
-        verdict = decided("token", NUMBERS[name], target, draft, noise)
+        verdict = decide("token", NUMBERS[name], target, draft, noise)
         return verdict if keep_residual else verdict._replace(residual=None)
 
     return Verifier(token.noise, verify)
@@ -417,14 +418,14 @@ CHOSEN = contextvars.ContextVar("the number that the noise of a certificate hold
 
 
 @functools.cache
-def numbered(rule: str) -> tuple[Verifier, Claim]:
+def number_mutants(rule: str) -> tuple[Verifier, Claim]:
     right, claim = verifiers.find(rule), CLAIMS[rule]
 
     def noise(key: Array, start: Array, gamma: int, vocab: int) -> tuple:
         return right.noise(key, start, gamma, vocab), jnp.zeros_like(start)
 
     def verify(target: Law, draft: Draft, noise: tuple, keep_residual=False):
-        return decided(rule, noise[1][0], target, draft, noise[0])
+        return decide(rule, noise[1][0], target, draft, noise[0])
 
     def cells(situation, dtype: str):
         right = claim.cells(situation, dtype)
@@ -435,9 +436,9 @@ def numbered(rule: str) -> tuple[Verifier, Claim]:
 
 
 @functools.cache
-def certified(name: str, rule: str, fixture: str) -> certify.Certificate:
+def certify_mutant(name: str, rule: str, fixture: str) -> certify.Certificate:
     """Certifies texts of three tokens; `name` "" breaks nothing."""
-    (of, gamma, _), (verifier, claim) = trials()[fixture], numbered(rule)
+    (of, gamma, _), (verifier, claim) = trials()[fixture], number_mutants(rule)
     CHOSEN.set(NUMBERS[name] if of.drawn is None else 0)  # else the draft is wrong
     return certify.certify(verifier, of, gamma, 3, claim)
 

@@ -216,7 +216,7 @@ VERDICTS = *BY_COINS, *BY_SAMPLES, "gumbel"
 # The program: `number`s of a verdict, and the fields of a mutant, are its arguments.
 
 
-def keyed(key: Array, whose) -> Array:
+def wrong_keys(key: Array, whose) -> Array:
     place = jnp.arange(key.size)
     at = jnp.where(whose == FIRST, 0, jnp.where(whose == PAIR, place // 2 * 2, place))
     return jnp.where(whose == PLACE, jax.vmap(jax.random.key)(place), key[at])
@@ -229,9 +229,9 @@ def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifi
     def verify(target: Law, draft: Draft, noise: tuple) -> Verdict:
         (key, start), gamma = noise, draft.tokens.shape[1]
         vocab = target.logits.shape[-1]
-        key, start = keyed(key, how.whose), start * how.start
+        key, start = wrong_keys(key, how.whose), start * how.start
 
-        def by_coins():
+        def decide_by_coins():
             right = token.noise(key, start, gamma, vocab)
             places = (start[:, None] + jnp.arange(gamma)).ravel()
             apart = token.noise(key.repeat(gamma), places, 1, vocab).accept
@@ -244,21 +244,23 @@ def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifi
             each = list(BY_COINS.values())[:coins]
             return jax.lax.switch(number, each, target, draft, own)
 
-        def by_samples():
+        def decide_by_samples():
             own = match.noise(key, start, gamma + 1, vocab)
             each, place = list(BY_SAMPLES.values()), number - len(BY_COINS)
             return jax.lax.switch(place, each, target, draft, own)
 
-        def by_races():
+        def decide_by_races():
             named = jnp.where(how.by_iteration, keys.iteration(key, start), key)
             at = jnp.where(how.by_iteration, 0, start)
             own = gumbel.noise(named, at, gamma, vocab)
             return gumbel.verify(target, draft, own)
 
         if not others:
-            return by_coins()
+            return decide_by_coins()
         kind = (number >= len(BY_COINS)) + jnp.int32(number == len(VERDICTS) - 1)
-        return jax.lax.switch(kind, [by_coins, by_samples, by_races])
+        return jax.lax.switch(
+            kind, [decide_by_coins, decide_by_samples, decide_by_races]
+        )
 
     return Verifier(lambda key, start, gamma, vocab: (key, start), verify)
 
@@ -269,28 +271,30 @@ def draw_by(how: Draw, wide: bool) -> Callable:
 
     def draw(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del key
-        own, start = keyed(request.key, how.whose), how.start * state.length
+        own, start = wrong_keys(request.key, how.whose), how.start * state.length
         ahead = state._replace(length=state.length + how.ahead)
 
-        def by_uniforms(logits: Array, slot) -> tuple[Array, Law]:
+        def draw_by_uniforms(logits: Array, slot) -> tuple[Array, Law]:
             named = keys.iteration(own, start + how.shift * slot)
             named = keys.purpose(named, how.purpose)
             u = keys.uniform(named, how.slot * slot, (2,))
             u = jnp.where(how.coin, u[:, :1], u)
             return probs.draw(logits, request.sampling, u)
 
-        def of(logits: Array, slot) -> tuple[Array, Law]:
+        def draw_wrongly(logits: Array, slot) -> tuple[Array, Law]:
             by_race = draw_coupled(own, request, ahead, gamma)
-            ways = [lambda z, of=of: of(z, slot)[0] for of in (by_race, by_uniforms)]
+            ways = [
+                lambda z, of=of: of(z, slot)[0] for of in (by_race, draw_by_uniforms)
+            ]
             chosen = jax.lax.cond(how.race, *ways, logits / how.heat)
             return chosen, probs.standardize(logits, request.sampling)
 
-        return by_uniforms if wide else of
+        return draw_by_uniforms if wide else draw_wrongly
 
     return draw
 
 
-def edited(drafter: Drafter, number) -> Drafter:
+def edit_drafter(drafter: Drafter, number) -> Drafter:
     def draft(key: Array, params, request: Request, state: State):
         right, cache = drafter.draft(key, params, request, state)
         likely = probs.at(right.law, right.tokens) > 0.3
@@ -305,7 +309,7 @@ def decode(wrong: tuple, params: Params, prompt, request, wide: bool = False):
     world, (number, noise, draw, edit) = BLOCKS if wide else WORLD, wrong
     drafter = autoregressive.build(world.draft, GAMMA, draw_by(draw, wide))
     rule = decide_by(number, noise, 2 if wide else 6, not wide)
-    decoder = Decoder(world.target, edited(drafter, edit), rule, POLICY)
+    decoder = Decoder(world.target, edit_drafter(drafter, edit), rule, POLICY)
     return generate.build_loop(decoder, SLOTS)(params, prompt, request)
 
 

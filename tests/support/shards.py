@@ -48,11 +48,11 @@ def files(folder: Path) -> dict[str, Path]:
     }
 
 
-def found(path: Path) -> tuple[Pretrained, Counter]:
+def load_and_count(path: Path) -> tuple[Pretrained, Counter]:
     """Returns what is loaded, and the numbers that were read of each stored array."""
     reads, inner = Counter(), archive.reader
 
-    def noted(held, source, *, shape, dtype):
+    def note_reads(held, source, *, shape, dtype):
         def read(name, index):
             values = held.read(name, index)
             reads[name] += values.size
@@ -60,7 +60,7 @@ def found(path: Path) -> tuple[Pretrained, Counter]:
 
         return inner(held._replace(read=read), source, shape=shape, dtype=dtype)
 
-    with mock.patch.object(archive, "reader", noted):
+    with mock.patch.object(archive, "reader", note_reads):
         return checkpoints.load(path), reads
 
 
@@ -70,9 +70,9 @@ def read_to_shards(path: Path) -> dict:
     same: parameters lie and are as those that are placed afterwards. read: how often
     each number is read, by whatever device.
     """
-    whole, _ = found(path)
+    whole, _ = load_and_count(path)
     with mesh.using(MESH):
-        straight, reads = found(path)
+        straight, reads = load_and_count(path)
         placed = jax.device_put(whole.params, sharding.shardings(whole.config))
         pairs = zip(*map(jax.tree.leaves, (straight.params, placed)), strict=True)
         same = [

@@ -22,7 +22,7 @@ def unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
     return params
 
 
-def after(count: int, cases: Iterable[Any]) -> list[Any]:
+def mark_slow_after(count: int, cases: Iterable[Any]) -> list[Any]:
     """Returns the parameters of a test, of which the first `count` are fast."""
     cases = list(cases)
     return unless(lambda case: case in cases[:count], cases)

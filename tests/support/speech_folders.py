@@ -35,7 +35,7 @@ def weights(config: whisper.Config, seed: int):
     return params
 
 
-def near(params, config: whisper.Config, seed: int):
+def make_noisy_draft(params, config: whisper.Config, seed: int):
     """Returns a draft: the first layer, with noise on it, and the same encoder."""
     decoder = {k: v for k, v in params["decoder"].items() if k != "layers_1"}
     noise = weights(config, seed)["decoder"]
@@ -65,8 +65,10 @@ def folders(place: Path) -> dict[str, str]:
     encoder, and apart, which has one of its own; and few, a file of the draft with the
     ids `SAID`."""
     target = weights(TARGET, 3)
-    draft = near(target, DRAFT, 7)
-    apart = near(target, DRAFT, 8) | {"encoder": weights(DRAFT, 9)["encoder"]}
+    draft = make_noisy_draft(target, DRAFT, 7)
+    apart = make_noisy_draft(target, DRAFT, 8) | {
+        "encoder": weights(DRAFT, 9)["encoder"]
+    }
     models = {"target": (TARGET, target), "draft": (DRAFT, draft)}
     models["apart"] = DRAFT, apart
     for name, model in models.items():

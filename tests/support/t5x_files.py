@@ -39,7 +39,7 @@ def arrays(config=CONFIG, dtype="float32"):
     return {n: rng.normal(size=s.shape).astype(dtype) for n, s in flat.items()}
 
 
-def nested(flat):
+def nest(flat):
     return unflatten_dict(flat, sep="/")
 
 
@@ -68,17 +68,17 @@ def native(folder, flat, chunks=None):
         target[name] = zarr(
             folder, place, array, chunks=chunks if name == LARGE else None
         )
-    write_tree(folder / "checkpoint", nested(target))
+    write_tree(folder / "checkpoint", nest(target))
     return folder
 
 
 def one_file(folder, flat):
-    write_tree(folder, nested(flat))
+    write_tree(folder, nest(flat))
     return folder
 
 
 def inline(folder, flat):
-    write_tree(folder / "checkpoint", nested(flat))
+    write_tree(folder / "checkpoint", nest(flat))
     return folder
 
 
@@ -88,7 +88,7 @@ def orbax(folder, flat, *, ocdbt=True, root="target"):
         step_prefix="checkpoint", enable_async_checkpointing=False
     )
     handlers = {"state": ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)}
-    tree = nested({f"{root}/{n}": jnp.asarray(a) for n, a in flat.items()})
+    tree = nest({f"{root}/{n}": jnp.asarray(a) for n, a in flat.items()})
     tree["state"] = {"step": jnp.int32(7)}
     step = int(folder.name.split("_")[1])
     made = dict(options=options, item_handlers=handlers)
@@ -111,7 +111,7 @@ def early_orbax(folder, flat):
         file.unlink()
     names = {f"_optimizer/target/{name}" for name in flat} | {"_optimizer/state/step"}
     marks = {n: f"PLACEHOLDER://{n.replace('/', '.')}" for n in names}
-    tree = nested(marks) | {"flax_mutables": None, "params_axes": None}
+    tree = nest(marks) | {"flax_mutables": None, "params_axes": None}
     (state / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
     return folder
 
@@ -139,20 +139,20 @@ def scalable(flat, axis=1, sizes=CONFIG):
 LAYOUTS = (native, one_file, inline, orbax, orbax_folders, early_orbax)
 
 
-def whole(archive, name):
+def read_whole(archive, name):
     return archive.read(name, (slice(None),) * len(archive.arrays[name].shape))
 
 
 def assert_same(archive, flat):
     assert archive.arrays.keys() == flat.keys()
     for name, array in flat.items():
-        content, stored = whole(archive, name), archive.arrays[name]
+        content, stored = read_whole(archive, name), archive.arrays[name]
         assert (content == array).all()
         for each in (content, stored):
             assert (each.dtype, each.shape) == (array.dtype, array.shape)
 
 
-def in_memory(folder, url):
+def copy_to_memory(folder, url):
     """Copies a folder to a memory:// URL."""
     store = t5x_store.folder(url)
     for file in folder.rglob("*"):
@@ -162,7 +162,7 @@ def in_memory(folder, url):
 
 
 @contextmanager
-def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
+def serve_as_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
     """Puts a folder in the place of gs://any-bucket; None may not be read. Yields the
     names of the objects that were read."""
     asked = []
@@ -175,7 +175,7 @@ def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
                 self.answer(HTTPStatus.FORBIDDEN, b'{"error": {"message": "no"}}')
                 return
             if not name:
-                self.answer(HTTPStatus.OK, listed(url.query))
+                self.answer(HTTPStatus.OK, list_objects(url.query))
                 return
             asked.append(urllib.parse.unquote(name))
             there = (file := folder / asked[-1]).is_file()
@@ -192,7 +192,7 @@ def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
         def log_message(self, *_):
             pass
 
-    def listed(query: str) -> bytes:
+    def list_objects(query: str) -> bytes:
         fields = dict(urllib.parse.parse_qsl(query))
         first, last = (fields.get(f"{end}Offset", "") for end in ("start", "end"))
         files = (path for path in folder.rglob("*") if path.is_file())

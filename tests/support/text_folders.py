@@ -86,7 +86,7 @@ def t5_folder(folder: Path, seed: int = 0) -> Path:
 def llama_folder(folder: Path, config: llama.Config, seed: int) -> None:
     """Writes config.json, model.safetensors and tokenizer.json."""
     target, other = (tiny_llama.weights(config, number) for number in (1, 2))
-    checkpoints.save(folder, (config, tiny.mixed(target, other, 0.1 * seed)))
+    checkpoints.save(folder, (config, tiny.add_share(target, other, 0.1 * seed)))
     bpe().save(str(folder / "tokenizer.json"))
 
 

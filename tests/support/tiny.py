@@ -68,7 +68,7 @@ def _weights(config: gpt.Config, seed: int, scale: float):
     return jax.tree.map(lambda leaf: scale * leaf, params)
 
 
-def drawn(shapes, seed: int, draw: Callable):
+def draw_params(shapes, seed: int, draw: Callable):
     """Returns parameters of these shapes, each draw(name, noise) of normal noise."""
     rng = np.random.default_rng(seed)
 
@@ -85,12 +85,12 @@ def first_layer(cache):
     return cache._replace(own=cache.own[:1], read=cache.read[:1])
 
 
-def mixed(tree, other, share: float):
+def add_share(tree, other, share: float):
     """Returns the first of two weight trees with a share of the second added."""
     return jax.tree.map(lambda a, b: a + share * b, tree, other)
 
 
-def rounded(params: Any, kind: str = "int8") -> Any:
+def quantize_params(params: Any, kind: str = "int8") -> Any:
     """Returns the same tree, its large matrices in eight bits, or also
     "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
@@ -102,17 +102,17 @@ def rounded(params: Any, kind: str = "int8") -> Any:
 
 
 @jax.jit
-def ruined(layers, first: Array, last: Array | float = jnp.inf):
+def ruin_slots(layers, first: Array, last: Array | float = jnp.inf):
     """Returns caches with huge numbers in slots `first .. last - 1` [B] of every
     row."""
 
-    def put(layer: KeyValues) -> KeyValues:
+    def ruin_layer(layer: KeyValues) -> KeyValues:
         slot = jnp.arange(layer.values.shape[2])
         bad = (slot >= first[:, None]) & (slot < jnp.reshape(last, (-1, 1)))
         keys = jnp.where(bad[:, None, None], 1e30, layer.keys)
         return KeyValues(keys, jnp.where(bad[:, None, :, None], 1e30, layer.values))
 
-    return type(layers)(map(put, layers))
+    return type(layers)(map(ruin_layer, layers))
 
 
 @functools.cache
@@ -120,7 +120,7 @@ def transformers() -> World:
     """Returns a target, and as the drafter the same with noise on its weights: right
     two times in three."""
     target = weights(TARGET, 2)
-    draft = mixed(target, weights(TARGET, 52), 0.3)
+    draft = add_share(target, weights(TARGET, 52), 0.3)
     model, shallow = gpt.build(TARGET), gpt.build(SHALLOW)
     return World(model, model, shallow, lambda cache: cache[:1], target, draft, target)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from specjax.models import llama
 from specjax.models.llama import Config, Rotation, Stretch
-from tests.support.tiny import World, drawn, mixed
+from tests.support.tiny import World, add_share, draw_params
 
 WINDOW, PORTION = 2, 4
 STRETCHED = Rotation(100.0, stretch=Stretch(4.0, 1.0, 4.0, 40))
@@ -43,7 +43,7 @@ def weights(config: Config, seed: int):
             return 0.3 * noise
         return noise * (embedding if name == "embedding" else len(noise) ** -0.5)
 
-    return drawn(llama.abstract_params(config), seed, draw)
+    return draw_params(llama.abstract_params(config), seed, draw)
 
 
 def worlds(config: Config, seed: int) -> Callable[[], World]:
@@ -53,7 +53,7 @@ def worlds(config: Config, seed: int) -> Callable[[], World]:
     @functools.cache
     def world() -> World:
         target = weights(config, seed)
-        draft = mixed(target, weights(config, seed + 50), 0.1)
+        draft = add_share(target, weights(config, seed + 50), 0.1)
         model, shallow = build(config), build(config._replace(num_layers=1))
         return World(
             model, model, shallow, lambda cache: cache[:1], target, draft, target

@@ -24,7 +24,7 @@ def pair() -> tuple[Pretrained, DraftSource]:
     return target, bare.draft("draft", world.draft, world.draft_weights)
 
 
-def generated(text: Text) -> tuple[np.ndarray, np.ndarray]:
+def generated_places(text: Text) -> tuple[np.ndarray, np.ndarray]:
     """Returns the row [M] and place [M] of every generated token."""
     spans = enumerate(zip(text.start, text.length, strict=True))
     places = [(row, at) for row, span in spans for at in range(*span)]
@@ -44,7 +44,7 @@ def scorer():
 
 def logits(side: Pretrained | DraftSource, text: Text) -> np.ndarray:
     """Returns the logits [M, V] from which each generated token is drawn."""
-    row, at = generated(text)
+    row, at = generated_places(text)
     return np.asarray(scorer()(side.params, text.tokens), np.float64)[row, at - 1]
 
 

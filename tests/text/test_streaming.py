@@ -13,7 +13,7 @@ from specjax.text import streaming
 from specjax.text.streaming import cut_text
 from specjax.types import TokenAutomaton
 from tests.support import text_folders
-from tests.support.drafted import whole
+from tests.support.drafted import build_whole_text_logits
 
 PROMPTS = ["def add(", "class Stack:\n    "]
 CODE = gpt.Config(8192, 16, 32, 1, 2)
@@ -54,24 +54,26 @@ def test_two_threads_write_what_one_does(pair):
     alone = [specjax.generate_text(*pair, PROMPTS, **it).texts for it in asked]
     begin = threading.Barrier(4)
 
-    def streamed(it: dict) -> list[str]:
+    def stream_texts(it: dict) -> list[str]:
         begin.wait()
         texts = ["", ""]
         for piece in specjax.stream_text(*pair, PROMPTS, **it):
             texts[piece.index] += piece.text
         return texts
 
-    def generated(it: dict) -> list[str]:
+    def generate_texts(it: dict) -> list[str]:
         begin.wait()
         return specjax.generate_text(*pair, PROMPTS, **it).texts
 
     with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(do, it) for do in (streamed, generated) for it in asked]
+        jobs = [
+            pool.submit(do, it) for do in (stream_texts, generate_texts) for it in asked
+        ]
         assert [job.result() for job in jobs] == 2 * alone
     assert alone[0] != alone[1]
 
 
-def dictated(ids: list[int]) -> TokenAutomaton:
+def dictate(ids: list[int]) -> TokenAutomaton:
     """Rules under which every text is these ids."""
 
     def apply(state, logits):
@@ -88,7 +90,7 @@ def test_several_texts_come_in_whole_characters(pair):
     text = "'\u6f22\U0001f642' # \u6f22"
     ids = pair[0].tokenizer.encode(text)[1:]  # without the start
     assert len(ids) > len(text)
-    asked = dict(gamma=1, new_tokens=len(ids), rules=dictated(ids))
+    asked = dict(gamma=1, new_tokens=len(ids), rules=dictate(ids))
     pieces = [*specjax.stream_text(*pair, PROMPTS, **asked)]
     assert not any("\ufffd" in it.text for it in pieces)
     assert sum(it.text == "" for it in pieces) > 0 and len(pieces) > 4
@@ -97,9 +99,11 @@ def test_several_texts_come_in_whole_characters(pair):
     assert [it.strip() for it in told] == [text, text]
 
 
-def logits_of(target, ids: list[int]) -> np.ndarray:
+def text_logits(target, ids: list[int]) -> np.ndarray:
     """[T, V], without a cache."""
-    logits = whole(target.model)(target.params, np.array([ids], np.int32))
+    logits = build_whole_text_logits(target.model)(
+        target.params, np.array([ids], np.int32)
+    )
     return np.asarray(logits[0], np.float64)
 
 
@@ -110,7 +114,7 @@ def test_logprobs_are_the_targets_own(pair):
     pieces = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
     ids = [i for it in pieces for i in it.tokens]
     before = target.tokenizer.encode(PROMPTS[0])
-    logits = logits_of(target, before + ids)
+    logits = text_logits(target, before + ids)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     rows = np.arange(len(before) - 1, len(logits) - 1)
     np.testing.assert_allclose(out.logprobs[0], log_p[rows, ids], atol=1e-5)
@@ -122,7 +126,7 @@ def test_a_draft_does_not_say_where_a_text_stops(pair):
     ids = target.tokenizer.encode("return one two three")
     pieces = [streaming.continuation(target.tokenizer, ids, i, i + 1) for i in (1, 2)]
     stop = ["".join(pieces), pieces[0][-1:]]  # the latter is whole first
-    asked = dict(gamma=8, rules=dictated(ids), logprobs=True, stop=stop)
+    asked = dict(gamma=8, rules=dictate(ids), logprobs=True, stop=stop)
     drafted = specjax.generate_text(target, target, ["def "], **asked)
     alone = specjax.generate_text(target, None, ["def "], **asked)
     assert drafted.calls == 1 < alone.calls
@@ -141,7 +145,7 @@ def test_special_tokens_are_stopped_at_by_their_ids(pair):
     before, ids = words[:2], [*words[:2], start, *words[2:], end]
     head, text = map(tokenizer.decode, (before, ids))
     behind = text.removeprefix(head)[0]
-    asked = dict(gamma=3, rules=dictated(ids), new_tokens=len(ids))
+    asked = dict(gamma=3, rules=dictate(ids), new_tokens=len(ids))
     for stop, count, want, ended in (
         ([name], 3, head, "stop"),
         ([f"{head[-1]}{name}", "never"], 3, head[:-1], "stop"),
@@ -170,7 +174,7 @@ def test_what_may_yet_change_is_held_back(text, ended, stop, want):
     assert cut_text(text, ended, stop) == want
 
 
-def penalised(logits, text, repetition, presence, frequency, last):
+def penalize(logits, text, repetition, presence, frequency, last):
     """The definition, id by id."""
     new = np.array(logits)
     for x in set(text[-last:]):
@@ -194,10 +198,10 @@ def test_a_penalised_text_is_its_changed_targets(pair, setting):
     assert ids != [i for it in plain for i in it.tokens]
     assert sum(it.accepted for it in pieces) > 0
     text = target.tokenizer.encode(PROMPTS[0])
-    logits = logits_of(target, text + ids)
+    logits = text_logits(target, text + ids)
     for token in ids:
         row = logits[len(text) - 1]
-        assert token == np.argmax(penalised(row, text, *setting))
+        assert token == np.argmax(penalize(row, text, *setting))
         text = [*text, token]
 
 

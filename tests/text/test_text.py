@@ -133,7 +133,7 @@ def test_it_is_the_functional_decoder(pair, greedy):
     assert greedy.alpha == int(out.counts.accepted.sum()) / tested
 
 
-def compiled_for(monkeypatch, pair, ids, **asked):
+def compiled_shapes(monkeypatch, pair, ids, **asked):
     """Returns the key and the shapes that a text of these ids is decoded by."""
     jobs = []
     monkeypatch.setattr(text, "run", jobs.append)
@@ -269,13 +269,13 @@ def test_bad_input_is_told_before_any_compute(pair, monkeypatch):
 
 
 def test_stop_may_be_none(pair, monkeypatch):
-    assert compiled_for(monkeypatch, pair, [1], stop=None)
+    assert compiled_shapes(monkeypatch, pair, [1], stop=None)
 
 
 def test_prompts_of_similar_lengths_share_a_program(pair, monkeypatch):
-    programs = {compiled_for(monkeypatch, pair, [1] * n) for n in (5, 6, 8)}
+    programs = {compiled_shapes(monkeypatch, pair, [1] * n) for n in (5, 6, 8)}
     assert len(programs) == 1
-    assert compiled_for(monkeypatch, pair, [1] * 9) not in programs
+    assert compiled_shapes(monkeypatch, pair, [1] * 9) not in programs
 
 
 def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
@@ -286,7 +286,7 @@ def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
         specjax.generate_text(model, model, ["def add("], new_tokens=64)
     # Nor is a prompt padded beyond them.
     for new, width in ((32, 32), (33, 31)):
-        key, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
+        key, _ = compiled_shapes(monkeypatch, (model, model), [1] * 31, new_tokens=new)
         assert key.slots == width + new + GAMMA + 1
     monkeypatch.undo()
     several = ["def", "def add(" * 40]

@@ -98,7 +98,7 @@ def decode(beta, calls, gamma, rng):
     return n.sum(1), tested.sum(1)
 
 
-def varied(rng):
+def draw_varied_texts(rng):
     """Each text has its own beta, uniform in [0.3, 0.9]: mean 0.6."""
     return rng.uniform(0.3, 0.9, SEQUENCES)
 
@@ -106,14 +106,14 @@ def varied(rng):
 def rao_blackwell_run(rng):
     lengths = rng.integers(5, 61, SEQUENCES)
     sequence = np.repeat(np.arange(SEQUENCES), lengths)
-    beta = varied(rng)[sequence] + rng.uniform(-0.1, 0.1, len(sequence))
+    beta = draw_varied_texts(rng)[sequence] + rng.uniform(-0.1, 0.1, len(sequence))
     return estimate.rao_blackwell(beta, sequence)
 
 
 def decoded_run(rng, of):
     """of: (accepted, tested, calls) -> Estimate."""
     calls = rng.integers(5, 41, SEQUENCES)
-    return of(*decode(varied(rng), calls, 4, rng), calls)
+    return of(*decode(draw_varied_texts(rng), calls, 4, rng), calls)
 
 
 counts_run, chen_run, implied_run = (
@@ -127,7 +127,8 @@ counts_run, chen_run, implied_run = (
 
 
 def per_call():
-    """What decoding `varied` tends to: mean drafts accepted and tested in one call."""
+    """What decoding `draw_varied_texts` tends to: mean drafts accepted and tested in
+    one call."""
     beta = np.linspace(0.3, 0.9, 10_001)
     tested = closed_forms.expected_tokens(beta, 3)  # draft i + 1 if i <= 3 were kept
     return closed_forms.expected_tokens(beta, 4).mean() - 1, tested.mean()

@@ -83,7 +83,7 @@ def accept(text):
     return predict.accept_probability(P[rows(text)], Q[rows(text)])
 
 
-def predicted(gamma, accept=accept):
+def predict_calls(gamma, accept=accept):
     """Expected calls, each text weighing as the target writes it."""
     texts = enumerate_runs(gamma)
     each = [predict.expected_calls(accept(text), [gamma])[0] for text in texts]
@@ -104,7 +104,7 @@ def test_calls_follow_their_law_given_the_text(gamma):
 def test_expected_calls_are_those_of_algorithm_1(gamma):
     """And not those of Eq. 1, or of wrong coins."""
     wanted = sum(enumerate_runs(gamma).values()) @ np.arange(N + 1)
-    assert predicted(gamma) == pytest.approx(wanted, abs=1e-12)
+    assert predict_calls(gamma) == pytest.approx(wanted, abs=1e-12)
     texts = enumerate_runs(gamma)
     before = [rows(text)[0] for text in texts]
     beta = closed_forms.acceptance(P[np.array(before)], Q[np.array(before)])
@@ -115,7 +115,7 @@ def test_expected_calls_are_those_of_algorithm_1(gamma):
         lambda text: accept(text)[::-1],
         lambda text: np.minimum(1, P[rows(text)] / np.maximum(Q[rows(text)], 1e-9)),
     ):
-        assert abs(predicted(gamma, wrong) - wanted) > 1e-3
+        assert abs(predict_calls(gamma, wrong) - wanted) > 1e-3
 
 
 # In the limits, and of long texts.
@@ -175,7 +175,7 @@ WORLD = tiny.tables(VOCAB)
 def weights():
     """The target's, its drafter's, and those of a drafter that was not used."""
     p, q = WORLD.target_weights, WORLD.draft_weights
-    return p, tiny.mixed(p, q, 0.5), WORLD.shallow_weights
+    return p, tiny.add_share(p, q, 0.5), WORLD.shallow_weights
 
 
 DECODER = Decoder(WORLD.target, autoregressive.build(WORLD.draft, GAMMA))
@@ -221,21 +221,21 @@ def off(wanted: np.ndarray) -> tuple[float, float]:
     return errors(rest), errors(rest * (wanted - wanted.mean()))
 
 
-def expected(coins: np.ndarray, gamma: int = GAMMA) -> np.ndarray:
+def expected_calls(coins: np.ndarray, gamma: int = GAMMA) -> np.ndarray:
     return np.array([predict.expected_calls(row, [gamma])[0] for row in coins])
 
 
 def test_the_engine_makes_as_many_calls_and_a_wrong_prediction_is_noticed():
     _, draft, other = weights()
-    assert max(off(expected(coins(1.0, draft)))) < 4
-    assert min(off(expected(coins(1.0, other)))) > 4
-    assert off(expected(coins(1.0, draft), GAMMA - 1))[0] > 4
+    assert max(off(expected_calls(coins(1.0, draft)))) < 4
+    assert min(off(expected_calls(coins(1.0, other)))) > 4
+    assert off(expected_calls(coins(1.0, draft), GAMMA - 1))[0] > 4
     alpha = coins(1.0, draft).mean()
     eq_1 = np.full(BATCH, NEW / closed_forms.expected_tokens(alpha, GAMMA))
     assert errors(np.asarray(decode(1.0).counts.calls) - eq_1) > 4
     # The same coins at the wrong tokens are as many calls on average, in other texts.
     for shift in (1, -1):
-        assert off(expected(coins(1.0, draft, shift)))[1] > 4
+        assert off(expected_calls(coins(1.0, draft, shift)))[1] > 4
 
 
 def test_the_engines_batches_run_as_many_steps():
@@ -246,17 +246,17 @@ def test_the_engines_batches_run_as_many_steps():
     batches = range(0, BATCH, rows)
     wanted = [predict.expected_steps(laws[i : i + rows]) for i in batches]
     assert errors(steps - wanted) < 4
-    assert errors(steps - expected(chances).reshape(-1, rows).max(1)) > 4
+    assert errors(steps - expected_calls(chances).reshape(-1, rows).max(1)) > 4
 
 
 def test_greedy_calls_are_certain():
     _, draft, other = weights()
     chances, calls = coins(0.0, draft), np.asarray(decode(0.0).counts.calls)
     assert set(chances.ravel()) == {0.0, 1.0}
-    np.testing.assert_array_equal(expected(chances), calls)
+    np.testing.assert_array_equal(expected_calls(chances), calls)
     for row, count in zip(chances[:VOCAB], calls, strict=False):
         law = predict.calls_law(row, GAMMA)
         np.testing.assert_array_equal(law, np.arange(NEW + 1) == count)
     assert len(set(calls.tolist())) > 3  # texts differ in what they need
     for wrong in (coins(0.0, other), coins(0.0, draft, shift=1)):
-        assert np.mean(expected(wrong) != calls) > 0.1
+        assert np.mean(expected_calls(wrong) != calls) > 0.1

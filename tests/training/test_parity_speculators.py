@@ -33,8 +33,8 @@ from tests.training.test_train_draft import (
     PROMPTS,
     SHORT,
     TEXT,
-    lesson_of,
-    states_of,
+    hidden_states,
+    make_lesson,
 )
 
 torch = pytest.importorskip("torch")
@@ -131,9 +131,9 @@ def compare(folder, target, module):
     says."""
     read = eagle3_files.read(head_files.find_folder(folder), target)
     whole, source = drafts.pair(target, str(folder))
-    hidden = states_of(whole)
+    hidden = hidden_states(whole)
     taps = np.concatenate([np.asarray(tap) for tap in hidden.taps], axis=-1)
-    lesson = lesson_of(whole, hidden)
+    lesson = make_lesson(whole, hidden)
     turns = jax.jit(heads.eagle3_turns(read.config, TURNS))(read.params, lesson)
     for row, tokens in enumerate(TEXT):
         theirs = module_logits(module, taps[row, :-1], tokens)

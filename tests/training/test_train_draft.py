@@ -32,14 +32,14 @@ TEXT = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
 LENGTH, TURNS = TEXT.shape[1], 3
 
 
-def lesson_of(whole, hidden) -> Lesson:
+def make_lesson(whole, hidden) -> Lesson:
     """Returns two texts that nobody scored."""
     texts = written.without_inputs(TEXT, np.full(2, LENGTH), np.ones(2))
     table = np.asarray(whole.params["embedding"])
     return Lesson(written.Written(texts, None, None), hidden, table[TEXT])
 
 
-def states_of(whole) -> Hidden:
+def hidden_states(whole) -> Hidden:
     features, _ = whole.model.apply(
         whole.params, jnp.asarray(TEXT), jnp.zeros(2, jnp.int32), None
     )
@@ -56,14 +56,14 @@ def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
     )
     read = eagle3_files.read(head_files.find_folder(folder), target)
     whole = specjax.drafts.pretrained.with_taps(target, read.config.taps)
-    hidden = states_of(whole)
+    hidden = hidden_states(whole)
     say = heads.eagle3_turns(read.config, TURNS)
-    turns = jax.jit(say)(read.params, lesson_of(whole, hidden))
+    turns = jax.jit(say)(read.params, make_lesson(whole, hidden))
     model = eagle3.head(read.config)
     params = eagle3.parameters(read.config, read.params, target.params, read.offsets)
 
     @partial(jax.jit, static_argnums=0)
-    def drafted(known):
+    def draft_logits(known):
         two = jnp.ones(2, jnp.int32)
         memory = model.init(params, Prompt(TEXT, two * known), LENGTH + 1)
         call = TargetCall(
@@ -82,7 +82,7 @@ def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
         return logits
 
     for known in (2, 4):
-        for turn, logits in enumerate(drafted(known)):
+        for turn, logits in enumerate(draft_logits(known)):
             assert turns[turn].first <= known - 1 + turn
             said = turns[turn].logits[:, known - 1 + turn]
             np.testing.assert_allclose(said, logits, atol=2e-5)
@@ -94,8 +94,8 @@ def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
     folder = head_folders.write_medusa(tmp_path / "head")
     config, params = medusa_files.read(head_files.find_folder(folder), target)
     whole = specjax.drafts.pretrained.with_taps(target, (0,))
-    hidden = states_of(whole)
-    turns = heads.medusa_turns(config)(params, lesson_of(whole, hidden))
+    hidden = hidden_states(whole)
+    turns = heads.medusa_turns(config)(params, make_lesson(whole, hidden))
     flat = medusa.medusa_logits(params, hidden.last[:, 2])
     for i, turn in enumerate(turns):
         assert turn.shift == i + 1
@@ -137,7 +137,7 @@ def head(desk):
     return desk / "head"
 
 
-def trained(out):
+def final_weights(out):
     """Returns the weights with which a run ended."""
     tree = states.last(out.with_name(f"{out.name}.run") / "training" / "checkpoint")
     like = loop.TrainState(None, None, 0)
@@ -147,7 +147,9 @@ def trained(out):
 def test_a_trained_head_is_read_back_exactly(desk, head):
     target = specjax.load(desk / "m0.safetensors")
     draft = specjax.load_draft(str(head), target)
-    jax.tree.map(np.testing.assert_array_equal, draft.params["head"], trained(head))
+    jax.tree.map(
+        np.testing.assert_array_equal, draft.params["head"], final_weights(head)
+    )
     assert draft.params["ids"].size == 100
     done = specjax.generate_text(target, draft, PROMPTS[:2], gamma=2, new_tokens=6)
     alone = specjax.generate_text(target, None, PROMPTS[:2], new_tokens=6)

@@ -36,7 +36,7 @@ from specjax.prompts import Prompts
 from specjax.step import Decoder
 from specjax.types import Params, Verdict, Verifier
 from specjax.verifiers import token
-from tests.exactness.test_other_engines import EPS, GAP, by_calls
+from tests.exactness.test_other_engines import EPS, GAP, make_target
 from tests.support import bare, tiny
 from tests.support.settings import make
 
@@ -60,14 +60,14 @@ def table_pair(dtype: str = "float32") -> tuple[Pretrained, DraftSource]:
 
 
 @functools.cache
-def parted() -> Report:
+def make_tied_table() -> Report:
     """id i is followed by i + 1, 5 by 0 and 7 by 6. After 2 the ids 3 and 4 are nearly
     tied, and calls of several tokens have them the other way round."""
     one = 5 * np.eye(8, dtype=np.float32)[[1, 2, 3, 4, 5, 0, 7, 6]]
     one[2, 4] = 5 - GAP
     many = one.copy()
     many[2, 4] += EPS
-    both = by_calls(one, many)
+    both = make_target(one, many)
     setting = make(DivergenceSetting, gammas=(GAMMA,), texts=8, new_tokens=NEW, batch=4)
     return divergence.examine(
         (both, model_source(both)), Prompts([[i] for i in range(8)], None, ()), setting
@@ -93,16 +93,16 @@ def case():
 
 
 def test_rung_3_near_ties_part_texts_and_are_explained():
-    rung = parted().found[0]
+    rung = make_tied_table().found[0]
     told = rung.natural
     assert (told.identical, told.explained, told.unexplained) == (2, 6, 0)
     assert told.eps_max == pytest.approx(EPS, rel=1e-2) and told.equal < 1
     assert 0 < told.observed <= told.bound and 0 < told.expected <= told.bound
     assert told.tv_max <= told.tv_bound
     assert rung.matched.identical == 8 and rung.matched.equal == 1
-    assert rung.oracle.below == 0 and parted().margins.shape == (8 * NEW,)
+    assert rung.oracle.below == 0 and make_tied_table().margins.shape == (8 * NEW,)
     assert not divergence.failures(rung, strict=True)
-    json.dumps(row.numbers(parted()), allow_nan=False)  # a record's
+    json.dumps(row.numbers(make_tied_table()), allow_nan=False)  # a record's
 
 
 # Broken twins.
@@ -126,7 +126,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
     assert "below the full forward" in failed
 
 
-def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
+def table_texts(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
     """Of the tables, with the right model's logits."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = decoder.drafter.gamma + 1, (SLOTS, NEW)
@@ -141,7 +141,7 @@ def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
     return text(Params(target.params, draft.params), prompt, request)
 
 
-def compared(base, text) -> divergence.Comparison:
+def compare_texts(base, text) -> divergence.Comparison:
     return divergence.summarize(divergence.compare(base, text))
 
 
@@ -155,20 +155,20 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
         return right.apply(params, late, start, cache)
 
     broken = right._replace(apply=apply)
-    base = texts_of(Decoder(right))
+    base = table_texts(Decoder(right))
     for model, wrong in ((right, 0), (broken, 4)):
-        text = texts_of(Decoder(model, draft.drafter(GAMMA)))
-        assert compared(base, text).unexplained == wrong
+        text = table_texts(Decoder(model, draft.drafter(GAMMA)))
+        assert compare_texts(base, text).unexplained == wrong
 
 
 def test_an_eps_of_another_prefix_is_noticed():
     """It would explain anything."""
     (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
-    base = texts_of(Decoder(target.model))
+    base = table_texts(Decoder(target.model))
     decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
-    rung = compared(base, texts_of(decoder, wrong_prefix=True))
+    rung = compare_texts(base, table_texts(decoder, wrong_prefix=True))
     assert rung.identical == 0
-    honest = compared(base, texts_of(decoder))
+    honest = compare_texts(base, table_texts(decoder))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(

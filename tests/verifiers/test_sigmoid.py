@@ -28,7 +28,9 @@ build = functools.cache(
 )
 
 
-def by_hand(fixture: Fixture, scale: float, released: bool = False) -> np.ndarray:
+def expected_output(
+    fixture: Fixture, scale: float, released: bool = False
+) -> np.ndarray:
     """out(x) = q(x) a(x) + (1 - sum q a) res(x), of the first token, by Eq. 5.
 
     Or as in the authors' code: logits beyond the scale are cut, weights have a floor,
@@ -62,7 +64,7 @@ def by_hand(fixture: Fixture, scale: float, released: bool = False) -> np.ndarra
 def test_the_first_token_follows_the_closed_form(name):
     fixture = TRIALS[name].fixture
     law = first_law(build(10.0), fixture)
-    np.testing.assert_allclose(law, by_hand(fixture, 10.0), atol=1e-12)
+    np.testing.assert_allclose(law, expected_output(fixture, 10.0), atol=1e-12)
 
 
 RELEASED = {"cut": engines.CUT, "certain": TRIALS["certain"].fixture}
@@ -75,8 +77,10 @@ RELEASED |= {WARM.name: WARM, "no draft": WARM._replace(num=lambda prefix: 0)}
 def test_the_released_rule_is_the_authors_code_and_not_the_paper(name, scale):
     fixture = RELEASED[name]
     law = first_law(sigmoid_released.build(-scale, scale), fixture)
-    np.testing.assert_allclose(law, by_hand(fixture, scale, released=True), atol=1e-12)
-    assert np.abs(law - by_hand(fixture, scale)).max() > 1e-7
+    np.testing.assert_allclose(
+        law, expected_output(fixture, scale, released=True), atol=1e-12
+    )
+    assert np.abs(law - expected_output(fixture, scale)).max() > 1e-7
 
 
 def test_the_released_rule_draws_by_logits_after_a_whole_draft():
@@ -107,7 +111,7 @@ def test_it_is_the_transcription_and_not_exact(fixture):
 
 
 @functools.cache
-def mended(kind: str) -> Verifier:
+def draw_from_target(kind: str) -> Verifier:
     """Broken: the token after a whole draft, or after a rejection, comes from p."""
     right = build(10.0)
 
@@ -130,9 +134,13 @@ def test_a_rule_with_another_last_token_is_told_apart(kind):
     fixture = engines.CUT
     if kind == "bonus":
         fixture = fixture._replace(num=lambda prefix: 0)
-    wanted = by_hand(fixture, 10.0)
-    assert np.abs(wanted - by_hand(fixture, 20.0)).max() > 1e-4  # the scale counts
-    right, wrong = (first_law(v, fixture) for v in (build(10.0), mended(kind)))
+    wanted = expected_output(fixture, 10.0)
+    assert (
+        np.abs(wanted - expected_output(fixture, 20.0)).max() > 1e-4
+    )  # the scale counts
+    right, wrong = (
+        first_law(v, fixture) for v in (build(10.0), draw_from_target(kind))
+    )
     np.testing.assert_allclose(right, wanted, atol=1e-12)
     assert np.abs(wrong - wanted).max() > 1e-2
 

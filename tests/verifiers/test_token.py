@@ -61,7 +61,7 @@ def p_value(name: str, wrong: int = RIGHT, params: Params | None = None) -> floa
     return goodness.p_value(goodness.continuations(output), laws("tables"))
 
 
-@pytest.mark.parametrize("name", slow.after(1, SAMPLED))
+@pytest.mark.parametrize("name", slow.mark_slow_after(1, SAMPLED))
 def test_texts_follow_the_target_with_any_drafter_and_those_of_a_broken_rule_not(name):
     assert p_value(name) > FINE
     assert p_value(name, RESIDUAL) < NEVER

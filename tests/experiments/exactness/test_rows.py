@@ -22,7 +22,7 @@ from specjax.drafts import counts
 from specjax.exactness import audit, audit_row, certify, enumeration
 from specjax.types import Verifier
 from tests.support import bare
-from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
+from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sample_texts
 
 pytestmark = pytest.mark.slow
 
@@ -137,19 +137,19 @@ def test_the_table_names_source_and_version_of_every_rule(by_key):
 # The audit.
 
 
-def built(pair, protocol, fault=None):
+def audit_pair(pair, protocol, fault=None):
     known = tasks.Task(PROMPTS, [], ())
     return audit_row.audit(*pair, protocol, lambda *_: known, fault)
 
 
 def test_a_row_is_plain_numbers():
-    row = built(pair(), TASK._replace(tokens=2000)).run()
+    row = audit_pair(pair(), TASK._replace(tokens=2000)).run()
     json.dumps(row, allow_nan=False)
     assert row["passed"] and row["max_z"] == max(map(abs, row["z"].values()))
     assert row["guarantee"] == "exact law" and row["fault"] == ""
     assert 0 < row["accepted"] < row["tested"]
     assert row["kernels"]["verify"] == "reference"
-    fault = built(pair(), TASK, faults.reused_key).run()
+    fault = audit_pair(pair(), TASK, faults.reused_key).run()
     assert fault["fault"] == "reused key"
     assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
 
@@ -173,7 +173,7 @@ def test_bad_arguments_are_named(change, message):
     settings = {name: x for name, x in change.items() if name in decode_config.NAMES}
     draft, fault = change.get("draft", pair()[1]), change.get("fault")
     with pytest.raises(ValueError, match=message):
-        built((pair()[0], draft), decode_config.change(TASK, **settings), fault)
+        audit_pair((pair()[0], draft), decode_config.change(TASK, **settings), fault)
 
 
 def test_what_cannot_be_judged_is_named():
@@ -183,12 +183,12 @@ def test_what_cannot_be_judged_is_named():
         audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5))))
     lost = bare.target("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="probabilities of lost or draft"):
-        audit.score((lost, pair()[1]), sampled(pair()[0], 2, new=5, seed=0), 1.0)
+        audit.score((lost, pair()[1]), sample_texts(pair()[0], 2, new=5, seed=0), 1.0)
 
 
 def test_the_command_says_what_cannot_be_seen(capsys):
     """A text that was drawn, against argmax; what else it says is asked of families."""
-    text = sampled(pair()[0], 4, new=20, seed=0)
+    text = sample_texts(pair()[0], 4, new=20, seed=0)
     steps = audit.score(pair(), text, 0.0)
     verdict = audit.judge(audit.total(steps))
     command.report(verdict, audit.evidence(steps)[0], audit.LEVEL)

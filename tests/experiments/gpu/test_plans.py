@@ -46,7 +46,7 @@ PAIRS = {
 }
 
 
-def both(layout: str) -> tuple[dict, dict]:
+def predicted_and_compiled(layout: str) -> tuple[dict, dict]:
     """Bytes of a step by part: as predicted, and as compiled for eight devices."""
     pair, plan = PAIRS[layout], Plan(8, 2048, 3, mesh.parse(layout), inputs=256)
     with mesh.using(layout):
@@ -57,7 +57,7 @@ def both(layout: str) -> tuple[dict, dict]:
 @pytest.mark.slow
 def test_a_step_is_given_the_bytes_that_are_predicted():
     """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""
-    flags = f"{devices.flags_for(8)} {QUICKLY}"
+    flags = f"{devices.device_flags(8)} {QUICKLY}"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run(
         [sys.executable, "-m", "tests.experiments.gpu.test_plans"],
@@ -172,4 +172,4 @@ def test_a_host_of_two_reads_its_half(format, read):
 
 
 if __name__ == "__main__":
-    print(json.dumps({layout: both(layout) for layout in PAIRS}))
+    print(json.dumps({layout: predicted_and_compiled(layout) for layout in PAIRS}))

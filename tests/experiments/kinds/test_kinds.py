@@ -17,7 +17,7 @@ from specjax.fused import reference
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
 from tests.support.settings import make
-from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
+from tests.support.tiny_pair import PROMPTS, SMALL, generated_places, law, logits, pair
 
 LETTERS = "Ab ,1\nc."
 
@@ -40,7 +40,7 @@ def laws(text, temperature: float) -> tuple[np.ndarray, np.ndarray]:
     return tuple(law(logits(side, text), temperature) for side in pair())
 
 
-def by_hand(agree: np.ndarray, gamma: int) -> tuple[list, list]:
+def decode_greedy(agree: np.ndarray, gamma: int) -> tuple[list, list]:
     """(block, kept) of a text at temperature 0; the drafts `agree` [M] are right."""
     block, kept = [], []
     while len(block) < len(agree):
@@ -60,7 +60,7 @@ def test_at_temperature_0_every_draft_is_where_algorithm_1_tests_it():
     np.testing.assert_array_equal(tokens.alpha, agree)
     np.testing.assert_array_equal(tokens.expected, agree)
     rows = [agree[tokens.sequence == row] for row in range(len(text.start))]
-    wanted = zip(*(by_hand(row, SMALL["gamma"]) for row in rows), strict=True)
+    wanted = zip(*(decode_greedy(row, SMALL["gamma"]) for row in rows), strict=True)
     blocks, kept = (np.concatenate(leaf) for leaf in wanted)
     np.testing.assert_array_equal(tokens.block, blocks)
     np.testing.assert_array_equal(tokens.kept, kept)
@@ -72,7 +72,7 @@ def test_at_temperature_0_every_draft_is_where_algorithm_1_tests_it():
 def test_what_is_expected_of_a_token_is_what_happens_to_such_tokens():
     text, tokens = ran(1.0)
     p, q = laws(text, 1.0)
-    x = text.tokens[generated(text)]
+    x = text.tokens[generated_places(text)]
     at = np.arange(len(x))
     np.testing.assert_allclose(tokens.alpha, np.minimum(p, q).sum(-1), atol=1e-5)
     expected = np.minimum(1, q[at, x] / p[at, x])
@@ -181,7 +181,7 @@ SHORT |= {prose.OTHER: "w", prose.PUNCTUATION: ".", python.KEYWORD: "k"}
 SHORT |= {python.IDENTIFIER: "i", python.OPERATOR: "o", python.BRACKET: "b"}
 
 
-def told(classify, text: str) -> str:
+def classify_pieces(classify, text: str) -> str:
     """A letter for every piece; they do not overlap and leave out nothing but space."""
     pieces = list(classify(text))
     covered = {i for it in pieces for i in range(it.begin, it.end)}
@@ -217,7 +217,7 @@ CASES = [
 
 @pytest.mark.parametrize(("classify", "text", "expected"), CASES)
 def test_words_are_told(classify, text, expected):
-    assert told(classify, text) == expected
+    assert classify_pieces(classify, text) == expected
 
 
 def test_a_token_is_what_its_first_character_belongs_to():

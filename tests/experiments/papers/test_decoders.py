@@ -68,13 +68,13 @@ WAGNER = make(
 )
 
 
-def of_table(table: str) -> list[RowFile]:
+def decoder_rows(table: str) -> list[RowFile]:
     """Those of decoders."""
     every = records.rows(table).values()
     return [x for x in every if table != "table3_paper" or x.row.startswith("lamda")]
 
 
-def over(folder: Path, row: RowFile) -> RowFile:
+def build_on_files(folder: Path, row: RowFile) -> RowFile:
     """A row that reads these files in the places of its own; another draft stands in
     for one that was made for its target alone."""
     text = row.path.read_text()
@@ -139,8 +139,8 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_builds_on_the_users_files(table, folder):
     pytest.importorskip("jinja2")
-    for row in of_table(table):
-        built = configs.build(over(folder, row))
+    for row in decoder_rows(table):
+        built = configs.build(build_on_files(folder, row))
         paper = table.endswith("_paper")
         assert built.row.scale == ("paper" if paper else "laptop")
         names = {file.name for file in built.row.measurement.inputs}

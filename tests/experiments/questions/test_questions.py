@@ -137,25 +137,25 @@ VOCAB, RANDOM = 40, np.random.default_rng(0)
 P, Q = jnp.float32(2 * RANDOM.normal(size=(2, VOCAB)))
 
 
-def law_of(z, count, slots):
+def make_law(z, count, slots):
     rows = jnp.broadcast_to(z, (count, slots, VOCAB))
     return probs.standardize(rows, Sampling(jnp.ones(count)))
 
 
-def emitted(verifier):
+def next_token_law(verifier):
     """The law of the token after a prefix, by what the verifier says of every draft."""
     draft = Draft(
-        jnp.arange(VOCAB)[:, None], jnp.ones(VOCAB, jnp.int32), law_of(Q, VOCAB, 1)
+        jnp.arange(VOCAB)[:, None], jnp.ones(VOCAB, jnp.int32), make_law(Q, VOCAB, 1)
     )
     noise = token.Noise(jnp.full((VOCAB, 1), jnp.inf), jnp.zeros((VOCAB, 2)))
-    verdict = verifier.verify(law_of(P, VOCAB, 2), draft, noise, True)
-    q, kept = probs.dense(law_of(Q, 1, 1))[0, 0], verdict.accept_prob[:, 0]
+    verdict = verifier.verify(make_law(P, VOCAB, 2), draft, noise, True)
+    q, kept = probs.dense(make_law(Q, 1, 1))[0, 0], verdict.accept_prob[:, 0]
     left = verdict.residual / verdict.residual.sum(-1, keepdims=True)
     return q @ kept, q * kept + (q * (1 - kept)) @ left
 
 
 def test_the_frontier_is_of_what_the_verifiers_emit_and_nothing_is_beyond_it():
-    laws = law_of(P, 1, 1), law_of(Q, 1, 1)
+    laws = make_law(P, 1, 1), make_law(Q, 1, 1)
     p = probs.dense(laws[0])
     alpha, tv, ratio = np.float64(frontier.outcomes(*laws, None)[0][0, 0]).T
     names = [f"{rule}:{x}" for rule, x in frontier.points()]
@@ -166,7 +166,7 @@ def test_the_frontier_is_of_what_the_verifiers_emit_and_nothing_is_beyond_it():
     }
     rules |= {f"sigmoid:{x}": sigmoid.build(-x, x) for x in SIGMOID[:2]}
     for name, verifier in rules.items():
-        at, (kept, law) = names.index(name), emitted(verifier)
+        at, (kept, law) = names.index(name), next_token_law(verifier)
         assert alpha[at] == pytest.approx(float(kept), abs=1e-5), name
         assert tv[at] == pytest.approx(float(abs(law - p).sum() / 2), abs=1e-5), name
     beta, count = alpha[0], len(LENIENCE)
@@ -184,7 +184,7 @@ def test_a_race_agrees_as_often_as_the_sum_over_all_pairs_says():
 
 
 def test_arms_are_transforms_of_q_and_a_switch_finds_where_the_argmax_is_better():
-    laws = law_of(P, 1, 1), law_of(Q, 1, 1)
+    laws = make_law(P, 1, 1), make_law(Q, 1, 1)
     chance, sure = (x[0, 0] for x in transform.arms(*laws, None))
     p, q = (probs.dense(law)[0, 0] for law in laws)
     own = transform.ARMS.index("T_q = 1, all")

@@ -30,7 +30,7 @@ ROWS = [
 WITHOUT_NUMBERS = "figure5"  # the paper's diagram shows none
 
 
-def comment_of(row: RowFile) -> str:
+def paper_comment(row: RowFile) -> str:
     """Returns the comment above a row in ROWS, or the head of a file that is one row,
     from "Paper:" on; "" where it has none."""
     text = row.path.read_text("utf-8")
@@ -39,7 +39,7 @@ def comment_of(row: RowFile) -> str:
     return re.sub(r"\s*\n *# *", " ", comment).partition("Paper:")[2]
 
 
-def expected(row: RowFile) -> dict[str, float]:
+def published_numbers(row: RowFile) -> dict[str, float]:
     """Returns the published numbers of a row by quantity."""
     numbers = catalogue.published_numbers(row.path.parent.name, row.row) or {}
     if row.path.parent.name in ("table5", "table5_paper"):
@@ -53,21 +53,21 @@ def expected(row: RowFile) -> dict[str, float]:
     "row", ROWS, ids=lambda row: f"{row.path.parent.name}-{row.row}"
 )
 def test_a_comment_shows_the_published_numbers_of_its_row_and_no_others(row):
-    comment = comment_of(row)
+    comment = paper_comment(row)
     shown = re.findall(r"([\w.]+) = (-?\d+(?:\.\d+)?)", comment)
-    assert {name: float(number) for name, number in shown} == expected(row)
-    assert len(shown) == len(expected(row))
+    assert {name: float(number) for name, number in shown} == published_numbers(row)
+    assert len(shown) == len(published_numbers(row))
     assert bool(shown) == (bool(comment) and row.path.parent.name != WITHOUT_NUMBERS)
 
 
 def test_every_published_number_in_a_gin_file_is_read():
     """No comment with "Paper:" is elsewhere than above a row."""
     for path in catalogue.CONFIGS.glob("*/*.gin"):
-        beside = [row for row in ROWS if row.path == path and comment_of(row)]
+        beside = [row for row in ROWS if row.path == path and paper_comment(row)]
         assert path.read_text("utf-8").count("Paper:") == len(beside), path
 
 
-def simulated() -> dict[RowFile, str]:
+def simulated_rows() -> dict[RowFile, str]:
     """Returns the rows that simulate a published acceptance rate, with its place."""
     table2, table3 = "leviathan2023/table2_walltime", "leviathan2023/table3_alpha"
     places = {}
@@ -82,7 +82,7 @@ def simulated() -> dict[RowFile, str]:
     return places
 
 
-@pytest.mark.parametrize(("row", "place"), simulated().items(), ids=str)
+@pytest.mark.parametrize(("row", "place"), simulated_rows().items(), ids=str)
 def test_a_row_that_simulates_a_published_acceptance_rate_sets_its_number(row, place):
     config, _ = configs.read(row)
     macros = dict(re.findall(r"^(ALPHA|GAMMA) = (\S+)$", config, re.MULTILINE))

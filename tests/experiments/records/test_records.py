@@ -17,7 +17,7 @@ def record(row, **measured):
     return {"row": row, "measured": measured, "provenance": {"config": ""}}
 
 
-def rows_in(path: Path) -> list[str]:
+def row_names(path: Path) -> list[str]:
     return [each["row"] for each in jsonl.read(path)]
 
 
@@ -31,7 +31,7 @@ def test_a_torn_line_is_told_and_set_aside_and_a_broken_one_refused(torn, path, 
     jsonl.append(path, record("a"))
     with path.open("a") as file:
         file.write(torn)
-    assert rows_in(path) == ["a"]
+    assert row_names(path) == ["a"]
     assert f"{path}, line 2: torn" in capsys.readouterr().err
     jsonl.append(path, record("c"))
     beside = path.with_name("table.jsonl.torn")
@@ -40,7 +40,7 @@ def test_a_torn_line_is_told_and_set_aside_and_a_broken_one_refused(torn, path, 
     # A record without a line break, as an editor may leave it, is whole.
     path.write_text(path.read_text() + json.dumps(record("d")))
     jsonl.append(path, record("e"))
-    assert rows_in(path) == ["a", "c", "d", "e"] and capsys.readouterr().err == ""
+    assert row_names(path) == ["a", "c", "d", "e"] and capsys.readouterr().err == ""
     path.write_text(path.read_text() + f"{torn}\n")
     with pytest.raises(ValueError, match=r"table\.jsonl, line 5"):
         jsonl.read(path)
@@ -97,7 +97,7 @@ def test_two_writers_lose_nothing(path):
         writer.start()
     for writer in writers:
         writer.join()
-    assert set(rows_in(path)) == {f"{name}{i}" for name in "ab" for i in range(20)}
+    assert set(row_names(path)) == {f"{name}{i}" for name in "ab" for i in range(20)}
 
 
 def test_a_new_record_takes_the_place_of_its_row_s(path, monkeypatch):

@@ -33,7 +33,7 @@ def step(accepted: str, rejected: str, added: str) -> dict:
     return dict(zip(("accepted", "rejected", "added"), parts, strict=True))
 
 
-def traced(gamma: int, steps: list[dict], **changes) -> dict:
+def trace_numbers(gamma: int, steps: list[dict], **changes) -> dict:
     """`measured` of a row of figure1."""
     tokens = sum(len(it["accepted"] + it["added"]) for it in steps)
     measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
@@ -43,8 +43,8 @@ def traced(gamma: int, steps: list[dict], **changes) -> dict:
 
 LAST = step("g", "", "")  # at the limit
 TRACES = {
-    "gamma_3": traced(3, [step("abc", "", "d"), step("e", "x", "f"), LAST]),
-    "gamma_7": traced(7, [step("abcd", "x", "e"), step("", "x", "f")]),
+    "gamma_3": trace_numbers(3, [step("abc", "", "d"), step("e", "x", "f"), LAST]),
+    "gamma_7": trace_numbers(7, [step("abcd", "x", "e"), step("", "x", "f")]),
 }
 PAIR = {"target": "t5_target", "draft": "t5_small"}
 ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0}
@@ -89,18 +89,20 @@ def test_a_figure_says_where_it_was_not_run(results):
 
 
 def test_a_timeline_says_what_it_lacks(results):
-    def told(name):
+    def figure_words(name):
         return " ".join(words(figures.svg(name, results)))
 
     rows, own = results["table2"], results["table2"]["ende_small_t0"]
     rows["ende_small_t0"] = {"measured": own["measured"] | {"prefill_draft_ms": None}}
-    assert told("figure5_ende").count("no encoder times") == 3
+    assert figure_words("figure5_ende").count("no encoder times") == 3
     rows["ende_small_t0"] = own
     results["figure5"] = results["figure1"]  # traces of the other pair
     absent = "not run: gamma = 3 (no trace), gamma = 7 (no trace)"
-    assert absent in told("figure5_ende") and "not run" not in told("figure5")
+    assert absent in figure_words("figure5_ende") and "not run" not in figure_words(
+        "figure5"
+    )
     rows["small_t0_b1"] = {"measured": times(gamma=[0, 1, 3])}
-    assert "not run: gamma = 7 (no times)" in told("figure5")
+    assert "not run: gamma = 7 (no times)" in figure_words("figure5")
 
 
 def test_a_pixel_has_the_color_of_who_wrote_it_and_the_depth_of_its_shade():
@@ -206,7 +208,7 @@ def test_speeds_stand_with_both_spreads_beside_the_published():
 def test_any_piece_is_escaped_and_keeps_its_spaces():
     pieces = ["<", "&amp;", ' "]]>', "\t", "\x0c", "</s>", "    "]
     steps = [{"accepted": pieces, "rejected": [], "added": ["é"]}]
-    text = figure_trace.drawing(traced(7, steps))
+    text = figure_trace.drawing(trace_numbers(7, steps))
     shown = ["<", "&amp;", ' "]]>', "\\t", "\\x0c", "</s>", "    ", "é"]
     assert words(text)[-8:] == shown
     space, after = list(ElementTree.fromstring(text).iter(f"{SVG}text"))[-2:]
@@ -214,9 +216,9 @@ def test_any_piece_is_escaped_and_keeps_its_spaces():
     assert float(after.get("x")) > float(space.get("x")) + 4 * figure_trace.ADVANCE
 
 
-PARTED = traced(7, [step("abz", "", "d"), step("e", "", "f")])
-STRANGE = traced(7, [step("zb", "", "d")])
-LONG = {"gamma_3": None, "gamma_7": traced(7, [step("a" * 7, "", "a")] * 4)}
+PARTED = trace_numbers(7, [step("abz", "", "d"), step("e", "", "f")])
+STRANGE = trace_numbers(7, [step("zb", "", "d")])
+LONG = {"gamma_3": None, "gamma_7": trace_numbers(7, [step("a" * 7, "", "a")] * 4)}
 OTHER = TRACES["gamma_7"] | {"draft": "bigram"}
 
 

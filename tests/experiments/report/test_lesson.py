@@ -62,7 +62,7 @@ def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
             near = link.partition("#")[0] in texts or link == "../index.html"
             assert near or link.startswith("https://arxiv.org/abs/"), link
         data = texts.get(name.replace(".html", ".json"), "")
-        assert not data or json.loads(data) == json.loads(data_of(texts[name]))
+        assert not data or json.loads(data) == json.loads(page_data(texts[name]))
     linked = Reader(texts["index.html"]).values("href")
     assert {f"{it.name}.html" for it in pages.PAGES} < set(linked)
     (tmp_path / "lesson").mkdir()
@@ -71,7 +71,7 @@ def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
     assert 'href="lesson/index.html"' in page.page(tmp_path, {})
 
 
-def data_of(text: str) -> str:
+def page_data(text: str) -> str:
     return re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
 
 
@@ -189,7 +189,7 @@ def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
 @browser.needed
 @pytest.mark.parametrize("width", browser.WIDTHS)
 def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_path):
-    told, console = browser.browsed(texts, tmp_path, width)
+    told, console = browser.browse(texts, tmp_path, width)
     assert told.keys() == {name for name in texts if name.endswith(".html")}
     assert ":CONSOLE" not in console, console
     browser.check(told, width)
@@ -301,7 +301,7 @@ def javascript(program: str, folder: Path) -> object:
 
 
 @jax.jit
-def stepped(it: dict) -> tuple:
+def compute_step(it: dict) -> tuple:
     """Laws of both sides, drafts, and what each rule makes of them."""
     sampling = Sampling(*(it[key] for key in ("temperature", "top_k", "top_p")))
     p, q = (probs.standardize(it[side], sampling) for side in "pq")
@@ -326,7 +326,7 @@ def test_the_step_in_the_browser_is_the_librarys(tmp_path):
     given |= {"top_k": rng.choice([1, 3, VOCAB], CASES, p=[0.1, 0.3, 0.6])}
     given |= {"top_p": rng.choice([0.55, 0.9, 1.0], CASES, p=[0.2, 0.2, 0.6])}
     with jax.enable_x64(True):
-        p, q, drafted, verdicts = jax.device_get(stepped(given))
+        p, q, drafted, verdicts = jax.device_get(compute_step(given))
     it = json.dumps({key: x.tolist() for key, x in given.items()})
     program = f"{RULE}{ASKED}const it = {it}, answer = it.num.map((_, i) => asked(i));"
     answers = javascript(program, tmp_path)

@@ -18,7 +18,7 @@ from experiments.report import laws, names, page, recording, site, table_page, t
 from experiments.report.claims import claims
 from specjax import zoo
 from specjax.measure import jsonl, provenance
-from tests.experiments.report.test_claims import STATED, everything, record
+from tests.experiments.report.test_claims import STATED, all_records, record
 from tests.support import browser
 
 RESULTS = catalogue.ROOT / "results"
@@ -85,10 +85,10 @@ def pages(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("full")
     for name, width in (("figure1", 100), ("figure4", 900), ("speeds", 100)):
         (folder / f"{name}.svg").write_text(DRAWING.format(width))
-    return read(folder, {**everything(), **own()})
+    return read(folder, {**all_records(), **user_record()})
 
 
-def own() -> dict:
+def user_record() -> dict:
     """A record of `specjax measure` in a folder that the project does not know."""
     measured = {"alpha": 0.25, "alpha_se": 0.125, "calls": 7, "name": "x", "on": True}
     measured |= {"x@y": 3.5, "curve": [1, 2], "alone_se": 0.5}
@@ -121,7 +121,7 @@ def either(request) -> dict[str, Reader]:
 
 def test_every_row_that_was_run_is_on_its_page(either, pages):
     """And every other one is counted."""
-    there = {(name, row) for name, rows in everything().items() for row in rows}
+    there = {(name, row) for name, rows in all_records().items() for row in rows}
     for table in catalogue.tables():
         text = re.sub(r"<[^>]+>", " ", either[f"{table.name}.html"].text)
         text = " ".join(unescape(text).split())
@@ -157,7 +157,7 @@ def test_without_records_all_is_not_run(bare):
     assert caption in bare["figure2.html"].text
 
 
-def spoken(digest: str) -> dict:
+def speech_record(digest: str) -> dict:
     """A record of the bundled recording, with this digest."""
     measured = {"target": "p", "draft": "q", "gamma": 5, "prompt": "speech.flac"}
     measured |= {"spoken": "a < b", "text": "a & b", "same_text": True, "tokens": 46}
@@ -170,13 +170,13 @@ def spoken(digest: str) -> dict:
 def test_the_recording_that_was_measured_can_be_heard(tmp_path):
     """From the page alone, byte for byte; another one is not played in its place."""
     file = zoo.FOLDER / "speech" / "speech.flac"
-    first = front(tmp_path, spoken(provenance.digest(file)))
+    first = front(tmp_path, speech_record(provenance.digest(file)))
     (sound,) = (attrs["src"] for tag, attrs in first.tags if tag == "audio")
     kind, _, held = sound.partition(",")
     assert kind == "data:audio/flac;base64" and b64decode(held) == file.read_bytes()
     assert "a &lt; b" in first.text and "a &amp; b" in first.text
     assert "in 46 calls, one letter in each, and the same text in 9 calls" in first.text
-    first = front(tmp_path, spoken("other"))
+    first = front(tmp_path, speech_record("other"))
     assert recording.ABSENT in first.text and "<audio" not in first.text
 
 
@@ -227,7 +227,7 @@ def test_drawings_keep_to_themselves(pages):
 
 def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
     assert "with a note" not in pages["index.html"].text
-    records = everything()
+    records = all_records()
     spoiled = records["table2"]["small_t0_b1"]
     spoiled["provenance"]["note"] = "written by <b>&`x`"
     assert "; 1 of them with a note" in front(tmp_path, records).text
@@ -241,7 +241,7 @@ def test_provenance_names_each_value_once(pages):
     rows = {row[0]: row for row in pages["provenance.html"].rows["provenance-table"]}
     where = ["table2", "7", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"]
     assert rows["table2"] == [*where, "float32", "jax 0.1"]
-    assert set(rows) == {*everything(), *own()} - set(laws.FOLDERS)
+    assert set(rows) == {*all_records(), *user_record()} - set(laws.FOLDERS)
 
 
 # The folder to publish.
@@ -322,7 +322,7 @@ def test_a_browser_shows_the_first_pages_whole(width, tmp_path):
     parts = dict.fromkeys(("lesson", "results", "docs"), True)
     front = site.first_page(RESULTS, results, parts)
     texts = {"front.html": front, "index.html": page.page(RESULTS, results)}
-    told, console = browser.browsed(texts, tmp_path, width)
+    told, console = browser.browse(texts, tmp_path, width)
     assert told.keys() == texts.keys() and ":CONSOLE" not in console
     browser.check(told, width)
     assert width < 1280 or told["front.html"]["height"] <= 3 * 800
@@ -335,7 +335,7 @@ def test_a_browser_notices_what_is_wide_cut_nameless_an_error_or_a_barrier(tmp_p
     page += "<img src='x'><p style='color: #ccc'>pale</p></main>"
     page += "<svg width=9><text x=-5>cut</text></svg>"
     page += "<script>console.error('noticed')</script>"
-    told, console = browser.browsed({"a.html": page}, tmp_path)
+    told, console = browser.browse({"a.html": page}, tmp_path)
     it = told["a.html"]
     assert it["before"][0] > 390 and len(it["before"]) == 4 and len(it["bare"]) == 1
     broken = {name for name, *_ in it["barriers"]}

@@ -23,11 +23,11 @@ PREDICTED = [line for line in TABLE4 if line.quantity == "best_predicted"]
 def measured(tmp_path_factory):
     """A folder with every closed form in it."""
     folder = tmp_path_factory.mktemp("results")
-    run.measure([file for name in CLOSED_FORM for file in rows_of(name)], folder)
+    run.measure([file for name in CLOSED_FORM for file in list_rows(name)], folder)
     return folder
 
 
-def rows_of(folder):
+def list_rows(folder):
     return list(records.rows(folder).values())
 
 
@@ -80,11 +80,11 @@ def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
         for table in catalogue.tables()
         for line in table.lines
         if line.row in there.get(line.folder, {})
-        and isinstance(number_of(there, line), int | float)
+        and isinstance(cell_number(there, line), int | float)
     ]
     for table, line in random.Random(0).sample(lines, 30):
-        x = number_of(there, line)
-        cells = cells_of((RESULTS / f"{table.page}.md").read_text("utf-8"), line)
+        x = cell_number(there, line)
+        cells = column_cells((RESULTS / f"{table.page}.md").read_text("utf-8"), line)
         numbers = [re.match(r"-?\d[\d.]*(e[-+]\d+)?", cell) for cell in cells]
         assert any(
             float(found[0]) == pytest.approx(x, rel=6e-4, abs=6e-5)
@@ -93,11 +93,11 @@ def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
         ), (table.name, line, x, cells)
 
 
-def number_of(there: dict, line: Line) -> object:
+def cell_number(there: dict, line: Line) -> object:
     return there[line.folder][line.row]["measured"].get(line.quantity)
 
 
-def cells_of(page: str, line: Line) -> list[str]:
+def column_cells(page: str, line: Line) -> list[str]:
     """Returns the cells of a page in the column of a number, in rows of its name."""
     found, name = [], line.label.split(", ")[0]
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
@@ -239,7 +239,7 @@ def test_markup_escapes_and_numbers_keep_four_digits():
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     """Which is counted and not printed."""
-    run.measure(rows_of("table1")[:2], tmp_path)
+    run.measure(list_rows("table1")[:2], tmp_path)
     table, mine = catalogue.find_table("table1"), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
     records = tables.collect(tmp_path, earlier=measured)
@@ -330,15 +330,15 @@ def test_speeds_and_predictions_are_those_of_the_seconds():
     records, row = tables.collect(RESULTS), "small_t0_b1"
     (line,) = (line for line in PREDICTED if line.row == row)
 
-    def told(measured: dict) -> list:
+    def all_cells(measured: dict) -> list:
         records["table2"][row]["measured"] = walltime.update_record(measured)
         grids = walltime.paper_tables(records)
         grids += walltime.pair_lines("table2", records)
         return [*grids, tables.cells(line, records)]
 
     it = records["table2"][row]["measured"]
-    right = told(it)
+    right = all_cells(it)
     stored = "speedup", "predicted", "best_speedup", "best_predicted", "best_exp"
-    assert told(it | dict.fromkeys(stored, 9.87)) == right
+    assert all_cells(it | dict.fromkeys(stored, 9.87)) == right
     it["timed"]["others"]["expected_steps"] = None
-    assert told(it)[-1][STATE] == walltime.LAWLESS
+    assert all_cells(it)[-1][STATE] == walltime.LAWLESS

@@ -190,15 +190,15 @@ def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
 
 
 def test_a_folder_is_complete_or_not_there(tmp_path):
-    def half(path):
+    def fail_to_convert(path):
         path.mkdir()
         raise ImportError("no converter")
 
     with pytest.raises(children.Refused, match="no converter"):
-        exports.make_once(tmp_path / "made", half)
+        exports.make_once(tmp_path / "made", fail_to_convert)
     assert not (tmp_path / "made").exists()
     made = exports.make_once(tmp_path / "made", lambda path: path.mkdir())
-    assert exports.make_once(made, half) == made
+    assert exports.make_once(made, fail_to_convert) == made
     with pytest.raises(children.Refused, match=r"python3: no such thing"):
         exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
 

@@ -12,7 +12,7 @@ from specjax.prompts import Prompts
 from tests.support.tiny_pair import pair
 
 
-def ended(serve, costs: Costs, calls, at=None) -> list[float]:
+def answer_times(serve, costs: Costs, calls, at=None) -> list[float]:
     at = np.zeros(len(calls)) if at is None else at
     return simulate.answer_times(serve, costs, at=at, calls=calls).tolist()
 
@@ -21,13 +21,23 @@ def test_by_hand():
     costs = Costs((1, 2), (1.0, 3.0), admit=0.5, begin=2.0)
     # 0 and 1 are admitted by 1; 1 ends at 4, 2 is admitted by 4.5 and ends at 7.5; from
     # then on 0 is alone, by the program of one row.
-    assert ended(simulate.serve_refilling(2), costs, [4, 1, 1]) == [9.5, 4.0, 7.5]
+    assert answer_times(simulate.serve_refilling(2), costs, [4, 1, 1]) == [
+        9.5,
+        4.0,
+        7.5,
+    ]
     # Two together, 2 + 4 * 3; then one, of as many rows.
-    assert ended(simulate.serve_in_batches(2), costs, [4, 1, 1]) == [14.0, 14.0, 19.0]
-    four = ended(simulate.serve_in_batches(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2])
+    assert answer_times(simulate.serve_in_batches(2), costs, [4, 1, 1]) == [
+        14.0,
+        14.0,
+        19.0,
+    ]
+    four = answer_times(
+        simulate.serve_in_batches(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2]
+    )
     assert four == [9.0] * 4 + [11.0]
     # Who comes within a step is admitted at its end.
-    late = ended(simulate.serve_refilling(2), costs, [3, 1], [1.0, 2.2])
+    late = answer_times(simulate.serve_refilling(2), costs, [3, 1], [1.0, 2.2])
     assert late == [1.0 + 0.5 + 1 + 0.5 + 3 + 1, 1.0 + 0.5 + 1 + 0.5 + 3]
 
 
@@ -46,7 +56,7 @@ def test_one_row_is_the_queue_of_pollaczek_and_khinchine():
     count, rho = 40_000, 0.7
     at = simulate.poisson(rho, count)
     calls = np.ones(count, int)
-    times = ended(simulate.serve_refilling(1), Costs((1,), (1.0,)), calls, at)
+    times = answer_times(simulate.serve_refilling(1), Costs((1,), (1.0,)), calls, at)
     assert np.mean(times - at) == pytest.approx(1 + rho / (2 * (1 - rho)), rel=0.05)
 
 

@@ -121,13 +121,13 @@ def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, 
     stage = Stage("draft", CONFIG, recipe, "lessons", "kl")
     lessons = learning.Lessons({"": (data, 1.0, None)}, {"t0": data}, "a target")
 
-    def trained():
+    def train_draft():
         return pipeline.run(tmp_path, [stage], {"lessons": learning.data(lessons)})
 
-    jax.tree.map(np.testing.assert_array_equal, trained(), trained())
+    jax.tree.map(np.testing.assert_array_equal, train_draft(), train_draft())
     lessons = lessons._replace(target="another")
     with pytest.raises(ValueError, match="another recipe"):
-        trained()
+        train_draft()
 
 
 def test_what_follows_a_text_does_not_count(data, params):
@@ -173,7 +173,7 @@ logits_of = jax.jit(forward.logits, static_argnums=0)
 
 
 @functools.cache
-def answered(ends: tuple[int, ...] = ()):
+def answer_prompts(ends: tuple[int, ...] = ()):
     fresh = forward.fresh(ANSWERING)(jax.random.key(0))
     params, model = jax.tree.map(lambda leaf: 9 * leaf, fresh), llama.build(ANSWERING)
     target = Pretrained("tiny", ANSWERING, model, params, ends=ends)
@@ -182,7 +182,7 @@ def answered(ends: tuple[int, ...] = ()):
 
 
 def test_answers_and_laws_are_the_targets():
-    target, (texts, ids, log_p) = answered()
+    target, (texts, ids, log_p) = answer_prompts()
     assert texts.begun.tolist() == [3, 5, 2] and texts.length.tolist() == [9, 11, 8]
     for row, prompt in enumerate(PROMPTS):
         begun, length = texts.begun[row], texts.length[row]
@@ -203,16 +203,16 @@ def test_answers_and_laws_are_the_targets():
 
 
 def test_an_answer_ends_with_what_ends_the_targets_texts():
-    _, (texts, *_) = answered()
+    _, (texts, *_) = answer_prompts()
     third = int(texts.tokens[0, 5])
-    _, (ended, *_) = answered(ends=(third,))
+    _, (ended, *_) = answer_prompts(ends=(third,))
     first = texts.tokens[0, 3:9].tolist().index(third) + 1
     assert ended.length[0] == 3 + first
     assert ended.tokens[0, ended.length[0] - 1] == third
 
 
 def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
-    target, answer = answered()
+    target, answer = answer_prompts()
     ids = reduced_vocab.frequent([answer], 40, vocab=ANSWERING.vocab)
     said = answer.texts.tokens[0, 3:9]
     assert (np.diff(ids) > 0).all() and np.isin(said, ids).mean() > 0.5

@@ -27,7 +27,7 @@ FRESH = {
 
 
 @functools.cache
-def logits_of(config):
+def build_logits(config):
     """(params) -> logits of TOKENS."""
 
     def logits(params):
@@ -47,7 +47,7 @@ def small(name: str):
         params = jax.tree.map(lambda x: x + 0.05, tiny_llama.weights(config, 0))
     else:
         params = jax.tree.map(lambda x: x + 0.05, tiny.weights(config, 0, 6.0))
-    return params, logits_of(config)(params)
+    return params, build_logits(config)(params)
 
 
 @pytest.mark.parametrize("name", FRESH)
@@ -57,7 +57,7 @@ def test_a_grown_model_computes_the_same(name):
     fresh = families.of(config).abstract_params(large)
     jax.tree.map(lambda a, b: np.testing.assert_equal(a.shape, b.shape), grown, fresh)
     assert float(jnp.std(wanted)) > 0.5
-    assert float(jnp.abs(logits_of(large)(grown) - wanted).max()) < 3e-5
+    assert float(jnp.abs(build_logits(large)(grown) - wanted).max()) < 3e-5
 
 
 def test_noise_parts_the_copies_and_its_seed_repeats():

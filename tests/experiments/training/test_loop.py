@@ -171,12 +171,12 @@ def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
     curve = runs / "a" / events.CURVE
     curve.write_text('{"step": 5, "loss": 2.5, "valid": 3.0}\n{"step": 10, "lo')
 
-    def goes_on(seconds):
+    def append_torn_line(seconds):
         if len(points) > 2:
             raise StopIteration
         curve.write_text(curve.read_text() + 'ss": 1.5}\n')
 
-    monkeypatch.setattr(events.time, "sleep", goes_on)
+    monkeypatch.setattr(events.time, "sleep", append_torn_line)
     with pytest.raises(StopIteration):
         events.main([str(runs), "--to", str(to), "--every", "1"])
     a = str(to / "a")

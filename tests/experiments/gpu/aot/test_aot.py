@@ -246,15 +246,15 @@ def softmax(x):
     return jax.nn.softmax(x)
 
 
-def twice(x):
+def softmax_twice(x):
     return jax.lax.optimization_barrier(softmax(x)) * 2
 
 
-def turned(x):
+def transpose(x):
     return jax.lax.optimization_barrier(x.T) + 1
 
 
-def looped():
+def compile_loop():
     """What `inspect` compiles in the next test."""
 
     def f(x):
@@ -274,10 +274,10 @@ def test_a_known_program_launches_what_it_should():
         compiled = compilers.compile(softmax, (X,), device=device)
         assert len(compiled.program.kernels) == count and not compiled.program.loops
         assert compiled.argument_bytes == compiled.output_bytes == LEAST
-        more = compilers.compile(twice, (X,), device=device)
+        more = compilers.compile(softmax_twice, (X,), device=device)
         assert len(more.program.kernels) == count + 1
-    assert hlo.large_moves(compilers.compile(turned, (X,)).program, LEAST)
-    assert not hlo.large_moves(compilers.compile(twice, (X,)).program, LEAST)
+    assert hlo.large_moves(compilers.compile(transpose, (X,)).program, LEAST)
+    assert not hlo.large_moves(compilers.compile(softmax_twice, (X,)).program, LEAST)
     # Launches are counted as by XLA's own list of what it runs.
     report = inspect.inspect("tests.experiments.gpu.aot.test_aot:looped")
     assert report.launches == report.counted > report.captured > 0
@@ -364,7 +364,7 @@ def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
     return compilers.compile(step, given, donate=(2,), device=device).program
 
 
-def own(sequence: hlo.Sequence) -> list[str]:
+def kernels_of_project(sequence: hlo.Sequence) -> list[str]:
     """What `pallas_kernels` launches, by name."""
     matches = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
     return [name[1] for name in matches if name]
@@ -375,11 +375,15 @@ def test_the_default_step_on_an_h200_launches_the_kernels():
     program = default_step("h200", 5)
     stages = ["statistics", "remainder", "choice"]
     # A draw of the first drafted token, and the verification; a draw a further token.
-    assert own(program.kernels) == stages + stages
-    (loop,) = (x for x in hlo.loops(program) if own(hlo.all_kernels(x.body)))
-    assert own(hlo.all_kernels(loop.body)) == stages
-    assert own(hlo.all_kernels(default_step("h200", 0))) == stages
-    assert own(hlo.all_kernels(default_step("h200", 0, "reference"))) == []
+    assert kernels_of_project(program.kernels) == stages + stages
+    (loop,) = (
+        x for x in hlo.loops(program) if kernels_of_project(hlo.all_kernels(x.body))
+    )
+    assert kernels_of_project(hlo.all_kernels(loop.body)) == stages
+    assert kernels_of_project(hlo.all_kernels(default_step("h200", 0))) == stages
+    assert (
+        kernels_of_project(hlo.all_kernels(default_step("h200", 0, "reference"))) == []
+    )
 
 
 # Kernels of a step: upper bounds that only go down, in programs compiled for an H200.
@@ -399,7 +403,7 @@ A_LAYER, BESIDES = 15, 12
 VERIFY = 12  # with `pallas_kernels`
 
 
-def drafting(config, asked: str = "reference"):
+def compile_draft(config, asked: str = "reference"):
     side = launches.with_shapes(config)
     given = launches.program_inputs(side, model_source(side), SETTING, asked)
     return launches.compile_draft(given, SETTING), launches.layers(side)
@@ -409,7 +413,7 @@ def drafting(config, asked: str = "reference"):
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 def test_a_draft_step_launches_no_more_than_it_did(name):
     config, most, most_a_layer, most_fused = BOUNDS[name]
-    compiled, layers = drafting(config)
+    compiled, layers = compile_draft(config)
     loop = launches.draft_loop(compiled)
     assert hlo.iteration(loop) <= most
     assert launches.per_layer(loop.body, layers) <= most_a_layer
@@ -418,9 +422,9 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
     matrix = config.dim * config.mlp_dim * 2
     written = [k for k in loop.body.kernels if "dynamic_update_slice" not in k.name]
     assert max(kernel.bytes for kernel in written) < matrix
-    fused_loop = launches.draft_loop(drafting(config, "auto")[0])
+    fused_loop = launches.draft_loop(compile_draft(config, "auto")[0])
     assert hlo.iteration(fused_loop) <= most_fused < most
-    assert own(fused_loop.body.kernels)
+    assert kernels_of_project(fused_loop.body.kernels)
 
 
 @needs_cuda
@@ -494,7 +498,7 @@ PLAN = Plan(8, 4096, 2, Layout(1, 8, 8))
 BEGUN = re.compile(rf" (?:{'|'.join(collectives.KINDS)})(?:-start)?\(")
 
 
-def predicted(target: llama.Config) -> int:
+def predicted_bytes(target: llama.Config) -> int:
     return forms.device(forms.sizes(target), forms.sizes(DRAFT), PLAN)["total"]
 
 
@@ -507,7 +511,7 @@ def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
         with compilers.without_cache():
             step = steps.lower(TARGET, DRAFT, PLAN).compile()
     text, taken = step.as_text(), steps.device_bytes(step)
-    assert taken["argument_bytes"] == pytest.approx(predicted(TARGET), rel=0.03)
+    assert taken["argument_bytes"] == pytest.approx(predicted_bytes(TARGET), rel=0.03)
     found = collectives.count_collectives(
         text, PLAN.gamma
     )  # a loop over drafts runs once
@@ -521,4 +525,4 @@ def test_what_does_not_fit_says_what_it_needs():
     large = TARGET._replace(mlp_dim=2**24)
     told = steps.step(large, DRAFT, plan=PLAN, chip="v5e")
     assert not told["fits"]
-    assert told["bytes"] == pytest.approx(predicted(large), rel=0.05)
+    assert told["bytes"] == pytest.approx(predicted_bytes(large), rel=0.05)

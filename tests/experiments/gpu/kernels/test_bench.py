@@ -70,7 +70,7 @@ def weightless(batch):
     return n, tokens.at[rows, n].set(worst)
 
 
-def undrafted(batch):
+def change_first_kept(batch):
     n, tokens = light(batch)
     return n, tokens.at[:, 0].add(jnp.where(n > 0, 1, 0))
 
@@ -94,7 +94,9 @@ def test_enough_sets_that_none_is_read_from_a_cache():
         assert count * shape.row_bytes(2 * shape.gamma + 1) > 2 * inputs.CACHE
 
 
-@pytest.mark.parametrize("call", [PLAIN, light, too_many, weightless, undrafted])
+@pytest.mark.parametrize(
+    "call", [PLAIN, light, too_many, weightless, change_first_kept]
+)
 def test_the_oracle_passes_the_reference_and_no_other(call, sets):
     run = jax.jit(call)
     faults = [
@@ -105,7 +107,7 @@ def test_the_oracle_passes_the_reference_and_no_other(call, sets):
     assert (faults == [None, None]) == (call in (PLAIN, light)), faults
 
 
-def failing(batch):
+def raise_not_implemented(batch):
     raise NotImplementedError("no such instruction")
 
 
@@ -123,7 +125,7 @@ def test_what_is_wrong_or_fails_is_told_and_has_no_time():
         Program("read", programs.read, 5, verifies=False),
         program("ref_jnp/none"),
         program("onepass/none", too_many),
-        program("triton/none", failing),
+        program("triton/none", raise_not_implemented),
         program("mosaic_gpu/none/a", right_at_first),
         program("mosaic_gpu/draft/a"),
         program("mosaic_gpu/draft/b"),
@@ -165,7 +167,7 @@ def test_what_is_wrong_or_fails_is_told_and_has_no_time():
     assert record["interpreted"] and record["steps"] == 3
     for name, whose in (("ref_jnp/none", "reference"), ("empty", "empty chain")):
         with pytest.raises(RuntimeError, match=f"the {whose} itself fails"):
-            bench.collect_results({name: partial(failing, None)})
+            bench.collect_results({name: partial(raise_not_implemented, None)})
 
 
 def test_a_ratio_blames_whose_fault_it_is():
@@ -187,7 +189,7 @@ def test_a_ratio_blames_whose_fault_it_is():
 
 
 def test_what_is_not_asked_for_is_left_out(sets):
-    few = [program("ref_jnp/none"), program("triton/none", failing)]
+    few = [program("ref_jnp/none"), program("triton/none", raise_not_implemented)]
     given, setting = bench.operands(sets[0], SETTING), SETTING
     for change in ({"skip": ("triton",)}, {"only": ("ref_jnp/none",)}):
         setting = SETTING._replace(**change)
@@ -247,7 +249,7 @@ def test_every_implementation_is_among_the_programs():
 # Rows: what is chosen from them, their goals and their lines.
 
 
-def lines_of(carried: str, plain: float, mosaic: float, noise: float = 0.1) -> list:
+def make_lines(carried: str, plain: float, mosaic: float, noise: float = 0.1) -> list:
     kind = "ref_jnp" if carried == "both" else "onepass"
     name, first, second = f"mosaic_gpu/{carried}", [1024, 4, False], [4096, 8, True]
     lines = (
@@ -265,8 +267,11 @@ def lines_of(carried: str, plain: float, mosaic: float, noise: float = 0.1) -> l
 
 def kernels_record(**change) -> dict:
     measured = {"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}
-    lines = lines_of("none", 30, 10) + lines_of("draft", 9, 10)
-    measured |= {"acceptances": [0.7, 0.3], "programs": lines + lines_of("both", 12, 3)}
+    lines = make_lines("none", 30, 10) + make_lines("draft", 9, 10)
+    measured |= {
+        "acceptances": [0.7, 0.3],
+        "programs": lines + make_lines("both", 12, 3),
+    }
     origin = {"device": {"kind": "NVIDIA H200"}, "date": "2026-12-01", "commit": "abc"}
     measured |= {"interpreted": False, **change}
     return {"row": "b1_g5_v32000_f32", "measured": measured, "provenance": origin}
@@ -309,7 +314,7 @@ def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
 )
 def test_a_choice_changes_by_more_than_noise_alone(noise, before, name):
     """One pass takes 9 us and Mosaic GPU 10 or, by the other tiles, 11."""
-    lines = [it for it in lines_of("draft", 9, 10, noise) if it["us"] > 1]
+    lines = [it for it in make_lines("draft", 9, 10, noise) if it["us"] > 1]
     chosen = tune.choose_one(lines, before)
     assert chosen["name"] == name
     fastest = [4096, 8, True] if name == "mosaic_gpu" else None
@@ -320,7 +325,7 @@ def test_what_one_file_chose_is_kept_by_the_next(tmp_path):
     record, path = kernels_record(), dispatch.tuned_file("NVIDIA H200", tmp_path)
     (once,) = tune.tables([record], tmp_path).values()
     path.write_text(json.dumps(once))
-    record["measured"]["programs"] = lines_of("draft", 10.1, 10)  # as good as equal
+    record["measured"]["programs"] = make_lines("draft", 10.1, 10)  # as good as equal
     (again,) = tune.tables([record], tmp_path).values()
     assert [it["name"] for it in again["shapes"]] == ["onepass"]
 

@@ -59,7 +59,7 @@ def test_the_noise_of_the_race_is_gumbels():
 MANY = equality.EqualityRows(rows=512, batch=512, trials=2**12, small=256, dry=True)
 
 
-def shifted(batch):
+def draw_from_target(batch):
     """Draws from p where it should draw from what is left of it."""
     n, tokens = PLAIN(batch)
     p = batch.p._replace(logits=batch.target)
@@ -67,13 +67,13 @@ def shifted(batch):
     return n, tokens.at[jnp.arange(n.size), n].set(extra)
 
 
-def failing(batch):
+def raise_not_implemented(batch):
     raise NotImplementedError("no such instruction")
 
 
 @pytest.mark.slow
 def test_equality_counts_the_rows_that_differ():
-    calls = {equality.REFERENCE: PLAIN, "shifted": shifted}
+    calls = {equality.REFERENCE: PLAIN, "shifted": draw_from_target}
     record = equality.measure(MANY, calls)
     reference, wrong = record["by_implementation"]
     assert reference["differing_outside"] == 0 and reference["chi_square_p"] > 1e-3
@@ -82,7 +82,9 @@ def test_equality_counts_the_rows_that_differ():
     assert record["differing_outside"] == wrong["differing_outside"]
     assert record["chi_square_p"] == wrong["chi_square_p"]
     assert record["inside_margin"] < 0.05 * MANY.rows
-    record = equality.measure(MANY, {equality.REFERENCE: PLAIN, "failing": failing})
+    record = equality.measure(
+        MANY, {equality.REFERENCE: PLAIN, "failing": raise_not_implemented}
+    )
     error = "NotImplementedError: no such instruction"
     assert record["by_implementation"][1] == {"name": "failing", "error": error}
     # A check that did not run is not an agreement.

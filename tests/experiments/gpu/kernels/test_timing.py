@@ -30,14 +30,14 @@ def batch() -> Inputs:
     )
 
 
-def sorting(times: int):
+def build_sorts(times: int):
     """A step of `times` sorts, each of what the one before left."""
 
     def step(i, numbers, state):
-        def one(j, x):
+        def sort_once(j, x):
             return jnp.sort(jnp.cos(x + numbers))
 
-        return jax.lax.fori_loop(0, times, one, state)
+        return jax.lax.fori_loop(0, times, sort_once, state)
 
     return step
 
@@ -49,11 +49,11 @@ def test_a_step_takes_what_its_work_takes():
     rounds the fastest counts, as a machine has other work."""
     numbers, steps, many = jnp.linspace(0, 1, 3000), 20, 100
     runs = {
-        (times, n): partial(timing.chain(sorting(times), n), numbers, numbers)
+        (times, n): partial(timing.chain(build_sorts(times), n), numbers, numbers)
         for times in (1, TIMES)
         for n in (steps, SHORT)
     }
-    alone = jax.jit(lambda x: sorting(many)(0, x, x))
+    alone = jax.jit(lambda x: build_sorts(many)(0, x, x))
     runs["alone"] = partial(alone, numbers)
     seconds = timing.time_in_turns(runs, 25, "sorts")
     least = {name: samples.min() for name, samples in seconds.items()}
@@ -68,12 +68,12 @@ def test_a_step_takes_what_its_work_takes():
 def test_neither_a_dispatch_nor_what_precedes_a_loop_is_in_a_step(monkeypatch):
     dispatch, step = 3e-3, 2e-6
 
-    def planted(runs, rounds, label):
+    def slow_down_by_round(runs, rounds, label):
         """A dispatch lasts longer round by round."""
         late = 1 + np.arange(rounds)
         return {key: late * dispatch + run() * step for key, run in runs.items()}
 
-    monkeypatch.setattr(timing, "time_in_turns", planted)
+    monkeypatch.setattr(timing, "time_in_turns", slow_down_by_round)
     runs = {"it": (lambda: 100, lambda: SHORT), "empty": (lambda: 0, lambda: 0)}
     each = timing.measure_steps(runs, length=100, rounds=4, label="")
     np.testing.assert_allclose(each["it"], [step] * 4)
@@ -91,7 +91,7 @@ def test_a_chain_ends_with_the_verdict_of_its_call(batch, cache):
     np.testing.assert_array_equal(end.target, batch.target)
 
 
-def compiled(step, given, length: int = LENGTH) -> str:
+def compile_chain(step, given, length: int = LENGTH) -> str:
     return timing.chain(step, length).lower(*given).compile().as_text()
 
 
@@ -101,7 +101,7 @@ def test_what_stands_before_the_loop_is_refused(batch):
     given = timing.operands(batch, None)
     step = timing.build_step(CALL)
 
-    def ahead(fixed, state):
+    def run_loop(fixed, state):
         done = CALL(fixed.batch._replace(target=state.target, draft=state.draft))
 
         def step(i, it):
@@ -109,12 +109,12 @@ def test_what_stands_before_the_loop_is_refused(batch):
 
         return jax.lax.fori_loop(0, LENGTH, step, state)
 
-    run = jax.jit(ahead).lower(*given).compile()
+    run = jax.jit(run_loop).lower(*given).compile()
     with pytest.raises(ValueError, match="reads logits before the loop"):
         timing.check_loop(run.as_text(), given[1], LENGTH)
     for length in (1, LENGTH + 1):  # a loop of one step is none
         with pytest.raises(ValueError, match=f"no loop of {LENGTH} steps"):
-            timing.check_loop(compiled(step, given, length), given[1], LENGTH)
+            timing.check_loop(compile_chain(step, given, length), given[1], LENGTH)
 
 
 def test_a_step_that_copies_the_logits_is_refused(batch):
@@ -126,7 +126,7 @@ def test_a_step_that_copies_the_logits_is_refused(batch):
         return end._replace(target=end.target + 1)
 
     with pytest.raises(ValueError, match="copies the logits in every step"):
-        timing.check_loop(compiled(step, given), given[1], LENGTH)
+        timing.check_loop(compile_chain(step, given), given[1], LENGTH)
 
 
 UPDATE = """
@@ -176,7 +176,7 @@ def test_the_empty_chain_reads_and_writes_alike(batch):
     empty = timing.build_step(programs.do_nothing)
 
     def opcodes(given):
-        found = hlo.computations(compiled(empty, given))[0]
+        found = hlo.computations(compile_chain(empty, given))[0]
         return [op.opcode for part in found.values() for op in part]
 
     assert opcodes(warm).count("dynamic-update-slice") == 2
@@ -188,7 +188,7 @@ def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
     step moves the bytes that are counted."""
     moved = 2**20
 
-    def planted(runs, rounds, label):
+    def seconds_by_length(runs, rounds, label):
         begins = []
         for length, run in runs.items():
             text = run.func.lower(*run.args).compile().as_text()
@@ -197,7 +197,7 @@ def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
         assert begins[0] == begins[1]
         return {length: np.full(rounds, 1.0 + 1e-3 * length) for length in runs}
 
-    monkeypatch.setattr(timing, "time_in_turns", planted)
+    monkeypatch.setattr(timing, "time_in_turns", seconds_by_length)
     np.testing.assert_allclose(timing.copy_speed(moved), 2 * moved / 1e-3)
     np.testing.assert_allclose(timing.read_speed(moved), moved / 1e-3)
     monkeypatch.setattr(

@@ -47,7 +47,7 @@ SETTING = make(
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
-def emitted(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
+def verify_many(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
     """What a verifier makes of MANY rows, `num` tokens of each drafted."""
     z = 2 * np.random.default_rng(0).normal(size=(MANY, GAMMA + 1, VOCAB))
     law = probs.standardize(jnp.float32(z), make_sampling(MANY, 1.0))
@@ -68,13 +68,15 @@ def is_eq_1(n: np.ndarray) -> bool:
 
 
 def test_drawn_acceptance_and_no_other_is_that_of_eq_1():
-    drawn, real = map(emitted, (stand_ins.simulate_acceptance(ALPHA), token.verifier))
+    drawn, real = map(
+        verify_many, (stand_ins.simulate_acceptance(ALPHA), token.verifier)
+    )
     assert is_eq_1(drawn.num_accepted) and not is_eq_1(real.num_accepted)
     rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
     np.testing.assert_array_equal(drawn.tokens[rows, drawn.num_accepted], extra)
     drafted = rows % (GAMMA + 1)
-    every = emitted(stand_ins.simulate_acceptance(1.0), drafted)
+    every = verify_many(stand_ins.simulate_acceptance(1.0), drafted)
     np.testing.assert_array_equal(every.num_accepted, drafted)
 
 
@@ -238,7 +240,7 @@ CALLED = {"lamda_137b": 137, "lamda_8b": 8, "lamda_2b": 2, "lamda_100m": 0.1}
 CALLED |= {"chinchilla_70b": 70, "chinchilla_4b": 4}
 
 
-def sizes_of(family: str) -> dict:
+def read_sizes(family: str) -> dict:
     """By name: the parameters that its comment states, and the configuration."""
     text = (run.ROOT / f"gin_configs/models/{family}.gin").read_text()
     pattern = r"^#.*?([\d,]+) parameters.*?^((\w+?)(?:_SIZES)?) = @"
@@ -275,7 +277,7 @@ def parameters(config) -> int:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_the_parameters_that_its_file_states(family):
-    sizes = sizes_of(family)
+    sizes = read_sizes(family)
     assert len(sizes) == (5 if "t5" in family else len(sizes)) >= 2
     for name, (count, config) in sizes.items():
         assert parameters(config) == count, name

@@ -65,7 +65,7 @@ def test_settings_that_mean_nothing_are_refused(changed, message):
         row.build(TINY, TINY, change(SETTING, **changed))
 
 
-def nested(outer: int | None, inner: int | None) -> hlo.Sequence:
+def nest_loops(outer: int | None, inner: int | None) -> hlo.Sequence:
     """A loop of steps with a draft's loop in it."""
     nothing = hlo.Sequence(())
     draft = hlo.Loop("draft", nothing, nothing, inner)
@@ -74,10 +74,10 @@ def nested(outer: int | None, inner: int | None) -> hlo.Sequence:
 
 
 def test_waits_are_of_loops_without_a_known_end_outside_of_graphs():
-    assert loops.count_waits(nested(None, None), set(), 7) == 8
-    assert loops.count_waits(nested(None, 6), set(), 7) == 1
-    assert loops.count_waits(nested(None, None), {"draft"}, 7) == 1
-    assert loops.count_waits(nested(None, None), {"draft", "steps"}, 7) == 0
+    assert loops.count_waits(nest_loops(None, None), set(), 7) == 8
+    assert loops.count_waits(nest_loops(None, 6), set(), 7) == 1
+    assert loops.count_waits(nest_loops(None, None), {"draft"}, 7) == 1
+    assert loops.count_waits(nest_loops(None, None), {"draft", "steps"}, 7) == 0
 
 
 def test_loops_in_graphs_are_read_from_the_list_of_thunks():

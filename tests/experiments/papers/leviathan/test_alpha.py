@@ -19,7 +19,7 @@ from specjax.measure.texts import Protocol
 from specjax.types import Prompt, Sampling, State
 from tests.support import bare, tiny
 from tests.support.settings import make
-from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
+from tests.support.tiny_pair import PROMPTS, SMALL, generated_places, law, logits, pair
 
 VOCAB = tiny.TARGET.vocab
 GREEDY = make(Protocol, task="tiny", temperature=0.0, **SMALL)
@@ -29,7 +29,7 @@ WARM = change(GREEDY, temperature=1.0)
 def chains() -> tuple[Pretrained, DraftSource]:
     """Of the same ids, which compile fast; the draft is right two times in three."""
     world = tiny.tables(VOCAB)
-    draft = tiny.mixed(world.target_weights, world.draft_weights, 0.3)
+    draft = tiny.add_share(world.target_weights, world.draft_weights, 0.3)
     target = bare.target("target", world.target, world.target_weights)
     return target, bare.draft("draft", world.target, draft)
 
@@ -41,13 +41,13 @@ def test_beta_is_what_one_computes_by_hand():
     )
     scores = scoring.score(*pair(), text, 0.7, top_k=4)
     p, q = (law(logits(side, text), 0.7, 4) for side in pair())
-    each, tokens = np.arange(len(p)), text.tokens[generated(text)]
+    each, tokens = np.arange(len(p)), text.tokens[generated_places(text)]
     assert (p[each, tokens] > 0).all()
     expected = np.minimum(p, q).sum(-1), p[each, tokens], q[each, tokens]
     assert len(scores.beta) == (text.length - text.start).sum()
     for values, wanted in zip(scores[:3], expected, strict=True):
         np.testing.assert_allclose(values, wanted, atol=1e-5)
-    np.testing.assert_array_equal(scores.sequence, generated(text)[0])
+    np.testing.assert_array_equal(scores.sequence, generated_places(text)[0])
 
 
 def test_what_a_row_reports():

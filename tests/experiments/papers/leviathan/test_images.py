@@ -45,7 +45,9 @@ def test_greedy_images_are_the_targets_own(pair):
     assert (target.start, target.ends) == (None, ())
 
 
-@pytest.mark.parametrize("fault", slow.after(1, [None, faults.draft_temperature]))
+@pytest.mark.parametrize(
+    "fault", slow.mark_slow_after(1, [None, faults.draft_temperature])
+)
 def test_sampled_images_pass_the_audit_and_those_of_a_fault_fail(
     pair, fault, monkeypatch
 ):

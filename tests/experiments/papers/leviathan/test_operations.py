@@ -56,7 +56,7 @@ def prompts(monkeypatch):
     monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(known, [], ()))
 
 
-def by_hand(config, tokens, read):
+def expected_operations(config, tokens, read):
     """Projections, the two products of attention, feed-forward; and `read` read out."""
     square, wide = config.dim**2, config.dim * config.mlp_dim
     each = 4 * square + 2 * wide + 2 * SLOTS * config.dim
@@ -65,9 +65,9 @@ def by_hand(config, tokens, read):
 
 def test_calls_cost_what_one_counts_by_hand(costs):
     for cost, tokens in ((costs.alone, 1), (costs.target, GAMMA + 1)):
-        least = by_hand(TARGET, tokens, tokens)
+        least = expected_operations(TARGET, tokens, tokens)
         assert least < cost.operations < 1.1 * least
-    further, first = (by_hand(DRAFT, tokens, 1) for tokens in (1, 2))
+    further, first = (expected_operations(DRAFT, tokens, 1) for tokens in (1, 2))
     assert costs.next.operations == pytest.approx(further, rel=0.1)
     # The first is fed the last two tokens, of which one is read out.
     assert costs.first.operations == pytest.approx(first, rel=0.1)

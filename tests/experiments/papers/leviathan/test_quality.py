@@ -35,7 +35,7 @@ def prepared(tmp_path_factory):
     return str(path)
 
 
-def chosen(prompts, places):
+def take_prompts(prompts, places):
     several = ([rows[i] for i in places] for rows in (prompts.tokens, prompts.inputs))
     return Prompts(*several, prompts.ends)
 
@@ -43,7 +43,7 @@ def chosen(prompts, places):
 def test_every_prompt_gets_its_own_argmax_text_whatever_the_batch(target, prepared):
     prompts = tasks.read(prepared).prompts
     longest = 1  # in every pair, so that one program is compiled
-    pairs = [chosen(prompts, [i, longest]) for i in range(len(SENTENCES))]
+    pairs = [take_prompts(prompts, [i, longest]) for i in range(len(SENTENCES))]
     alone = [quality.write(target, pair, new_tokens=6, batch=2)[0] for pair in pairs]
     assert quality.write(target, prompts, new_tokens=6, batch=2) == alone
     assert len(set(map(tuple, alone))) > 1

@@ -46,7 +46,7 @@ METHODS = {method.name: method for method in methods.text_methods(1e4)}
 @functools.cache
 def pair() -> tuple:
     world = tiny.transformers()
-    other = tiny.mixed(world.target_weights, tiny.weights(tiny.TARGET, 52), 1.0)
+    other = tiny.add_share(world.target_weights, tiny.weights(tiny.TARGET, 52), 1.0)
     target = bare.target("target", world.target, world.target_weights)
     return target, bare.draft("draft", world.target, other)
 
@@ -111,7 +111,7 @@ def test_what_xla_says_of_a_program():
     assert large.peak > small.peak >= small.temporary
 
 
-def sample_of(
+def sample_prompts(
     task: str, share: float, repeats: int, *, seed: int, new_tokens: int = 100, **more
 ) -> runs.Sample:
     return runs.sample_prompts(
@@ -125,25 +125,27 @@ def sample_of(
 
 
 def sample(new_tokens: int = 6) -> runs.Sample:
-    return sample_of("unconditional", 1.0, 4, seed=0, new_tokens=new_tokens)
+    return sample_prompts("unconditional", 1.0, 4, seed=0, new_tokens=new_tokens)
 
 
 def test_a_sample_is_a_share_by_its_seed_and_has_its_suffix():
-    first, same, other = (sample_of("docs", 0.1, 10, seed=seed) for seed in (0, 0, 1))
+    first, same, other = (
+        sample_prompts("docs", 0.1, 10, seed=seed) for seed in (0, 0, 1)
+    )
     assert len(first.prompts.tokens) == len(first.references) == 12
     assert first.count == 120 and first.references == same.references
     assert first.references != other.references
-    whole = sample_of("docs", 1.0, 1, seed=0)
+    whole = sample_prompts("docs", 1.0, 1, seed=0)
     at = whole.references.index(first.references[0])
     assert whole.prompts.inputs[at] == first.prompts.inputs[0]
-    more = sample_of("docs", 0.1, 10, seed=0, suffix="Summary:")
+    more = sample_prompts("docs", 0.1, 10, seed=0, suffix="Summary:")
     for ids, longer in zip(first.prompts.inputs, more.prompts.inputs, strict=True):
         assert longer[-1] == ids[-1] == 1  # the end
         assert longer[: len(ids) - 1] == ids[:-1] and len(longer) > len(ids)
 
 
 @functools.cache
-def decoded(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
+def decode_pair(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
     return runs.decode(
         pair(), METHODS[name], gamma=gamma, sample=sample(new_tokens), batch=2
     )
@@ -151,7 +153,7 @@ def decoded(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
 
 def test_the_schedule_begins_at_5_and_grows_by_2():
     """Everything is kept: drafts of 5, then 7 of which the limit of 8 needs 2."""
-    counts = decoded("always", runs.SCHEDULE, 8).counts
+    counts = decode_pair("always", runs.SCHEDULE, 8).counts
     unended = np.asarray(counts.drafted)[np.asarray(counts.accepted) == 7]
     assert len(unended) and set(unended.tolist()) == {12}
 
@@ -255,7 +257,7 @@ def test_where_p_and_q_agree_a_rejected_draft_leaves_p():
     assert verdict.num_accepted[0] == 0 and verdict.residual.any()
 
 
-def laws_of(fixture) -> tuple[Law, Law]:
+def fixture_laws(fixture) -> tuple[Law, Law]:
     heat = Sampling(jnp.ones(1))
     logits = (jnp.asarray(side(())[None]) for side in (fixture.target, fixture.draft))
     return tuple(probs.standardize(z, heat) for z in logits)
@@ -275,7 +277,7 @@ EVERY += [methods.sigmoid_method(scale, "float16") for scale in (1e1, 1e5)]
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: m.name)
 def test_the_closed_law_is_the_enumerated_one(method, fixture):
-    closed = distances.method_laws(method, *laws_of(fixture))
+    closed = distances.method_laws(method, *fixture_laws(fixture))
     law = first_law(method.verifier, fixture)
     np.testing.assert_allclose(closed.out[0], law, atol=2e-6)
     none = fixture._replace(num=lambda prefix: 0)

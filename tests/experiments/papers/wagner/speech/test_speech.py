@@ -137,15 +137,15 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
 def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
     """A large batch counts for more: .6 of 40, beyond which are +2, -1, -1."""
 
-    def counted(*kept_of: tuple[int, int]) -> dict:
+    def count_accepted(*kept_of: tuple[int, int]) -> dict:
         spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
         return rows.acceptance_numbers(Outcome([], spent), "x")
 
-    told = counted((8, 10), (5, 10), (11, 20))
+    told = count_accepted((8, 10), (5, 10), (11, 20))
     error = pytest.approx(np.sqrt(6 * 3 / 2) / 40)
     assert told["alpha_x"] == pytest.approx(0.6) and told["alpha_se_x"] == error
-    assert counted((4, 10))["alpha_se_x"] is None
-    assert counted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
+    assert count_accepted((4, 10))["alpha_se_x"] is None
+    assert count_accepted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
 
 
 def test_both_rules_by_sigmoids_are_named_apart():
