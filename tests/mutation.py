@@ -58,7 +58,7 @@ A G-test of the real loop's texts, below {NEVER:g} for each.
 
 
 def certificate_line(mutant: Mutant) -> str:
-    """Its line of the page."""
+    """Returns the line of a mutant in the page."""
     certificate = mutants.certify_mutant(mutant.name, mutant.rule, mutant.fixture)
     tv = "0" if certificate.tv < 1e-6 else f"{certificate.tv:.3f}"
     tv = "void" if "cells" in certificate.broken else tv
@@ -67,7 +67,7 @@ def certificate_line(mutant: Mutant) -> str:
 
 
 def describe(mistake: Callable) -> str:
-    """What its docstring says, as a cell of a table."""
+    """Returns a mistake's docstring as a cell of a table."""
     told = " ".join(mistake.__doc__.split()).rstrip(".")
     return f"{told[0].lower()}{told[1:]} |\n"
 

@@ -1,4 +1,5 @@
-"""Whole texts of tiny transformers: the same for every drafter, batch, slot and cut."""
+"""Whole texts of tiny transformers are the same with every drafter, batch, slot and
+end."""
 
 import functools
 
@@ -39,7 +40,7 @@ each_case = pytest.mark.parametrize("case", CASES)
 
 @functools.cache
 def decoder(case: Case):
-    """One compilation a drafter serves every test of these shapes."""
+    """Returns a decoder, whose compiled program serves every test of these shapes."""
     return generate.build(case.decoder(tiny.transformers(), GAMMA), SLOTS)
 
 
@@ -55,7 +56,8 @@ def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> 
 
 
 def pad_ends(rows) -> np.ndarray:
-    """Ends of text of each row, of one shape in all tests, to share the compilation."""
+    """Returns the end ids of each row, padded to one shape for all tests, so that they
+    share the compilation."""
     return np.array([[*[-1] * (3 - len(row)), *row] for row in rows], np.int32)
 
 
@@ -69,7 +71,7 @@ def decode(case: Case, temperature: float, seed: int = 0) -> Output:
 
 
 def texts(output: Output) -> list[list[int]]:
-    """Each row's generated tokens."""
+    """Returns the generated tokens of each row."""
     rows = zip(output.tokens, output.length, PROMPT.length, strict=True)
     return [np.asarray(row)[start:end].tolist() for row, end, start in rows]
 
@@ -85,7 +87,7 @@ def take_rows(tree, rows):
 
 @jax.jit
 def mix_rows(tree, others, own):
-    """The rows `own` of the first, and of the second those that are left."""
+    """Returns the rows `own` of the first tree, and the other rows of the second."""
     return jax.tree.map(lambda leaf, other: other.at[own].set(leaf[own]), tree, others)
 
 
@@ -107,7 +109,8 @@ def greedy_text() -> Output:
 
 
 def test_the_baseline_is_the_argmax_of_a_full_recomputation():
-    """No cache, no prefill, no loop on the device: greedy decoding by definition."""
+    """Greedy decoding by definition has no cache, no prefill and no loop on the
+    device."""
     world = tiny.transformers()
     each = build_whole_text_logits(world.target)(
         world.target_weights, greedy_text().tokens
@@ -163,7 +166,8 @@ def cut_after_end(text: list[int], eos: int) -> list[int]:
 
 @each_case
 def test_whichever_of_several_ids_comes_first_ends_the_row(case):
-    """And only cuts: drafted, added, or not there; in the prompt it ends nothing."""
+    """The end may be drafted, added, or absent, and cuts only the text after it; in the
+    prompt it ends nothing."""
     whole = texts(decode(case, 1.0))
     for at in range(GAMMA + 2):
         ends = [
@@ -206,7 +210,7 @@ def test_a_rows_text_depends_neither_on_its_slot_nor_on_the_other_rows(case):
 
 @functools.cache
 def stepper(case: Case):
-    """The jitted step, and the state after the prefill."""
+    """Returns the compiled step, and the state after the prefill."""
     decoder = case.decoder(tiny.transformers(), GAMMA)
     params = case.params(tiny.transformers())
     begin = jax.jit(lambda params: generate.prefill(decoder, params, PROMPT, SLOTS))
@@ -215,7 +219,7 @@ def stepper(case: Case):
 
 
 def run(case: Case, between) -> list[list[int]]:
-    """Decodes with `between(state)` before every step."""
+    """Decodes, with a call of `between(state)` before every step."""
     (step, state), turns = stepper(case), tiny.bound()
     while not np.all(has_ended(make_request(1.0), state)):
         next(turns)
@@ -224,8 +228,8 @@ def run(case: Case, between) -> list[list[int]]:
 
 
 def poison(state: State) -> State:
-    """Ruins all that is stale: drafters are fed the last two tokens anew, and one more
-    for each level above them."""
+    """Ruins everything that is stale: drafters read the last two tokens again, and one
+    more for each level above them."""
     stale = jnp.arange(SLOTS)[None] >= state.length[:, None]
 
     def ruin_cache(cache, level: int = 1):
@@ -252,7 +256,8 @@ CACHED = [
 
 @pytest.mark.parametrize("case", CACHED)
 def test_what_is_stale_is_never_read(case):
-    """What is drafted shows in the text, as it is random."""
+    """The draft's tokens are random and appear in the text, so that stale values would
+    show."""
     whole = texts(decode(case, 1.0))
     assert run(case, lambda state: state) == run(case, poison) == whole
 

@@ -182,7 +182,7 @@ def find_room(name: str) -> str:
 
 
 def imports(source: str, module: str) -> set[str]:
-    """The modules that a source names, at its top or inside a function."""
+    """Returns the modules that a source names, at its top or inside a function."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -197,7 +197,7 @@ def imports(source: str, module: str) -> set[str]:
 
 
 def offences(source: str, module: str) -> list[str]:
-    """What `module` imports though it may not."""
+    """Returns the forbidden imports of `module`."""
     package, room = module.split(".")[0], find_room(module)
     excused = [
         x for place in ALLOWED if is_within(module, place) for x in ALLOWED[place]
@@ -217,7 +217,7 @@ def offences(source: str, module: str) -> list[str]:
 
 
 def modules() -> dict[str, Path]:
-    """Every Python file of the repository's packages, by its dotted name."""
+    """Returns every Python file of the repository's packages, by its dotted name."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     names = [path.relative_to(ROOT).with_suffix("").parts for path in files]
     joined = [".".join(part for part in name if part != "__init__") for name in names]
@@ -232,7 +232,8 @@ def test_everyone_keeps_to_their_room():
 
 
 def test_no_room_imports_what_imports_it():
-    """The rooms of ROOMS by what is imported in fact; `specjax` itself gathers them."""
+    """The graph of the real imports between ROOMS has no cycle; `specjax` itself, which
+    collects them, is left out."""
     graph = {}
     for module, path in modules().items():
         names = {

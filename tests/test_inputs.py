@@ -1,4 +1,4 @@
-"""Input that cannot decode is refused before any compute, with the fix."""
+"""Input that cannot be decoded is refused before any compute, with the fix."""
 
 import functools
 import os
@@ -49,7 +49,7 @@ def untouchable(model: Model) -> Model:
 
 
 class Arguments(NamedTuple):
-    """Of a run."""
+    """The arguments of a run."""
 
     decoder: Decoder
     slots: int
@@ -86,7 +86,7 @@ def test_a_request_has_an_id_a_row_or_several(good):
 
 
 def replace_fields(good: Arguments, fields: dict) -> Arguments:
-    """The arguments with other fields, each named by its path."""
+    """Returns the arguments with other fields, each named by its path."""
 
     def replace_field(node, path: list[str], value):
         value = (
@@ -116,12 +116,13 @@ def inputs(tokens=TOKENS, length=LENGTH) -> dict:
 
 
 def encodes(inputs) -> dict:
-    """A target with an encoder, which is to read these."""
+    """Returns a target with an encoder, and these inputs for it."""
     return target(encodes=True) | prompt(inputs=inputs)
 
 
 def speech_target(inputs) -> dict:
-    """A target that hears windows of 4 frames and 3 bands."""
+    """Returns a target whose encoder reads windows of 4 frames and 3 bands, and these
+    inputs."""
     return target(reads=READS) | encodes(inputs)
 
 

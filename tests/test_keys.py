@@ -1,4 +1,4 @@
-"""Draws depend on seeds and keys alone, whatever JAX is set to."""
+"""Draws depend only on seeds and keys, whatever JAX's settings are."""
 
 import re
 from pathlib import Path
@@ -50,12 +50,13 @@ OTHERS = (
 
 
 def own_key(seed: int) -> jax.Array:
-    """A user's key, of whatever kind is set, whose seed JAX moves by an offset."""
+    """Returns a user's key, of the kind that is set, whose seed JAX changes by an
+    offset."""
     return jax.random.key(seed - jax.config.values["jax_random_seed_offset"])
 
 
 def noise() -> list[np.ndarray]:
-    """What is drawn of keys that are made in every way, rows apart."""
+    """Returns what is drawn with keys that are made in every way, row by row."""
     roots = keys.split(own_key(3), 2)
     rows = jax.vmap(keys.root_key)(jnp.arange(2))
     at = jnp.array([3, 5], jnp.int32)
@@ -66,7 +67,7 @@ def noise() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg", "philox4x32"])
 def test_rows_of_other_keys_draw_other_numbers(impl):
-    """Under vmap rbg draws by the first key, for every row."""
+    """Under vmap, rbg draws with the first key for every row."""
     key = keys.split(jax.random.key(0, impl=impl), 64)
     assert keys.is_safe(key)
     drawn = np.asarray(keys.uniform(key, 0))
@@ -89,9 +90,9 @@ def test_noise_is_the_same_whatever_jax_is_set_to():
 
 
 class Decoded(NamedTuple):
-    """tokens [B, L] that a pair of tables writes, at every setting of sampling; by what
-    probability, the logarithm [B]; law [B, L, V] of each next token of some texts, by
-    layers."""
+    """tokens [B, L] that a pair of tables writes, with every setting of sampling; the
+    logarithm [B] of their probability; and the law [B, L, V] of each next token of some
+    texts, computed by layers."""
 
     tokens: np.ndarray
     logprob: np.ndarray
@@ -118,7 +119,7 @@ def decode_and_score(batch: int = 3) -> Decoded:
 
 
 def difference(wanted: Decoded) -> str | None:
-    """What JAX's settings change of what is decoded, or what else they say."""
+    """Returns how JAX's settings change what is decoded, or their error."""
     refused = [
         f"{name} is {value!r}, and specjax {why}:"
         f" jax.config.update({name!r}, {other!r})"
@@ -149,7 +150,8 @@ APART = {"jax_no_execution", "jax_no_tracing", "jax_distributed_debug"}
 
 
 def settings() -> list[tuple[str, object]]:
-    """Every other value of every setting of JAX that has two, and those named above."""
+    """Returns every other value of each setting of JAX that has two, and those named
+    above."""
     others = [*OTHERS]
     for name, (kind, *_) in jax.config.meta.items():
         value = jax.config.values[name]
@@ -172,8 +174,8 @@ def test_texts_and_laws_are_the_same_by_every_setting_alone_or_it_is_refused():
 
 
 def test_every_key_is_made_in_one_place():
-    """Others would be of the kind that a user has set. The canary runs older versions,
-    which lack it."""
+    """Other keys would be of the kind that a user has set. The canary runs older
+    versions, which have no such place."""
     made = re.compile(r"random\.(key|PRNGKey)\b")
     files = [*(ROOT / "specjax").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]
     makers = {file.stem for file in files if made.search(file.read_text("utf-8"))}

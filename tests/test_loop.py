@@ -1,4 +1,5 @@
-"""The loop as one program: what a step commits, what is traced, and its stream."""
+"""The loop is one program: what a step commits, what is traced, and the stream of its
+texts."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ def make_test_request(
 
 
 def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
-    """Without a loop, which a wrong cut may never end."""
+    """The test has no loop, which an error here could make endless."""
     verdicts = [[7, 1, 2, 3], [1, 7, 2, 7], [1, 2, 3, 7], [1, 2, 3, 4], [1, 2, 3, 4]]
     start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 9, 4])
     request = Request(None, None, start, limit, jnp.full(5, 7))
@@ -36,7 +37,8 @@ def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
 
 
 def test_what_a_step_did_is_counted_to_the_end_of_its_row():
-    """Kept whole, rejected, nothing drafted, ended before, cut by its limit."""
+    """Drafts are kept completely, rejected, empty, after the end of a row, or cut by
+    its limit."""
     start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 2, 4])
     request = Request(None, None, start, limit, jnp.full(5, 7))
     state = State(jnp.full((5, 9), 5), start, None, None, None)
@@ -55,7 +57,8 @@ def test_what_a_step_did_is_counted_to_the_end_of_its_row():
 
 
 def test_what_a_step_did_with_a_tree_is_counted_by_levels():
-    """Rejected below node 2, at the leaf 1, and where a budget left node 2 a leaf."""
+    """A tree is rejected below node 2, at the leaf 1, and where a budget left node 2
+    without children."""
     start = jnp.full(3, 2)
     request = Request(None, None, start, jnp.full(3, 9), jnp.full(3, 7))
     state = State(jnp.full((3, 9), 5), start, None, None, None)
@@ -134,7 +137,8 @@ def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
 
 
 def test_log_probabilities_are_of_the_targets_logits_at_temperature_1():
-    """Where they are asked for: summed by the loop, one a token in a stream."""
+    """They are computed on request: the loop sums them, and a stream has one per
+    token."""
     world, case = tiny.tables(), BY_NAME["adaptive"]
     decoder, params = case.decoder(world, GAMMA), case.params(world)
     arguments = params, PROMPT, make_test_request(temperature=0.5)

@@ -1,4 +1,4 @@
-"""Pages show no placeholder, and lists of what the API takes."""
+"""Pages have no placeholder, and list what the API accepts."""
 
 import importlib
 import inspect
@@ -98,7 +98,8 @@ ELSEWHERE = (ROOT / "docs/guides/elsewhere.md").read_text("utf-8")
 
 
 def second_column(page: str) -> str:
-    """The second column of the tables: what stands for another library's name."""
+    """Returns the second column of the tables: our name for a name of another
+    library."""
     rows = re.findall(r"^\| .*", page, re.MULTILINE)
     return "\n".join(row.split(" | ")[1] for row in rows if row.count(" | ") > 1)
 

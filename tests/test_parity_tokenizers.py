@@ -1,4 +1,4 @@
-"""Text to ids and back as transformers does it, folder by folder.
+"""Text becomes ids and text again as in transformers, for each folder.
 
 transformers reads the very files that we read: every class, flag and list of tokens.
 """

@@ -56,8 +56,8 @@ def test_the_draft_has_the_vocabulary_of_its_target(pair):
 
 
 def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_path):
-    """It reads and writes such tokens. By `gumbel` its text is the same one as without
-    a draft, at any temperature."""
+    """The target reads and writes such tokens. With `gumbel` the text is the same as
+    without a draft, at any temperature."""
     known = bpe().get_vocab_size()
     config = LARGE._replace(vocab=known + 10)
     words = [f"word{i}" for i in range(10)]

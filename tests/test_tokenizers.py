@@ -1,4 +1,4 @@
-"""Text to ids and back, by every kind of file that a tokenizer comes in.
+"""Text becomes ids and text again, with every kind of tokenizer file.
 
 What is expected of a folder is what transformers made of it; that we and it agree on
 many more is `tests/test_parity_tokenizers.py`.
@@ -128,7 +128,7 @@ FOLDERS = [  # configuration, text, tokens (␣ is SentencePiece's mark), text a
 
 
 def write_folder(folder, config):
-    """A folder of this configuration, with the vocabulary of its class."""
+    """Writes a folder with this configuration, and with the vocabulary of its class."""
     files = tokenizer_folders.vocabulary(config["tokenizer_class"])
     return tokenizer_folders.write(folder, tokenizer_config_json=config, **files)
 
@@ -213,14 +213,15 @@ def test_a_stream_is_the_text_and_holds_back_broken_characters(in_bytes):
 
 
 def test_what_ids_spell_is_the_text(in_bytes):
-    """Byte for byte, of no special id, and of no id that there is not."""
+    """It is equal byte by byte, without special ids and ids that do not exist."""
     spelled = [in_bytes.token_bytes(i) for i in in_bytes.encode(f"x {TEXT}")]
     assert b"".join(filter(None, spelled)).strip() == f"x {TEXT}".encode()
     assert [in_bytes.token_bytes(i) for i in (1, 2, 10**6)] == [None] * 3
 
 
 def test_what_is_whole_before_a_broken_character_is_kept(in_bytes):
-    """The bytes of two characters, the second cut short, are one run of tokens."""
+    """The bytes of two characters, the second of which is incomplete, are one run of
+    tokens."""
     ids = in_bytes.encode("\U0001f642\U0001f642")
     whole, cut = np.array(ids), len(ids) - 1
     assert in_bytes.decode(ids[:cut]).rstrip("\ufffd").strip() == "\U0001f642"

@@ -39,8 +39,8 @@ def test_the_next_child_is_live_and_in_order():
 
 
 def test_a_tree_is_scored_whole_and_as_one_where_a_policy_has_widths():
-    """Chains are scored by the least width that holds them; a tree's nodes are not the
-    first of a chain."""
+    """Chains are scored with the smallest width that holds them; the first nodes of a
+    tree are not such a chain."""
     asked = []
 
     def apply(params, block, start, cache, *tree):
@@ -81,8 +81,8 @@ def test_topologies():
 
 
 def test_no_tree_keeps_more_than_the_likeliest():
-    """Against all trees of so many nodes, and the values of Sequoia's recursion, c(n) =
-    1 + max sum a_i c(n_i), for a = .6, .15, .07, .04, .02."""
+    """It is compared with all trees of as many nodes, and with the values of Sequoia's
+    recursion, c(n) = 1 + max sum a_i c(n_i), for a = .6, .15, .07, .04, .02."""
     shares, accept, untried = (0.6, 0.15, 0.07, 0.04, 0.02), [], 1.0
     for share in shares:
         accept.append(share / untried)
@@ -102,7 +102,7 @@ def test_no_tree_keeps_more_than_the_likeliest():
 
 
 def all_trees(nodes: int) -> list[tuple[int, ...]]:
-    """Every list of parents of so many nodes."""
+    """Returns every list of parents of `nodes` nodes."""
     each = [()]
     for node in range(nodes):
         each = [(*parent, above) for parent in each for above in range(-1, node)]

@@ -1,4 +1,4 @@
-"""Truncation against a sort in float64, on 10,000 rows made to mislead it.
+"""Truncation equals a sort in float64, on 10,000 rows that are made to mislead it.
 
 Axes: R rows, V vocabulary.
 """
@@ -23,7 +23,8 @@ MIN_P = (0.0, 0.0, 1e-4, 0.05, 0.5, 1.0)
 
 
 def rows(rng, count: int, vocab: int) -> np.ndarray:
-    """[R, V] float32, of eleven kinds in turn; some id of each row is possible."""
+    """Returns [R, V] float32 rows of eleven kinds in turn; each row has a possible
+    id."""
     z = rng.normal(size=(count, vocab)) * rng.choice([1, 4, 12], (count, 1))
     coin, kind = rng.random((count, vocab)), np.arange(count) % 11
     some = rng.integers(vocab, size=count)
@@ -49,7 +50,8 @@ def rows(rng, count: int, vocab: int) -> np.ndarray:
 
 @functools.cache
 def case(vocab: int) -> tuple[np.ndarray, Sampling]:
-    """Logits [R, V] and settings [R], of which each is off in a part of the rows."""
+    """Returns logits [R, V] and settings [R], each of which is off in some of the
+    rows."""
     rng, count = np.random.default_rng(vocab), ROWS[vocab]
     top_k = [1, 2, 5, 50, 127, 128, 129, 500, vocab, vocab, 10 * vocab]
     real = (rng.choice(list(v), count) for v in (TEMPERATURES, TOP_P, MIN_P))
@@ -65,7 +67,7 @@ def last_kept(z, sampling: Sampling) -> tuple:
 
 
 def kept_ids(z: np.ndarray, tau, tie) -> np.ndarray:
-    """[R, V] bool: what the end of a prefix says, of the ids that are possible."""
+    """Returns [R, V] bool: which possible ids the end of a prefix keeps."""
     tau, tie = np.asarray(tau)[:, None], np.asarray(tie)[:, None]
     ids = np.arange(z.shape[-1])
     return (z > -np.inf) & ((z > tau) | ((z == tau) & (ids <= tie)))
@@ -86,7 +88,8 @@ BROKEN = (
 
 
 def differ(kept, z: np.ndarray, sampling: Sampling, mistake: str) -> np.ndarray:
-    """[R] bool: the rows where not just the prefix by a sort in float64 is kept."""
+    """Returns [R] bool: the rows in which the kept ids are not the prefix that a sort
+    in float64 gives."""
     z, ids = np.where(np.isnan(z), -np.inf, z).astype(float), np.arange(z.shape[-1])
     temperature, top_k, top_p, min_p = (np.float64(s)[:, None] for s in sampling)
     order = np.argsort(-z, axis=-1, kind="stable")
@@ -153,7 +156,7 @@ def test_a_mistake_is_seen(mistake):
 
 
 def test_just_the_mass_is_enough_far_from_the_top_too():
-    """Of 600 equal ids half reach 0.5; of the 400 of top_k, 200."""
+    """Half of 600 equal ids reach 0.5; of the 400 that top_k keeps, 200 do."""
     count, top_k = ROWS[600], np.full(ROWS[600], 600)
     top_k[::2] = 400
     settings = np.ones(count), top_k, np.full(count, 0.5), np.zeros(count)
@@ -164,7 +167,7 @@ def test_just_the_mass_is_enough_far_from_the_top_too():
 
 
 def test_nothing_is_sorted():
-    """Not by the compiler either, which takes some uses of top_k for a sort."""
+    """The compiler does not sort either, which takes some uses of top_k for a sort."""
     program = last_kept.lower(*case(max(ROWS))).compile().as_text()
     assert " sort(" not in program and "while(" in program
 
@@ -173,13 +176,14 @@ def test_nothing_is_sorted():
 
 
 def sample_rows() -> tuple[np.ndarray, Sampling]:
-    """Ten rows of each kind, some that end near the top and some that do not."""
+    """Returns ten rows of each kind, some of which end near the top and some do not."""
     z, sampling = case(600)
     return z[:110], Sampling(*(setting[:110] for setting in sampling))
 
 
 def test_other_rows_change_nothing():
-    """A row that ends near the top, beside rows that do not and beside argmax rows."""
+    """A row that ends near the top is decoded with rows that do not, and with argmax
+    rows."""
     z, sampling = case(600)
     near = sampling.top_k <= truncation.NEAR
     greedy = sampling._replace(temperature=np.where(near, sampling.temperature, 0))
@@ -204,7 +208,7 @@ def test_a_setting_left_out_is_one_that_limits_nothing_and_rows_may_be_mapped(na
 
 
 def test_float64_logits_are_ordered_in_float64():
-    """In float32 the logits were equal, and so the first ids kept."""
+    """In float32 the logits would be equal, and the first ids would be kept."""
     with jax.enable_x64(True):
         z = 1 + 1e-12 * np.arange(300.0)[None]
         for top_k, top_p in ((5, 1.0), (200, 1.0), (300, 0.0049), (250, 0.9)):

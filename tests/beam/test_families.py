@@ -39,7 +39,8 @@ def whole_text_logits(case: Case):
     ids=lambda case: case.name,
 )
 def test_texts_are_those_of_the_definition(case):
-    """Prompts of different lengths; a call of a tree and whole texts round apart."""
+    """Prompts have different lengths; a call of a tree and a call of a whole text round
+    differently."""
     world = case.world()
     length = np.ones(B, int) if case.name == "t5" else np.array(LENGTHS)
     prompt = Prompt(jnp.asarray(model_cases.TOKENS), jnp.int32(length), case.inputs())

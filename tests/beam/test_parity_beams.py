@@ -1,4 +1,4 @@
-"""Beams and scores as transformers finds them, of random models that it writes.
+"""Beams and scores of random models are those of transformers, which writes the models.
 
 One batch of different lengths here and one row at a time there.
 """
@@ -60,7 +60,7 @@ def search_by_transformers(written: theirs.Written, config: BeamConfig, ends) ->
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")
 def test_beams_and_scores_are_those_of_transformers(written, config):
-    """Alone, and with the first layer as the draft."""
+    """Both without a draft and with the first layer as the draft."""
     checkpoint = checkpoints.load(written.folder)
     prompt = make_prompt(theirs.prompts(written.called))
     prompt = prompt._replace(

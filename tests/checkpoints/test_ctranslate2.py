@@ -1,4 +1,4 @@
-"""Folders of faster-whisper read as the Whispers that were written into them."""
+"""Folders of faster-whisper are read as the Whispers from which they were written."""
 
 import json
 import struct
@@ -24,7 +24,8 @@ def text(name: str) -> bytes:
 
 
 def variables(params) -> dict[str, np.ndarray]:
-    """As its converter lays them out: attention's matrices one above the other."""
+    """Returns the arrays as its converter lays them out, with the matrices of attention
+    stacked."""
     flat = {x: np.asarray(v).T for x, v in flatten_dict(params, sep="/").items()}
     named = {}
     for name, source in ctranslate2._names(CONFIG, {}).sources.items():

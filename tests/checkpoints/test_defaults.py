@@ -45,8 +45,8 @@ def read_or_refused(read, *args):
 
 
 def differs(read, row, without: dict, key: str) -> None:
-    """The same without the key as with what the format's reader takes for it, and not
-    with another."""
+    """Asserts that a missing key means the value that the format's reader takes for it,
+    and not another value."""
     missing = read_or_refused(read, without)
     assert missing == read_or_refused(read, without | {key: row.value}), row
     assert missing != read_or_refused(read, without | {key: row.other}), row
@@ -169,7 +169,8 @@ def test_the_table_has_every_field_with_a_default():
 
 
 def keys_read_by(path: Path) -> set[str]:
-    """The keys that a module asks for by their names; of f-strings, as written."""
+    """Returns the keys that a module reads by name; those in f-strings as they are
+    written."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(node, ast.Call):

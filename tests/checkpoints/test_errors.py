@@ -63,7 +63,7 @@ def holds(file: str, content: bytes | str) -> Break:
 
 
 def short(pattern: str, end: int) -> Break:
-    """The last file that is called so ends too early."""
+    """Returns a break that cuts off the end of the last file with such a name."""
 
     def cut_file(folder: Path) -> None:
         file = sorted(folder.rglob(pattern))[-1]
@@ -81,7 +81,8 @@ def lacks(*patterns: str) -> Break:
 
 
 def adapter(name: str, *more: str) -> Break:
-    """What peft writes, beside other files; `name` is read, the folder where empty."""
+    """Returns a break that writes what peft writes; `name` is read, or the folder where
+    it is empty."""
 
     def write(folder: Path) -> Path:
         save_file({"q.lora_A": np.zeros((2, 4), np.float32)}, folder / ADAPTED)
@@ -94,14 +95,15 @@ def adapter(name: str, *more: str) -> Break:
 
 
 def lists_another(folder: Path) -> None:
-    """The index says that a shard has an array."""
+    """Adds an array to the index that no shard has."""
     index = json.loads((folder / INDEX).read_text())
     index["weight_map"]["shared.scale"] = "model-00001-of-00019.safetensors"
     (folder / INDEX).write_text(json.dumps(index))
 
 
 def tells(**metadata) -> Break:
-    """A bundled file's metadata; a dict changes sizes, `...` takes one away."""
+    """Returns a break that changes the metadata of a bundled file; a dict changes
+    sizes, and `...` removes a key."""
 
     def write(file: Path) -> None:
         with safe_open(file, "np") as opened:
@@ -117,7 +119,7 @@ def tells(**metadata) -> Break:
 
 
 def tree(**target) -> Break:
-    """A T5X checkpoint in one file holds these parameters instead."""
+    """Returns a break that puts these parameters into a T5X checkpoint in one file."""
     return lambda folder: write_tree(folder / TREE, target)
 
 
@@ -148,7 +150,7 @@ def save_integers(file: Path) -> None:
 
 
 def unknown_dtype_file() -> bytes:
-    """One array of a kind of float that numpy has not."""
+    """Returns a file with one array in a float format that numpy does not have."""
     header = {"a": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}}
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + b"\0\0"
@@ -383,18 +385,19 @@ def test_all_mismatches_are_listed_at_once(tmp_path):
 
 
 class GatedRepoError(OSError):
-    """As the hub's client names it."""
+    """The error, with the name that the hub's client gives it."""
 
 
 class Answer(OSError):
-    """Of the hub, by its status."""
+    """An answer of the hub with a status."""
 
     def __init__(self, status):
         self.response = types.SimpleNamespace(status_code=status)
 
 
 def error_after(error):
-    """The client may say that nothing is in the cache, and why as the cause."""
+    """Returns an error of the client, which says that nothing is in the cache and has
+    the reason as its cause."""
     outer = FileNotFoundError("not in the cache")
     outer.__cause__ = error
     return outer
@@ -430,7 +433,7 @@ def test_an_id_that_the_hub_does_not_give(monkeypatch, error, words):
 
 
 def test_a_bucket_that_does_not_answer(monkeypatch):
-    """Soon, and not after some dozen retries."""
+    """The error must come soon, and not after dozens of retries."""
     monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", "http://127.0.0.1:9")
     monkeypatch.setitem(store.PATIENCE, "max_retries", 1)
     words = r"gs://some-bucket/run cannot be read: .*set GOOGLE_APPLICATION_CREDENTIALS"

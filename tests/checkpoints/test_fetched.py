@@ -1,4 +1,4 @@
-"""A model that is fetched from a hub is the one that is read from a folder."""
+"""A model that is fetched from a hub equals the one that is read from a folder."""
 
 import ast
 import fnmatch

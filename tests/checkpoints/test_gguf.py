@@ -1,4 +1,4 @@
-"""GGUF files read as the models, the tokenizers and the templates that were written."""
+"""GGUF files are read as the models, tokenizers and templates that were written."""
 
 import functools
 
@@ -66,7 +66,8 @@ def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
 
 
 def test_a_type_is_read_whatever_the_rank(tmp_path):
-    """Norms too, which are vectors, and doubles; what is not a weight is refused."""
+    """This includes norms, which are vectors, and doubles; arrays that are not weights
+    are refused."""
     config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
     wanted = weights(config)
     kinds = gguf.GGMLQuantizationType
@@ -280,7 +281,7 @@ def test_tokens_that_end_a_text_are_known_by_their_names(tmp_path):
 
 
 def test_a_start_that_is_a_word_is_still_a_word(tmp_path):
-    """Without its key llama.cpp starts with token 11, whatever that is."""
+    """Without the key llama.cpp starts with token 11, whatever that token is."""
     config = FAMILIES["llama"]._replace(vocab=len(byte_pairs("gpt-2")["ggml.tokens"]))
     more = {"tokenizer.ggml.bos_token_id": None}
     read = specjax.load(

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face, without transformers.
+"""Folders of Hugging Face are read without transformers.
 
 What is written comes back, and every form of a file says the same. The meaning of the
 names is checked by `test_parity_models.py`.
@@ -134,14 +134,16 @@ def with_copies_and_an_old_bias(arrays):
 
 
 def publish_gpt2(arrays):
-    """GPT-2 without a prefix, and with masks and a copy of its table."""
+    """Returns the arrays of GPT-2 without a prefix, and with masks and a copy of its
+    embedding."""
     bare = {name.removeprefix("transformer."): a for name, a in arrays.items()}
     masks = {f"h.{i}.attn.bias": np.ones((1, 1, 16, 16), bool) for i in (0, 1)}
     return bare | masks | {"lm_head.weight": bare["wte.weight"]}
 
 
 def prefix_names(prefix: str, readout: str = "lm_head.weight"):
-    """A decoder's arrays by the names that they have within a larger model."""
+    """Returns a decoder's arrays under the names that they have within a larger
+    model."""
 
     def change(arrays):
         last = {readout: arrays.pop("lm_head.weight")}
@@ -193,7 +195,8 @@ def test_copies_and_relics_are_known(tmp_path, name, change):
     ],
 )
 def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, untied):
-    """As transformers 5 does, though config.json says that it is the embedding."""
+    """transformers 5 does so too, although config.json says that the readout is the
+    embedding."""
     monkeypatch.setattr(archive, "COMPARED", 7)  # a row at a time
     folder, config = write_folder(tmp_path, name), CONFIGS[name]
     folders.rewrite(folder, lambda arrays: arrays | {"lm_head.weight": arrays[of]})

@@ -89,7 +89,7 @@ LLAMA = llama.Config(128, 32, 128, 1, 4, 2, 32)
 
 @pytest.mark.parametrize("config", [GPT2, T5, LLAMA], ids=["gpt2", "t5", "llama"])
 def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
-    """Of files that turn matrices about and fuse them."""
+    """This is tested for files that transpose and fuse matrices."""
     params = weights(config, 0)
     checkpoints.save(tmp_path / "floats", (config, params))
     read = checkpoints.load(tmp_path / "floats", "int8").params

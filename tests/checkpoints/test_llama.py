@@ -1,4 +1,4 @@
-"""What config.json may say of Llama, Mistral, Qwen and Gemma, field by field.
+"""Reads every field that config.json may have for Llama, Mistral, Qwen and Gemma.
 
 `test_parity_models.py` asks the same of the installed transformers.
 """

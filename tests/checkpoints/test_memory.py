@@ -31,7 +31,8 @@ def set_free_memory(monkeypatch, free, where="memory"):
 
 
 def test_what_fits_by_a_byte_and_what_does_not(monkeypatch):
-    """While the largest array is read it is there twice more, as stored and as cast."""
+    """While the largest array is read, memory holds it twice more: as stored and as
+    cast."""
     weights, reading = 4 * (1_500_000_000 + 50_000), 6 * 1_500_000_000
     set_free_memory(monkeypatch, weights + reading)
     check()
@@ -68,7 +69,7 @@ def test_nothing_is_read_of_a_model_that_does_not_fit(monkeypatch, tmp_path):
 
 
 def test_what_the_system_says(tmp_path):
-    """The less of the machine's and the container's."""
+    """The smaller of the machine's and the container's memory counts."""
     file = tmp_path / "meminfo"
     assert memory.machine_memory(file) is None
     file.write_text("MemTotal:  9 kB\nMemAvailable:   7 kB\nSwapFree: 5 kB\n")
@@ -99,10 +100,11 @@ def test_the_less_of_machine_and_container_or_what_an_accelerator_says(monkeypat
 
 
 def test_shards_are_held_against_the_devices_that_they_lie_on(monkeypatch):
-    """Each of four has a quarter of the matrix, and all of the vector."""
+    """Each of four devices has a quarter of the matrix and all of the vector."""
 
     class Divided(jax.sharding.Sharding):
-        """The first axis in four, of what has two."""
+        """A sharding that divides the first axis by four for arrays that have two
+        axes."""
 
         devices = tuple(Device() for _ in range(4))
         addressable_devices = property(lambda self: self.devices)

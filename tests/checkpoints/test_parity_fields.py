@@ -1,5 +1,5 @@
-"""Every field of a Llama's config: it changes what we compute as it does there, or is
-refused, or changes nothing there."""
+"""Every field of a Llama's config either changes our logits as it changes those of
+transformers, or is refused, or changes nothing there."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ def config_fields(called: str) -> list[str]:
 
 
 def read_or_none(fields: dict):
-    """The config that we read, or None where we refuse it."""
+    """Returns the config that we read, or None where we refuse it."""
     try:
         config = names_llama.read_config(fields, "float32")
         return config, names_llama.ends(fields, config)
@@ -59,13 +59,15 @@ def read_or_none(fields: dict):
 
 
 def theirs_to_us(config) -> dict:
-    """As they write it, but for the types of layers, which other fields imply."""
+    """Returns a config as transformers writes it, without the types of layers, which
+    other fields imply."""
     fields = json.loads(json.dumps(config.to_dict(), default=str))
     return fields | {"layer_types": None}
 
 
 def changes(model, called: str, fields: dict) -> bool:
-    """Whether the same weights have other logits by these fields, or do not fit."""
+    """Returns whether these fields change the logits of the same weights, or do not fit
+    these."""
     try:
         other = make_model(called, make_config(called, **fields))
     except Exception:  # they refuse it themselves

@@ -1,4 +1,4 @@
-"""Every family as transformers computes it: the same logits and the same greedy text.
+"""Every family gives the logits and the greedy texts that transformers computes.
 
 transformers writes random models; we load them, and Whisper in OpenAI's format too.
 Axes: B rows, T tokens, V vocabulary.
@@ -48,7 +48,8 @@ def folder_of(tmp_path_factory) -> Callable[[str], theirs.Written]:
 
 
 def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
-    """By the cache where a text is about something, as decoding computes them."""
+    """Returns our logits, through the cache for a model with an encoder, as in
+    decoding."""
     model, ids = checkpoint.model, jnp.asarray(tokens, jnp.int32)
     _, inputs = theirs.make_inputs(called, checkpoint.config.vocab)
     prompt = Prompt(ids, jnp.full(theirs.BATCH, ids.shape[1], jnp.int32), inputs)
@@ -63,7 +64,7 @@ def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
 
 
 def difference(written: theirs.Written, checkpoint) -> float:
-    """The largest of any logit's."""
+    """Returns the largest difference between two logits."""
     tokens = theirs.texts(written.vocab)
     expected = theirs.logits(written.model.double(), written.called, tokens)
     written.model.float()
@@ -73,7 +74,8 @@ def difference(written: theirs.Written, checkpoint) -> float:
 
 
 def rounding(written: theirs.Written) -> float:
-    """How far their own float32 is from their float64."""
+    """Returns how far the float32 logits of transformers are from its float64
+    logits."""
     tokens = theirs.texts(written.vocab)
     exact = theirs.logits(written.model.double(), written.called, tokens)
     rounded = theirs.logits(written.model.float(), written.called, tokens)
@@ -82,8 +84,8 @@ def rounding(written: theirs.Written) -> float:
 
 @pytest.mark.parametrize("name", theirs.CASES)
 def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
-    """One batch of different lengths here and one row at a time there; with a draft,
-    the first layer's, the text is the same."""
+    """We decode one batch of different lengths, transformers one row at a time; the
+    text with the first layer as the draft is the same."""
     written = folder_of(name)
     called, checkpoint = written.called, checkpoints.load(written.folder)
     around = checkpoint.family, checkpoint.start, checkpoint.ends
@@ -127,7 +129,8 @@ def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
 
 @pytest.mark.parametrize("name", ["llama3", "gemma3_images", "v1_1"])
 def test_halves_in_shards_load_in_either_dtype(name, tmp_path):
-    """Numbers stored in bfloat16 are exact in float32, in which both compute."""
+    """Numbers that are stored in bfloat16 are exact in float32, and both sides compute
+    in float32."""
     written = theirs.write(name, tmp_path, torch.bfloat16, max_shard_size="3KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
     whole, half = (checkpoints.load(tmp_path, d) for d in ("float32", "bfloat16"))

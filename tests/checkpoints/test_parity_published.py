@@ -1,4 +1,4 @@
-"""Published files as the engines that they are for compute them.
+"""Published files give the logits of the engines for which they were made.
 
 Whisper base's own by CTranslate2, the encoder's states and logits; SmolLM2's GGUF by
 transformers, ids, logits and greedy text. They are fetched once, 150 MB and 93 MB from
@@ -95,7 +95,8 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, the
 
 
 def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
-    """The whole path: scores, filter, warping; and how likely each is."""
+    """This tests the whole path: scores, filter, warping, and the probability of each
+    token."""
     transcript = specjax.transcribe(pair, None, [SOUND], temperatures=[0.0])
     text = pair.write(transcript.transcripts[0].text)
     head = Options("en", None, False).prompt(pair.tokens)

@@ -1,5 +1,5 @@
-"""No more is read of a checkpoint than must be, straight to the devices of a mesh, and
-by every kind of name: bundled models, files, T5X's runs and the hub's."""
+"""A checkpoint is read no further than needed and straight to the devices of a mesh,
+under every kind of name: bundled models, files, runs of T5X, and the hub's."""
 
 import functools
 import sys
@@ -84,7 +84,8 @@ run_shards = functools.partial(devices.run_module, "tests.support.shards")
 
 
 def test_every_format_is_read_straight_to_its_shards(tmp_path):
-    """They are those that would be placed afterwards, and each number was read once."""
+    """The shards equal those that would be placed afterwards, and each number is read
+    once."""
     found = run_shards("loaded", str(tmp_path))
     assert found.keys() == {"huggingface", "fused", "zoo", "t5x", "scanned", "orbax"}
     assert len([*(tmp_path / "huggingface").glob("model-*")]) > 1
@@ -94,8 +95,8 @@ def test_every_format_is_read_straight_to_its_shards(tmp_path):
 
 @pytest.mark.slow
 def test_a_training_state_goes_on_under_another_mesh(tmp_path):
-    """Saved on four devices it goes on over others and on one, and from one on four;
-    and what a full disk does not take leaves what was kept before."""
+    """A state saved on four devices continues on others and on one, and one saved on
+    one device continues on four; when the disk is full, the earlier state is kept."""
     found = run_shards("kept", str(tmp_path))
     pairs = [(shards.KEPT, other) for other in shards.OTHERS] + [("", shards.KEPT)]
     assert found["same"] == {f"{at} to {other}": True for at, other in pairs}
@@ -125,7 +126,8 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
 
 
 def test_checkpoints_of_t5x(tmp_path):
-    """A step's folder, or the last of a run; sizes come from the arrays."""
+    """A step's folder is named, or a run, whose last step is read; sizes come from the
+    arrays."""
     params, run = random_params(T5), tmp_path / "a.run"
     checkpoints.t5x.save(run, 1, jax.tree.map(jnp.zeros_like, params))
     for path in checkpoints.t5x.save(run, 20, params), str(run):
@@ -172,7 +174,7 @@ except ValueError as error:
 
 @pytest.mark.slow
 def test_without_a_network_the_cache_is_used(tmp_path):
-    """Laid out as huggingface_hub lays it out."""
+    """The cache has the layout of huggingface_hub."""
     pytest.importorskip("huggingface_hub")
     commit, model = "0" * 40, tmp_path / "hub" / "models--org--name"
     write_folder(model / "snapshots")

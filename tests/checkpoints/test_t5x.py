@@ -1,4 +1,4 @@
-"""T5X's checkpoints: every layout that it has had is read, and one is written."""
+"""T5X's checkpoints are read in every layout that T5X has had, and written in one."""
 
 import shutil
 
@@ -56,7 +56,8 @@ def test_a_bucket_gives_the_chunks_of_a_slice(tmp_path, monkeypatch):
 
 
 def test_a_bucket_that_may_not_be_read_says_so(monkeypatch):
-    """Not that it is empty, which is what a listing gives."""
+    """The error must not say that the bucket is empty, which is what a listing
+    gives."""
     private = r"run cannot be read: PERMISSION_DENIED: no; .*CREDENTIALS"
     with files.serve_as_bucket(None, monkeypatch):
         with pytest.raises(ValueError, match=private):
@@ -197,7 +198,7 @@ def test_a_save_that_fails_leaves_nothing(tmp_path):
 
 
 def write_unfinished(path):
-    """What a save leaves that ended before the last file."""
+    """Writes what is left of a save that stopped before its last file."""
     for file in path.rglob("commit_success.txt"):
         file.unlink()
     reconfigure(path, "_CHECKPOINT_METADATA", commit_timestamp_nsecs=None)

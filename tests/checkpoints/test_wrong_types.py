@@ -21,7 +21,8 @@ GEMMA3 = plain.LLAMA | {"model_type": "gemma3_text"}
 
 
 def stays_one_line(read, named: str, *, file: str) -> None:
-    """Whatever is read is read, or refused in one line that names field and file."""
+    """Asserts that a file is either read, or refused in one line that names the field
+    and the file."""
     try:
         read()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`specjax compare` on small files whose differences are known by hand."""
+"""`specjax compare` finds the known differences of small files."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ RECORD |= {"measured": MEASURED, "provenance": PROVENANCE}
 
 
 def record(measured=(), provenance=(), **fields) -> dict:
-    """RECORD with other fields; `...` takes one of those measured away."""
+    """Returns RECORD with other fields; `...` removes a measured one."""
     other = copy.deepcopy(RECORD) | fields
     other["measured"] |= dict(measured)
     other["measured"] = {k: v for k, v in other["measured"].items() if v is not ...}

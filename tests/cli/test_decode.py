@@ -1,5 +1,5 @@
-"""Prompts in blocks: workers die, the command is stopped; no text is lost, or there
-twice, and each is the one that a process alone writes."""
+"""Prompts are decoded in blocks: when workers die or the command is stopped, no text is
+lost or written twice, and each text is the one that a single process writes."""
 
 import contextlib
 import importlib
@@ -30,35 +30,35 @@ FLAGS += ["--temperature", "1", "--batch", "4"]
 
 
 def setting(folder: Path, *flags: str) -> decode.Setting:
-    """That of a folder with prompts.jsonl in it, as `decode.main` reads it."""
+    """Returns the setting of a folder with prompts.jsonl, as `decode.main` reads it."""
     argv = [str(folder / "prompts.jsonl"), "--out", str(folder / "out"), *flags]
     return decode.make_setting(decode.make_parser().parse_args(argv))
 
 
 def wrote(folder: Path, texts: list[str]) -> None:
-    """A file of prompts, with an empty line before each third."""
+    """Writes a file of prompts with an empty line before each third one."""
     lines = [json.dumps({"prompt": text}) + "\n" for text in texts]
     lines[2::3] = [f"  \n{line}" for line in lines[2::3]]
     (folder / "prompts.jsonl").write_text("".join(lines))
 
 
 def read(path: Path) -> list[str]:
-    """Texts by the index that each has."""
+    """Returns the texts in the order of their indices."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["index"] for row in rows] == [*range(len(rows))]
     return [row["text"] for row in rows]
 
 
 def echo_request(asked: decode.Setting, first: int, lines: list) -> list[dict]:
-    """Says back what it was asked, and where it stands."""
+    """Answers with the request and with the place where it runs."""
     rows = enumerate(lines, first)
     texts = (f"{i} {line} {json.loads(raw)['prompt']}" for i, (line, raw) in rows)
     return [{"text": text} for text in texts]
 
 
 class Dying:
-    """A launcher whose workers are lost by chance, before or after they wrote; each is
-    given `more` besides."""
+    """A launcher whose workers are lost at random, before or after they wrote; each
+    worker gets `more` too."""
 
     def __init__(self, chance: float, *more):
         self.chance, self.more = chance, more
@@ -172,8 +172,8 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
 
 
 def test_a_target_decodes_alone(tmp_path):
-    """Where no draft is named, or none of its tokens is asked for: also not of counts,
-    which draft one or more."""
+    """`--draft none` and `--gamma 0` load no draft, also where the default draft would
+    be counts, which draft one token or more."""
     wrote(tmp_path, TEXTS[:2])
     greedy, found = [*FLAGS[:6], "--batch", "2", "--block", "2"], []
     for flags in ([], ["--draft", "none"], ["--gamma", "0"]):
@@ -313,7 +313,7 @@ def test_every_prompt_is_one_that_the_target_can_go_on_with(
 
 
 def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
-    """Before anything is written."""
+    """The error comes before anything is written."""
     wrote(tmp_path, TEXTS)
     monkeypatch.setattr(workers, "GPUS", (str(tmp_path / "gpu*"),))
     files = {
@@ -352,8 +352,8 @@ def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
 def test_mended_prompts_cost_their_own_blocks(
     tmp_path, at_once, monkeypatch, capsys, refused
 ):
-    """Whether all were decoded before, or one block failed; another setting, or a file
-    without a block in common, is refused."""
+    """Only their blocks are decoded again, whether all blocks were decoded before or
+    one failed; another setting is refused, and so is a file that shares no block."""
 
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out"), "--json"]
 
@@ -430,7 +430,7 @@ def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
 
 
 def running_workers(ancestor: int) -> list[int]:
-    """The workers of a process, here and of Ray's."""
+    """Returns the workers of a process, which are its children or Ray's."""
     parents, found = {}, []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ProcessLookupError):
@@ -449,8 +449,8 @@ def running_workers(ancestor: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["local", "ray"])
 def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
-    """Their drafter lies beside the prompts, and where they import from is named as it
-    is seen from there. A command that is stopped says one line, and leaves none."""
+    """The drafter lies beside the prompts, in a folder that the workers see too. When
+    the command is stopped it prints one line and leaves no worker."""
     if on == "ray" and not find_spec(on):
         pytest.skip(f"needs the launcher of --on {on}")
     wrote(tmp_path, TEXTS)
@@ -491,7 +491,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
 
 
 def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
-    """The settings of their folder tell forms apart, and so do the names of blocks."""
+    """The settings in their folder and the names of the blocks tell forms apart."""
     (tmp_path / "a.lark").write_text('start: "a"')
     free = setting(tmp_path)
     regex = setting(tmp_path, "--regex", "a|b")

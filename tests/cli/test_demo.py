@@ -1,4 +1,4 @@
-"""`specjax demo`: the flags, the blocks and the counts that it promises."""
+"""`specjax demo` prints the flags, the blocks and the counts that it promises."""
 
 import io
 import re
@@ -32,7 +32,7 @@ def pair(tmp_path_factory):
 
 
 def run(*flags: str) -> types.SimpleNamespace:
-    """Runs the demo; its sections, and the token ids that were decoded."""
+    """Runs the demo, and returns its sections and the ids that were decoded."""
     with pytest.MonkeyPatch.context() as patch:
         out, kept = io.StringIO(), {}
         measure, show = demo.measure, demo.show
@@ -97,7 +97,8 @@ def test_greedy_texts_are_identical_and_the_summary_is_the_traces(pair):
 
 
 def one_token_steps(ids: list[int], begun: int, asked=lambda shown: None):
-    """One token a step, nothing drafted; `asked` before each step but the first."""
+    """Yields steps of one token, without drafts, and calls `asked` before each step but
+    the first."""
     info = types.SimpleNamespace(accepted=0, tested=0, tokens=np.zeros(0, int))
     for length in range(begun + 1, len(ids) + 1):
         yield np.array(ids[:length]), info
@@ -108,7 +109,7 @@ def one_token_steps(ids: list[int], begun: int, asked=lambda shown: None):
     "text", ["def add(a, b):\n    return a + b\n", "x = '\U0001f642 \u6f22'"]
 )
 def test_the_text_is_printed_as_it_grows(text, capsys):
-    """A character of several tokens only when it is whole."""
+    """A character of several tokens is printed only when it is complete."""
     ids, printed = CODE.encode(text), []
 
     def check_printed(length):

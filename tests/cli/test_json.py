@@ -1,4 +1,5 @@
-"""`--json` of the commands: one document and nothing else, with the guide's keys.
+"""`--json` makes commands print one document and nothing else, with the keys in the
+guide.
 
 The table of `docs/guides/measuring.md` is what a program may rely on.
 """

@@ -1,4 +1,4 @@
-"""`specjax measure` from its flags to a record that `specjax compare` reads."""
+"""`specjax measure` turns its flags into a record that `specjax compare` reads."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,8 @@ def test_a_brief_measurement_is_the_default_and_flags_go_before_either():
 
 @pytest.mark.slow
 def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
-    """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
+    """The expected numbers are computed by hand: weights, two caches of keys and
+    values, tokens and cursors, laws."""
     target, draft = pair
     setting = make(walltime.WalltimeSetting, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)

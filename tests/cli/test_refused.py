@@ -1,5 +1,5 @@
-"""What a person may type wrong: one line that names the fix, exit code 2, no compute;
-and Ctrl-C, which is one line too.
+"""Mistakes in commands end in one line that names the fix, with exit code 2 and without
+compute; so does Ctrl-C.
 
 Every command's errors are in the tables of this file.
 """
@@ -201,7 +201,8 @@ def test_records_of_no_row_in_common(told, tmp_path):
 
 
 def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
-    """A record that cannot be written is printed: the disk may fill meanwhile."""
+    """A record that cannot be written is printed, because the disk may fill up in the
+    meantime."""
     saving = Saving(tmp_path / "a.jsonl")
     saving.prepare()
     assert not list(tmp_path.iterdir())  # of what is refused later nothing is left

@@ -1,4 +1,4 @@
-"""`--report`: a page of a user's rows, in words and drawings."""
+"""`--report` writes a page about a user's rows, in words and drawings."""
 
 import json
 import re

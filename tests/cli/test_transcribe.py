@@ -1,4 +1,4 @@
-"""`specjax transcribe`: what it prints and writes, and what it refuses."""
+"""`specjax transcribe` prints, writes and refuses what it should."""
 
 import argparse
 import errno
@@ -65,7 +65,8 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
 
 
 def test_one_document_is_all_that_is_printed(place, pair, capsys):
-    """Parts, a prompt and a language a file by their flags; as the file's own .json.
+    """The flags name parts, a prompt and a language for each file; the document equals
+    the file's own .json.
 
     It is in ASCII, which every console has, also where names have other letters."""
     shutil.copy(place / "a.flac", place / "größe.flac")
@@ -138,7 +139,8 @@ DONE = Transcript(Path("x/a.wav"), (Segment(0, 1, " naïve 你"),), 1.0, "en")
 
 
 def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Output:
-    """Has told of two recordings, by streams as of a command."""
+    """Returns an output that has shown two recordings, with streams as a command has
+    them."""
     stream = open(out, "w", encoding="ascii")
     monkeypatch.setattr(sys, "stdout", console.Stream(stream, "standard output"))
     files = [Path("x/a.wav"), Path("x/b.wav")]

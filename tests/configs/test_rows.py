@@ -1,4 +1,5 @@
-"""Rows of a gin file are picked by name, and mistakes in one are named in one line."""
+"""Rows of a gin file are chosen by name, and a mistake in a row is one line that names
+it."""
 
 import re
 from pathlib import Path
@@ -64,7 +65,7 @@ def test_rows_of_a_file_are_measured_in_order_or_by_name(tmp_path, capsys):
 
 
 def test_a_row_owns_what_its_file_and_itself_set(tmp_path):
-    """Of a number that another row sets it knows nothing."""
+    """A row does not know the numbers that other rows set."""
     twice = "'GAMMA': %TWICE, 'TWICE': 5"
     text = f"{GRID}TWICE = %GAMMA\n".replace("'GAMMA': 5", twice)
     slow, fast = configs.rows(

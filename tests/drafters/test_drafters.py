@@ -1,4 +1,5 @@
-"""What drafters draft, by hand: counts of n-grams, and what is found in texts."""
+"""Drafters draft what is computed by hand: from counts of n-grams, and from matches in
+texts."""
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,8 @@ def fit_ngram(order: int, places: int = 4) -> ngram.NGram:
 
 @jax.jit
 def laws_after(params: ngram.NGram, contexts) -> jax.Array:
-    """Of contexts [N, k], padded on the left with -1: [N, V]."""
+    """Returns the laws [N, V] after contexts [N, k], which are padded on the left with
+    -1."""
     logits = probs.table_rows(params.table, ngram.find(params, contexts))
     sampling = Sampling(jnp.ones(contexts.shape[0]))
     return probs.dense(probs.standardize(logits, sampling))
@@ -112,7 +114,7 @@ def test_copying_continues_the_best_match():
 
 
 def test_copying_looks_in_its_context():
-    """And there too for no more tokens than the text has."""
+    """It looks there too, and for no more tokens than the text has."""
     context = np.array([[9, 6, 3, 2, 6], [6, 6, 3, 6, 2]]), np.array([4, 5])
     state = make_state([[5, 6, 7, 6], [6]], context=context)
     assert run_drafter(copying.build(4), state)[0] == [[3, 2], [2]]
@@ -124,7 +126,7 @@ def test_least_leaves_out_what_matches_less():
 
 
 def test_where_nothing_is_copied_a_draft_is_short():
-    """And as long as what there is to copy where something is."""
+    """Where something is copied, a draft is as long as the text to copy."""
 
     def draft(key, params, request, state):
         return Draft(jnp.zeros((3, 5), jnp.int32), state.budget, None), ()
@@ -139,7 +141,7 @@ def test_where_nothing_is_copied_a_draft_is_short():
 
 
 def test_what_is_copied_has_a_law_that_is_sure_of_it():
-    """And the rest is the model's, by its own law."""
+    """The law of the other tokens is the model's own."""
     model, gamma = tiny.transformers(), 3
     drawn = copying.copy_first(draw_independent, gamma, 2)
     drafter = autoregressive.build(model.draft, gamma, drawn)
@@ -206,7 +208,8 @@ def test_a_store_is_searched_for_the_longest_match():
 
 
 def test_of_many_occurrences_some_are_asked_evenly():
-    """Of 96 after one token 5 follows the first 32, and 6 the others."""
+    """Of 96 occurrences of one token, the first 32 are followed by 5 and the others by
+    6; those that are looked at must be spread evenly."""
     texts = [[7 + i, 2, 5 if i < suffix.OCCURRENCES else 6] for i in range(96)]
     store = datastore.index(texts)
     assert run_drafter(datastore.build(1), make_state([[3, 2]]), store)[0] == [[6]]
@@ -259,7 +262,7 @@ def test_successors_are_those_that_the_target_held_likely():
 
 
 def test_a_rollout_keeps_to_each_rows_budget():
-    """Drafting more would be exact still, so only this test can see it."""
+    """To draft more would still be exact, so that only this test can detect it."""
     state = State(jnp.zeros((2, 9), int), jnp.array([1, 1]), (), (), jnp.array([1, 3]))
     key = jax.random.split(jax.random.key(0), 2)
     request = Request(key, Sampling(jnp.ones(2)), *[jnp.zeros(2, int)] * 3)
@@ -283,8 +286,9 @@ def test_a_rollout_keeps_to_each_rows_budget():
 
 
 def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:
-    """How often the loop over drafted tokens runs in a compiled step, None where the
-    device decides; of the loops of random bits and of searches all know their end."""
+    """Returns how often the loop over drafted tokens runs in a compiled step, None
+    where the device decides; all loops for random bits and searches have a known
+    length."""
     world = tiny.tables()
     decoder = Decoder(world.target, drafter, policy=policy)
     params = Params(world.target_weights, world.draft_weights)
@@ -298,7 +302,8 @@ def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:
 
 
 def test_a_compiler_knows_how_much_is_drafted_unless_something_may_stop_it():
-    """Else a GPU's host waits for every token: only this test can see it."""
+    """Otherwise the host of a GPU waits for every token, which only this test can
+    detect."""
     model, gamma = tiny.tables().draft, 9
     chain = autoregressive.build(model, gamma)
     assert trips(chain) == gamma - 1

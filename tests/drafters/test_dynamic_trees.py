@@ -1,4 +1,4 @@
-"""Trees that differ from text to text, against plain words for which they should be.
+"""Trees that differ from text to text are those that a plain description gives.
 
 Axes: B rows, G nodes, V vocabulary.
 """
@@ -32,19 +32,19 @@ LOGITS = build_whole_text_logits(WORLD.draft)
 
 
 def draft_after_step(drafter) -> Drafted:
-    """A draft after as many tokens as a step may commit."""
+    """Returns a draft after a step that commits as many tokens as possible."""
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
     return draft_twice(decoder, PARAMS, PROMPT, written=WRITTEN)[1]
 
 
 def list_rows(now: Drafted):
-    """Tokens, parents and the text of each row."""
+    """Returns the tokens, the parents and the text of each row."""
     rows = now.draft.tokens.tolist(), now.draft.parent.tolist(), now.texts()
     return zip(*rows, strict=True)
 
 
 def law_after(text: list, path: list) -> np.ndarray:
-    """The draft's own law of the next token, without a cache."""
+    """Returns the draft's own law of the next token, computed without a cache."""
     tokens = np.zeros((1, SLOTS), np.int32)
     tokens[0, : len(text) + len(path)] = text + path
     logits = LOGITS(WORLD.draft_weights, tokens)[0, len(text) + len(path) - 1]
@@ -57,7 +57,7 @@ def mix_with_floors(shares: list) -> list:
 
 @pytest.mark.parametrize("floors", [(), FLOORS])
 def test_the_best_of_what_a_beam_extends(floors):
-    """With no floor the probability of a path alone."""
+    """With no floor, paths are compared by their probabilities alone."""
     drafter = best_first.build(
         WORLD.draft, NODES, width=2, longest=LONGEST, floors=floors
     )
@@ -91,7 +91,7 @@ def build_fixed_tree(model):
 
 @pytest.mark.parametrize("make", [build_best_first, build_fixed_tree])
 def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
-    """One more would draft the same."""
+    """Another call would give the same draft."""
     calls = []
 
     def apply(*asked):
@@ -112,7 +112,8 @@ def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
 
 
 def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
-    """How likely the next child of a place is kept, by what was drawn before it."""
+    """Returns the estimated probability that the next child of a place is kept, given
+    what was drawn there before."""
     if len(drawn) == len(FLOORS) or len(path) == LONGEST:
         return -1
     left, floor = np.delete(q, drawn), FLOORS[len(drawn)]
@@ -120,7 +121,7 @@ def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
 
 
 def test_a_place_is_chosen_by_what_was_drawn_before():
-    """And each node carries the draft's own law after its parent's path."""
+    """Each node carries the draft's own law after its parent's path."""
     shapes, now = (
         set(),
         draft_after_step(grown.build(WORLD.draft, NODES, FLOORS, LONGEST)),

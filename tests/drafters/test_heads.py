@@ -1,4 +1,4 @@
-"""Heads that read the target's hidden states, against states that are known.
+"""Heads that read the target's hidden states are tested with states that are known.
 
 Axes: B rows, G = gamma or nodes of a tree, V vocabulary.
 """
@@ -71,8 +71,8 @@ def wrong_laws(
     target: Model | None = None,
     policy: Policy | None = None,
 ) -> float:
-    """Returns how far the laws of drafts are from those of a head that copies the
-    target's states, at most; over several steps, in which tokens are rejected."""
+    """Returns the largest distance between the laws of drafts and those of a head that
+    copies the target's states, over several steps with rejected tokens."""
     plain = recurrent.copy(kind, other=0.8)
     head = change(plain)
     decoder = make_decoder(build(head.model), target, policy)
@@ -117,13 +117,13 @@ SHAPES += [
     ),
 )
 def test_a_draft_s_laws_are_those_of_the_states_of_its_own_path(kind, build):
-    """Of ragged rows, after prompts that are read in portions, and after tokens that
-    were rejected."""
+    """Rows have different lengths, prompts are read in portions, and some tokens were
+    rejected."""
     assert wrong_laws(kind, build) < TOLERANCE
 
 
 def test_drafts_may_be_shorter_than_gamma():
-    """The target is then called on fewer tokens, and returns fewer states."""
+    """The target is then called on fewer tokens and returns fewer states."""
     policy = policies.heuristic(start=1, least=1)._replace(widths=(1, 2))
     assert wrong_laws("eagle", chain, policy=policy) < TOLERANCE
 
@@ -153,7 +153,7 @@ def test_what_is_observed_twice_is_as_if_it_were_once(kind):
 
 
 def count_greedy_texts(kind: str, build: Callable[[Model], Drafter]):
-    """Returns the counts of greedy texts by a head that copies everything."""
+    """Returns the counts of greedy texts that a head drafts which copies everything."""
     head = recurrent.copy(kind)
     run = generate.build(make_decoder(build(head.model)), SLOTS)
     request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 0.0))
@@ -173,7 +173,8 @@ def count_greedy_texts(kind: str, build: Callable[[Model], Drafter]):
     ),
 )
 def test_a_head_that_copies_the_target_is_always_accepted(kind, build):
-    """At temperature 0. A row of one token has no state for several heads to read."""
+    """At temperature 0; a row of one token has no state yet for heads that read
+    several."""
     counts = count_greedy_texts(kind, build)
     calls = np.full(BATCH, NEW // 4)
     if kind in ("medusa", "blockwise"):
@@ -272,7 +273,7 @@ def test_mutants_are_seen(mutant, monkeypatch):
 
 
 def test_d2t_that_is_read_as_ids_is_refused():
-    """Unless its sums happen to be ids that ascend."""
+    """It is read, though, where the sums happen to be ids in ascending order."""
     head = recurrent.copy("eagle3_reduced")
     config = eagle3.Config(
         head_layer(), recurrent.D, (0, 1, 2), draft_vocab=recurrent.SAID.size
@@ -321,8 +322,8 @@ TARGETS = {
 
 @pytest.mark.parametrize("name", slow.unless(lambda name: name == "windows", TARGETS))
 def test_texts_are_those_of_a_target_of_any_kind(name):
-    """By EAGLE-3 with arbitrary weights, and by calls of as many tokens without it: the
-    same texts for the same keys, by the rule that promises so."""
+    """EAGLE-3 with arbitrary weights drafts; without a draft, calls have as many
+    tokens. The rule that promises it gives the same texts for the same keys."""
     config, build, seed = TARGETS[name]
     module = tiny if isinstance(config, gpt.Config) else tiny_llama
     target = build(config._replace(taps=(0, 1, 2)))
@@ -355,7 +356,7 @@ def test_texts_are_those_of_a_target_of_any_kind(name):
 
 @functools.cache
 def jaxpr(name: str) -> str:
-    """Returns the program of a step of the tiny GPT and its usual draft."""
+    """Returns the program of a step of the tiny GPT with its usual draft."""
     world = tiny.transformers()
     target = world.target
     if name == "tapped":
@@ -371,5 +372,6 @@ def jaxpr(name: str) -> str:
 
 
 def test_a_step_of_a_drafter_that_needs_none_carries_no_hidden_states():
-    """The program is the same for a target that gives none, and for one with taps."""
+    """The program is the same for a target that returns no hidden states and for one
+    with taps."""
     assert jaxpr("plain") == jaxpr("unreadable") == jaxpr("tapped")

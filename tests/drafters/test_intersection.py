@@ -1,5 +1,5 @@
-"""A draft of another tokenizer: how it reads a text, where it has no room, and what it
-says if it writes freely."""
+"""A draft with another tokenizer reads a text correctly, stops where it has no room,
+and drafts the right ids."""
 
 import functools
 
@@ -28,13 +28,13 @@ PARENT = (-1, -1, 0, 0, 2)
 
 
 def build_tree(world, gamma: int):
-    """A tree, by the same draft."""
+    """Builds a tree that the same draft model drafts."""
     model = intersection.in_target_vocab(world.draft, vocab(world), 2)
     return intersection.limit_to_room(tree.build(model, PARENT), world.draft, 2)
 
 
 def drafts(make, world, rule=None) -> list[Drafted]:
-    """After none to four steps."""
+    """Returns the drafts after none to four steps."""
     rule = rule or (recursive.verifier if make is build_tree else CASE.verifier)
     decoder = CASE._replace(drafter=make).decoder(world, 4, rule)
     return along(decoder, CASE.params(world), PROMPT, steps=4)
@@ -48,8 +48,8 @@ MAKES = other_ids, pytest.param(build_tree, marks=pytest.mark.slow)
 
 @pytest.mark.parametrize("make", MAKES)
 def test_its_law_is_that_of_the_text_in_its_own_ids(make):
-    """As the draft computes it for the whole text and path, of the common ids, without
-    a cache."""
+    """The reference is the draft's law for the whole text and path, over the common
+    ids, without a cache."""
     world, known = tiny.transformers(), make_spelling(tiny.transformers())
     several = (x for x in short_of_room(make) if np.count_nonzero(x.draft.num) > 1)
     *_, now = several  # the last, where two rows or more have room
@@ -89,7 +89,8 @@ def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
 
 
 def test_a_draft_has_room_for_its_stretch_and_its_own_slots():
-    """Of 5 slots of the target and a stretch of 2: 10 ids, or those that it has."""
+    """The target has 5 slots and the stretch is 2, so that the draft has 10 ids, or as
+    many slots as it has itself."""
     gamma, rows = 4, jnp.arange(2)
     ends = jnp.zeros((2, 6), jnp.int32).at[:, 3].set(jnp.array([7, 8]))
     state = State(None, jnp.full(2, 3), None, None, None)
@@ -116,7 +117,7 @@ def test_tokens_are_cut_at_the_longest_pieces():
 
 
 def unlimited_drafter(world, gamma: int):
-    """What is written freely, its ids as if they were the target's."""
+    """Returns a drafter that proposes any of its ids, as if they were the target's."""
     return build_strings(
         world, gamma, lambda behind, said: (said, np.full(len(said), gamma))
     )
@@ -127,7 +128,8 @@ def kept_whole(key, start, gamma: int, vocab: int) -> token.Noise:
 
 
 def test_it_says_its_likeliest_ids_of_the_whole_text():
-    """As the draft computes it in its own ids, without a cache."""
+    """The reference is computed from the whole text in the draft's own ids, without a
+    cache."""
     world, known = tiny.transformers(), make_spelling(tiny.transformers())
     *_, now = drafts(
         unlimited_drafter, world, token.verifier._replace(noise=kept_whole)

@@ -1,4 +1,5 @@
-"""Lookahead decoding: what is guessed, remembered and drafted, and what it is worth."""
+"""Lookahead decoding guesses, remembers and drafts the right tokens, and saves
+calls."""
 
 import functools
 import itertools
@@ -30,7 +31,7 @@ def test_the_window_is_a_chain_with_columns_and_candidates_are_chains():
 
 @functools.cache
 def drafts() -> list[Drafted]:
-    """Of greedy texts."""
+    """Returns the drafts of greedy texts."""
     world, drafter = tiny.transformers(), lookahead.build(GAMMA, SIZE, pool=16)
     decoder = Decoder(world.target, drafter, match.verifier)
     params = Params(world.target_weights)
@@ -47,7 +48,8 @@ def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
 
 
 def test_a_columns_next_token_is_the_targets_after_its_path():
-    """The argmax of the whole text with that path, recomputed without a cache."""
+    """The reference is the argmax after the whole text and that path, computed without
+    a cache."""
     world = tiny.transformers()
     logits = build_whole_text_logits(world.target)
     for now, (later, _, _) in itertools.pairwise(drafts()):
@@ -89,7 +91,7 @@ def test_the_pool_keeps_each_once_and_the_latest():
 
 
 def test_of_a_large_pool_the_latest_come_first():
-    """A sort that is not stable keeps the order of a few alone."""
+    """A sort that is not stable keeps the order of short arrays only."""
     grams = np.stack([np.full(200, 3), np.arange(200)], axis=1)
     grams[::2, 0] = 5
     last = jnp.array([[3]])

@@ -1,4 +1,4 @@
-"""Trees that a model drafts: their laws, what siblings are drawn by, and their caches.
+"""Trees that a model drafts have the right laws, draws of siblings, and caches.
 
 Axes: B rows, G nodes, V vocabulary.
 """
@@ -30,7 +30,7 @@ BATCH, HEAT = 3, Sampling(jnp.array([1.0, 0.0, 1.0]))
 
 @functools.cache
 def drafts(siblings: str) -> list[Drafted]:
-    """Two, in which the second row is greedy."""
+    """Returns two drafts, in which the second row is greedy."""
     world = tiny.transformers()
     drafter = tree.build(world.draft, PARENT, siblings=siblings)
     rule = recursive.build(with_replacement=siblings == "with")
@@ -43,7 +43,8 @@ def drafts(siblings: str) -> list[Drafted]:
 @pytest.mark.parametrize("later", [0, 1])
 @pytest.mark.parametrize("siblings", ["without", "with"])
 def test_each_node_carries_the_drafts_own_law_after_its_path(siblings, later):
-    """As the model computes it for the whole text and the path, without a cache."""
+    """The reference is the model's law for the whole text and the path, without a
+    cache."""
     world, now = tiny.transformers(), drafts(siblings)[later]
     texts = []
     for row, node in itertools.product(range(BATCH), range(len(PARENT))):
@@ -96,8 +97,8 @@ def pair_counts(law: Law, siblings: str, draws: int = 2**16) -> np.ndarray:
 
 
 def test_pairs_of_siblings_follow_their_law():
-    """q(x) q(y) / (1 - q(x)) without replacement, q(x) q(y) with it; each is not the
-    other's."""
+    """Without replacement the law is q(x) q(y) / (1 - q(x)), with replacement q(x)
+    q(y); each sampler follows its own law only."""
     q = np.array([0.5, 0.3, 0.2, 0.0])
     left = np.where(np.eye(4) > 0, 0, q[None])
     without = q[:, None] * left / left.sum(1, keepdims=True)
@@ -149,7 +150,8 @@ def test_levels_name_rows_and_ranks():
 
 @pytest.mark.parametrize("siblings", ["without", "with"])
 def test_no_two_draws_of_a_tree_have_the_same_slot(siblings):
-    """Where levels narrow and widen: by the tree's rows, not by what was fed so far."""
+    """Where levels become narrower and wider, slots are counted by the rows of the
+    tree, and not by the number of tokens fed so far."""
     for parent in [PARENT, (-1, -1, 0, 0, 2, 4), (-1, -1, 0, 0, 1, 1, 2), (-1, -1, 1)]:
         levels = tree.build_levels(parent)
         slots = [slot for x in levels for slot in tree.slots(x, siblings).tolist()]

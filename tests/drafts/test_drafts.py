@@ -1,4 +1,5 @@
-"""Drafts, rules and policies by name, and the guide to writing your own."""
+"""Drafts, rules and policies are found by name, and the guide to writing your own
+works."""
 
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def weighed(gamma, vocab, draw):
 
 
 def test_drafts_of_one_name_are_built_alike():
-    """So that one program serves both."""
+    """The sources are equal, so that one program serves both."""
     target = pair()[0]
     same = [
         drafts.load_draft(name, target) for name in ("copying:longest=3", "copying")
@@ -179,7 +180,8 @@ def test_counts_are_of_the_targets_family(monkeypatch):
 
 
 def test_a_hierarchy_is_named_and_what_is_none_is_refused():
-    """Names alone decide before weights are read, and then the drafts behind them."""
+    """Names decide before weights are read, and the drafts that they name decide
+    afterwards."""
     target = pretrained.load("code_small")
     name = "hierarchy:code_small,copying:longest=5,gammas=3"
     source = drafts.load_draft(name, target)

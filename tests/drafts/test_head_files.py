@@ -1,4 +1,5 @@
-"""What a head's folder does not say or fit is refused by its name."""
+"""A head's folder that lacks a field or does not fit is refused, and the field is
+named."""
 
 import json
 import sys
@@ -155,8 +156,8 @@ def test_a_head_of_every_id_moves_none(tmp_path):
 
 
 def test_a_written_head_has_what_other_readers_load(tmp_path):
-    """Its target's embedding, and the folder of a target that was read from one: a
-    folder's name is found nowhere."""
+    """The file has the target's embedding, and names the folder from which the target
+    was read, because other readers could not find it by the name of the target."""
     whole, folder = target(), tmp_path / "whole"
     folder.mkdir()
     read = whole._replace(files=(folder / WEIGHTS,))
@@ -217,7 +218,8 @@ def test_a_kind_that_is_not_read_is_refused_by_its_name(fields, kind, tmp_path):
 
 
 def test_models_are_no_heads(tmp_path):
-    """Not those of one layer either, nor those without layers that predict further."""
+    """Models of one layer are not taken for heads either, nor are models that have no
+    layers for further predictions."""
     one = {"model_type": "llama", "num_hidden_layers": 1}
     for fields in (one, one | {"num_nextn_predict_layers": 0}, {"model_type": "gpt2"}):
         (tmp_path / "config.json").write_text(json.dumps(fields))

@@ -1,4 +1,5 @@
-"""A model that drafts and is drafted for: its laws, its tokens, and where it ends.
+"""A model that drafts and has its own draft keeps its laws and its tokens, and ends
+where it should.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -24,8 +25,9 @@ GAMMA, SLOTS = 4, 18
 
 
 def largest_difference() -> float:
-    """Returns how far the laws of drafts are from those of the model above, at most,
-    after steps in which the target rejected tokens and ended drafts of each length."""
+    """Returns the largest distance between the laws of drafts and those of the model
+    above, after steps in which the target rejected tokens and ended drafts of each
+    length."""
     world = tiny.transformers()
     model = world.draft._replace(slots=SLOTS)
     drafter = levels.build(model, copying.build(2), GAMMA)
@@ -57,7 +59,8 @@ def test_each_token_has_the_law_of_the_model_whatever_drafted_for_it():
 
 
 def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
-    """The last of a draft, which a rejected token of the lower draft stands in for."""
+    """If the last token of a draft is not read again, a rejected token of the lower
+    draft stays in its place."""
     read = levels.read_again
     monkeypatch.setattr(levels, "read_again", lambda model, count: read(model, 0))
     assert largest_difference() > 1e-2
@@ -65,7 +68,8 @@ def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
 
 @pytest.mark.slow
 def test_coupled_levels_draft_what_their_model_drafts_alone():
-    """The noise of a position decides its token: lower drafts change the calls only."""
+    """The noise of a position decides its token, so lower drafts change only the number
+    of calls."""
     world = tiny.tables(10)
     lower = autoregressive.build(world.shallow, 2, draw_coupled, behind=3)
     both = levels.build(world.draft, lower, GAMMA, draw_coupled)

@@ -1,4 +1,5 @@
-"""The audit passes every exact decoder, fails broken ones, and knows its own limits.
+"""The audit accepts every exact decoder and rejects broken ones, and its stated limits
+are right.
 
 Markov chains of four tokens: their exact sampler is a line of numpy, so that z is
 compared with N(0, 1), E with mean 1, and the limits with the power that runs have.
@@ -35,7 +36,7 @@ LEVEL = 1e-4
 
 
 def audit_run(both, protocol=TASK, fault=None, verifier=None):
-    """The sums and the log E of a run."""
+    """Returns the sums and the log E of a run."""
     target, draft = both
     broken, rule = audit_row.apply_fault(draft, protocol, fault)
     kernels = fused.reference(verifier or rule)
@@ -58,7 +59,8 @@ def test_an_exact_run_passes():
 
 
 def test_a_filter_keeps_what_it_keeps_and_is_tested_as_such():
-    """Of four tokens two: what was drawn of all of them is impossible then."""
+    """Two of four tokens are kept; what was drawn from all four has probability zero
+    then."""
     few = change(TASK, tokens=4000, top_k=2)
     sums, _ = audit_run(pair(), few)
     assert sums.impossible == 0 and audit.judge(sums, LEVEL).p_value > 0.01
@@ -128,7 +130,8 @@ def test_e_has_mean_1_and_seldom_alarms():
 
 
 def test_every_alternative_is_a_law():
-    """Under p itself deviations have mean 0, their variance, and ratios mean 1."""
+    """Under p itself, deviations have mean 0 and their stated variance, and ratios have
+    mean 1."""
     hot = Sampling(jnp.ones(4))
     laws = [
         probs.standardize(jnp.asarray(side.params)[:, None], hot) for side in pair()
@@ -153,7 +156,7 @@ def test_every_alternative_is_a_law():
 @pytest.mark.parametrize("learnt", [False, True])
 @pytest.mark.parametrize("power", [0.5, 0.9])
 def test_the_limits_are_the_power_that_runs_have(learnt, power):
-    """A leak of the size that is said to be seen so often is seen so often."""
+    """A leak of the stated size is detected as often as is stated."""
     size, new, count = 25, 40, 200
     exact = map(
         audit.total, groups(size, new, seed=3, count=count, leak=0.0, learnt=learnt)
@@ -172,7 +175,7 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
 
 
 def test_uniforms_of_bfloat16_are_not_seen():
-    """A draft that is often kept hides that it is kept too often, by 1/256."""
+    """A draft that is often kept conceals that it is kept too often, by 1/256."""
 
     def noise(*args):
         right = token.noise(*args)

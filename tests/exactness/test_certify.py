@@ -1,4 +1,4 @@
-"""The exact law of every verifier, and that every mutant of them is caught.
+"""Every verifier has the exact law, and each of its mutants is caught.
 
 Numbers: p = (.4, .3, .2, .1) and q = (.55, .25, .15, .05) share .85; Appendix A.2 and
 Section 3.1 of Leviathan et al. (2023); the example of Sun et al. (2024).
@@ -51,8 +51,8 @@ def certify_rule(rule: str, *trial, **dtype: str) -> certify.Certificate:
 
 @functools.cache
 def certify_trial(rule: str, name: str) -> certify.Certificate:
-    """Three tokens take a second step from every prefix of the first; a policy's state
-    goes further."""
+    """Certifies three tokens, so that a second step follows every prefix of the first;
+    with a policy, whose state is kept longer, more."""
     fixture, gamma, n = TRIALS[name]
     n = n if fixture.policy else min(n, 3)
     return certify_rule(rule, fixture, gamma, n, CLAIMS[rule])
@@ -84,7 +84,7 @@ def test_it_is_exact_on_trees(rule, name):
     ("rule", "like"), [("recursive", "token"), ("traversal", "block")]
 )
 def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
-    """By the code for trees, with the verdicts of the rule for chains."""
+    """The code for trees gives the verdicts of the rule for chains."""
     fixture, gamma, _ = TRIALS["ragged"]
     chain = fixture._replace(parent=(-1, 0))
     tree = certify_rule(rule, chain, gamma, 3, CLAIMS[rule])
@@ -95,8 +95,8 @@ def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
 
 
 def the_better_drawn(q) -> dict:
-    """What is not exact: of a second child of the root and a child of the first the
-    likelier is kept once both are drawn."""
+    """Returns a law that is not exact: of a second child of the root and a child of the
+    first child, the more likely one is kept after both were drawn."""
     found, root = {}, q(())
     for x, y in itertools.permutations(range(root.size), 2):
         below = q((x,))
@@ -116,7 +116,8 @@ def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
 
 @pytest.mark.parametrize("rule", ["recursive", "traversal"])
 def test_nodes_chosen_among_drawn_ones_are_caught(rule):
-    """Its twin chooses a place before its token is drawn: "tree, growing"."""
+    """Its exact counterpart, "tree, growing", chooses a place before it draws the token
+    there."""
     fixture = BRANCHING["tree, growing"].fixture._replace(parent=the_better_drawn)
     wrong = certify_rule(rule, fixture, 2, 2, CLAIMS[rule])
     assert "law" in wrong.broken and wrong.error > 1e-3
@@ -135,8 +136,8 @@ def test_traversal_is_exact_with_replacement_too():
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_rules_are_ordered_by_what_they_keep(name):
-    """No rule of one draft keeps more than block verification (Sun et al. 2024), and
-    Algorithm 1 is never worse than rejection sampling (Appendix A.2) or a match."""
+    """No rule for one draft keeps more than block verification (Sun et al. 2024), and
+    Algorithm 1 never keeps less than rejection sampling (Appendix A.2) or a match."""
     tokens = {rule: certify_trial(rule, name).tokens for rule in CHAINS}
     assert tokens["block"] >= tokens["token"] - 1e-5
     assert tokens["token"] >= max(tokens["rejection"], tokens["match"]) - 1e-5
@@ -150,7 +151,8 @@ def test_it_is_exact_in_float64(rule, name):
 
 
 def test_a_sampled_draft_may_hide_its_law():
-    """No law is carried, and any token that is drawn before the uniforms will do."""
+    """No law is given to the rule, and any token that was drawn before the uniforms is
+    valid."""
     hidden = RANDOM._replace(regime="certain", drawn=references(RANDOM)[1])
     assert certify.certify(token.verifier, hidden, 2, 4).exact
 
@@ -161,7 +163,8 @@ def title(mutant: mutants.Mutant) -> str:
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=title)
 def test_a_mutant_is_caught_and_unbroken_is_exact(mutant):
-    """On the same fixture, so that what is broken is what is caught."""
+    """Both are tested on the same fixture, so that the certificate catches exactly what
+    is broken."""
     certificate = mutants.certify_mutant(mutant.name, mutant.rule, mutant.fixture)
     assert mutant.check in certificate.broken
     assert certificate.exact == (mutant.check == "per_call")  # lossless, but slow
@@ -170,13 +173,14 @@ def test_a_mutant_is_caught_and_unbroken_is_exact(mutant):
 
 
 def test_the_page_of_mutants_is_that_of_these_tests():
-    """After the tests above, which worked the numbers out."""
+    """This runs after the tests above, which compute its numbers."""
     assert set(CLAIMS) == set(verifiers.names())
     assert mutation.PATH.read_text("utf-8") == mutation.page()
 
 
 def test_float64_sees_what_float32_rounds_away():
-    """q in bfloat16 and back is 1e-3 off; float32 itself, read as float64, is 1e-8."""
+    """Rounding q to bfloat16 gives an error of 1e-3; float32 itself, read as float64,
+    one of 1e-8."""
     exact = certify.certify(token.verifier, RANDOM, 2, 2, TOKEN, dtype="float64")
 
     def verify_rounded(target, draft, noise, keep_residual=False):
@@ -205,7 +209,7 @@ def test_the_noise_is_independent(rule):
 
 
 def test_a_race_by_another_law_is_noticed(monkeypatch):
-    """That the right one is won by the law is a line of the command."""
+    """A line of the command says that the right race follows the law."""
     right = probs.race
     monkeypatch.setattr(probs, "race", lambda law, g: right(law, 0.9 * g))
     assert certify.race_p_value(5, draws=2**16) < 1e-9

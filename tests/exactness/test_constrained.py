@@ -1,4 +1,4 @@
-"""A draft changes no text of a target that is constrained by all of its text.
+"""A draft changes no text of a target whose constraint depends on the whole text.
 
 Races are drawn by position, so that a text is that of the same keys without a drafter
 if, and in the mean only if, whatever a verifier reads behind any drafts is what it
@@ -28,7 +28,7 @@ RIGHT, STUCK, UNMOVED = range(3)
 
 
 def forbidden(code):
-    """One id, by a number of all bits that every token of a text mixes."""
+    """Returns the id that is forbidden, which depends on every token of a text."""
     return (code >> 7) % V
 
 
@@ -53,8 +53,9 @@ RULES = TokenAutomaton(_begin, _advance, _apply)
 
 
 def broken(model: Model, how) -> Model:
-    """STUCK: drafted tokens of a call leave the state as its first token did. UNMOVED:
-    a token's state is not kept for the call after it."""
+    """Returns a broken model. STUCK: all drafted tokens of a call leave the state that
+    the first one left. UNMOVED: the state after a token is not kept for the next
+    call."""
 
     def apply(params, tokens, start, cache):
         features, after = model.apply(params, tokens, start, cache)

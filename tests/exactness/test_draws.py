@@ -1,4 +1,4 @@
-"""No key serves two draws, of any drafter, rule, policy or tree.
+"""No drafter, rule, policy or tree uses a key for two draws.
 
 Whole steps are recorded (`specjax.exactness.draws`). Axes: B rows, G = gamma.
 """
@@ -47,7 +47,7 @@ def find_problems(decoder: Decoder, params: Params = BOTH) -> list[str]:
     ],
 )
 def test_no_key_serves_two_draws(name, gamma):
-    """Of each drafter, among them those of other and of reduced vocabularies."""
+    """Every drafter is tested, also those with other or reduced vocabularies."""
     world, case = tiny.tables(3 + gamma), BY_NAME[name]
     assert find_problems(case.decoder(world, gamma), case.params(world)) == []
 
@@ -61,7 +61,8 @@ def test_no_key_serves_two_draws(name, gamma):
     ],
 )
 def test_of_every_rule(rule, gamma):
-    """`specjax certify` says it of drafts of each kind that an exact rule verifies."""
+    """`specjax certify` claims this for each kind of draft that an exact rule
+    verifies."""
     assert find_problems(chain(gamma, rule)) == []
 
 
@@ -91,7 +92,7 @@ def test_of_every_topology(siblings, gamma):
     ("nodes", "shapes"), [(10, 3046), pytest.param(12, 20298, marks=SLOW)]
 )
 def test_of_two_draws_of_a_tree_none_has_the_others_slot(nodes, shapes):
-    """By the arithmetic that drafts go by: of all trees of up to so many nodes."""
+    """The arithmetic of slots is tested on all trees of up to that many nodes."""
     assert draws.check_shapes(nodes) == (shapes, 0)
 
 
@@ -109,7 +110,7 @@ def test_as_do_two_hundred_others():
 
 
 def test_each_node_is_drawn_by_the_noise_of_its_own_slot():
-    """Ids of a tree, worked out one by one from the keys that name them."""
+    """The ids of a tree are computed one by one from the keys that name them."""
     parent, batch = (-1, -1, 0, 0, 2, 4), 50
     key = jax.random.split(jax.random.key(0), batch)
     prompt = make_prompt([[0]] * batch)
@@ -144,7 +145,8 @@ def test_of_a_model_that_hears():
 
 
 def test_nor_do_the_steps_of_a_whole_text():
-    """By the loop itself, which names each step by where the last one ended."""
+    """The loop itself is tested, which names each step by the length at which the last
+    one ended."""
     decoder = branches((-1, -1, 0, 1, 2))
     recorder, prompt = draws.Recorder(), make_prompt([[0]])
     request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 1.0))
@@ -164,8 +166,9 @@ def test_mistakes_are_seen(mistake, monkeypatch):
 
 
 def test_only_keys_draws():
-    """By JAX; what makes keys of keys draws nothing. Problems to soak rules in are no
-    texts, and neither are first weights; texts to train on are of no draft."""
+    """Only `specjax.keys` draws with JAX; functions that derive keys from keys draw
+    nothing. The exceptions draw no tokens of texts: random problems for the soak,
+    initial weights, and the choice of training texts."""
     makers = {"key", "split", "fold_in", "key_data", "wrap_key_data", "key_impl"}
     found = {
         (str(path.relative_to(SPECJAX)), node.attr)

@@ -1,4 +1,5 @@
-"""Texts drafted without probabilities have the target's law, by enumeration."""
+"""Texts that are drafted without probabilities have the target's law, by
+enumeration."""
 
 import re
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_a_text_follows_the_targets_law(name):
 
 
 def residual_keeps_the_token(law, draft, noise, keep_residual):
-    """Twin: a rejected token may still be drawn."""
+    """A broken counterpart: a rejected token may still be drawn."""
     verdict = token.verify(law, draft, noise, keep_residual)
     p = probs.dense(law)[jnp.arange(verdict.num_accepted.size), verdict.num_accepted]
     return verdict._replace(residual=p)
@@ -51,7 +52,7 @@ def test_a_wrong_residual_is_seen(name):
 
 
 def test_texts_that_are_cut_wrong_follow_the_targets_law_too():
-    """Any function of the text so far may draft."""
+    """Any function of the text so far may propose tokens."""
 
     def retokenize(behind, said):
         return (said + behind[:, -1:] + 1) % 3, said[:, 0]
@@ -110,7 +111,7 @@ def shared(gamma, vocab):
 def test_a_draft_that_draws_twice_by_one_noise_is_not_certified(
     capsys, monkeypatch, tmp_path
 ):
-    """Each token alone follows its law: whole texts tell."""
+    """Each token alone follows its law; only whole texts show the error."""
     (tmp_path / "shares.py").write_text(SHARED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))

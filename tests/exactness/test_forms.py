@@ -1,4 +1,4 @@
-"""Whole texts of a form follow the masked model, with drafts and without.
+"""Constrained texts follow the law of the masked model, with and without drafts.
 
 The language is small and read a second time by `re` here, so that the law of a text is
 a product of a few fractions. Axes: N rows, n tokens, V vocabulary.
@@ -54,7 +54,7 @@ def allowed_ids(ids: tuple) -> tuple[bool, ...]:
 
 
 def masked_law() -> np.ndarray:
-    """The law [V] * n of the masked model."""
+    """Returns the law [V] * n of the masked model."""
     law = np.zeros((V,) * NEW)
     for text in itertools.product(range(V), repeat=NEW):
         chance = 1.0
@@ -71,7 +71,8 @@ def masked_law() -> np.ndarray:
 
 
 def whole_law() -> np.ndarray:
-    """The model's own law, given that the text is one of the language or begins one."""
+    """Returns the model's own law, given that the text belongs to the language or
+    begins a text of it."""
     law = tables.text_law(np.float64(P), PROMPT, NEW, 1.0)
     law = law * (masked_law() > 0)
     return law / law.sum()

@@ -1,4 +1,4 @@
-"""Greedy texts of another engine are the same, a tie, or an explained difference.
+"""Greedy texts of another engine are the same, tied, or different for a stated reason.
 
 Tables of logits: of calls of one token, and of others. id i is followed by i + 1, and
 after 2 the ids 3 and 4 are nearly tied. Only after 1 the two calls differ, by EPS.
@@ -27,7 +27,7 @@ GAP, EPS, END = 3e-4, 5.5e-4, 5
 
 
 def make_target(one: np.ndarray, many: np.ndarray) -> Pretrained:
-    """A target whose logits [V, V] are others in calls of several tokens."""
+    """Returns a target with other logits [V, V] in calls of several tokens."""
     model = tiny.markov(len(one))
 
     def apply(params, tokens, start, cache):

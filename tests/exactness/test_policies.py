@@ -1,4 +1,4 @@
-"""Policies leave the law as it is, and those that anticipate do not.
+"""Policies leave the law as it is, and policies that look ahead are detected.
 
 A length may depend on all that was drawn before it and on what is kept; not on a token
 that it leaves out, nor on one that is drawn after it.
@@ -31,13 +31,13 @@ def test_a_policy_is_exact(rule, name):
 
 
 def drop_last_token(right, law, drafts, before, most, carry):
-    """The token that a draft was stopped for is left out."""
+    """Leaves out the token at which a draft was stopped."""
     num, carry = right(law, drafts, before, most, carry)
     return jnp.where(num < most, num - 1, num), carry
 
 
 def decide_by_next_token(right, law, drafts, before, most, carry):
-    """It is decided by the token after, which is then left out."""
+    """Decides by the next token, which is then left out."""
     return right(law, *(np.roll(x, -1, axis=1) for x in (drafts, before)), most, carry)
 
 
@@ -56,7 +56,8 @@ def test_a_policy_that_anticipates_is_caught(rule, wrong, monkeypatch):
 
 
 def test_the_targets_law_is_no_secret():
-    """Of tokens that are kept, as a function of the text: p itself may be looked at."""
+    """A policy may look at p itself for tokens that are kept, as a function of the
+    text."""
     p = np.float32([0.7, 0.3])
 
     def init(batch: int, gamma: int):

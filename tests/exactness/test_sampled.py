@@ -1,4 +1,4 @@
-"""Texts of the real loop follow the target's law, whatever decides on the drafts.
+"""Texts of the real loop follow the target's law with every rule and draft.
 
 What enumeration cannot see is tested here: keys, noise, batches, steps after steps. One
 program serves all rules and mutants; its drafts are ragged and its rows adapt. That
@@ -42,7 +42,7 @@ def name(mutant: Mutant) -> str:
 
 
 def tree_p_value(drafter: Drafter, rule: Verifier) -> float:
-    """The p-value of texts of the real loop."""
+    """Returns the p-value of texts of the real loop with a tree."""
     decoder = Decoder(WORLD.target, drafter, rule)
     loop = generate.build_loop(decoder, len(goodness.PROMPT) + 10)
     loop = jax.jit(loop, compiler_options=sampled_mutants.BRISK)
@@ -55,7 +55,8 @@ DISTINCT = tree.build(WORLD.draft, (-1, -1, 0, 0))
 
 
 def test_a_rule_for_other_siblings_is_caught():
-    """Were it not refused: drawn without replacement, judged as if with it."""
+    """If the rule were not refused: the nodes are drawn without replacement, and
+    verified as if with it."""
     wrong = find("recursive_replaced")._replace(siblings=("without",))
     assert tree_p_value(DISTINCT, wrong) < NEVER
 

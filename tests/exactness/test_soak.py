@@ -1,4 +1,4 @@
-"""The soak passes right verifiers and names the fault of each kind of wrong one.
+"""The soak accepts right verifiers and names the fault of each kind of wrong one.
 
 Which shows that what is nasty is there: NaN, equal laws, uniforms 0 and next to 1.
 
@@ -34,7 +34,7 @@ def lets_nan_through(target, draft, noise, keep_residual=False):
 
 
 def clamps_the_pick(target, draft, noise, keep_residual=False):
-    """Counts what lies below u without looking at weights; next to 1 that is all."""
+    """Counts the ids below u without their weights; with u next to 1 all ids count."""
     verdict = token.verify(target, draft, noise, keep_residual=True)
     total = jnp.cumsum(verdict.residual, axis=1)
     below = (total <= (noise.sample[:, :1] + 2**-24) * total[:, -1:]).sum(1)
@@ -128,7 +128,7 @@ def test_a_broken_one_is_told_by_its_kind_and_its_row_can_be_seen_again(name):
 
 
 def dealt():
-    """A chunk's problems and the first draw of each, none of them wrong."""
+    """Returns the problems of a chunk and the first draw of each, all correct."""
     problem = soak._problem(SEED, MIXED)
     run = soak._compile(token.verifier, soak.VARIANTS[MIXED])
     deal, wrong = run(problem, 0, 1)[1]
@@ -137,7 +137,7 @@ def dealt():
 
 
 def spoil_verdict(kind: str, problem, deal) -> Verdict:
-    """The verdict with one thing wrong, in the first row where it can be."""
+    """Returns the verdict with one error, in the first row where that is possible."""
     verdict, draft = deal.verdict, deal.draft
     n, last = verdict.num_accepted, problem.inside.shape[-1] - 1
     rows = jnp.arange(n.size)

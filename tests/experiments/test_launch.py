@@ -1,6 +1,6 @@
-"""Scripts and manifests that start jobs: as their own checkers want them, and what they
-do where a machine is taken away; and the GPU script's stages: skipped when done, picked
-by name, stopped by a failure."""
+"""Scripts and manifests that start jobs pass the checkers of their systems, and
+continue after a machine is taken away; the GPU script skips stages that are done, runs
+named ones, and stops at a failure."""
 
 import json
 import os
@@ -24,7 +24,7 @@ LAUNCH = ROOT / "experiments/launch"
 
 
 def stubs(folder: Path, **scripts: str) -> dict[str, str]:
-    """Programs of these names, first on PATH."""
+    """Puts programs of these names first on PATH."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in scripts.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
@@ -61,7 +61,7 @@ def test_the_manifest_is_a_jobset_of_what_is_here():
 
 
 def test_the_image_runs_what_it_is_told_with_extras_that_there_are():
-    """An entrypoint would take a command for its own arguments."""
+    """An entrypoint would take the command for its own arguments."""
     lines = (LAUNCH / "Dockerfile").read_text()
     assert "ENTRYPOINT" not in lines and " g++ " in lines
     extras = re.search(r"extra=(\S+) ", lines)[1].split(",")
@@ -87,7 +87,7 @@ WAITS = "trap 'echo told >>{0}/asked; exit 143' TERM\n{1}while :; do sleep 0.05;
 def test_a_job_of_slurms_is_told_and_goes_back_into_the_queue(
     script, asked, begun, tmp_path
 ):
-    """By its stages' script, or by `srun` on several hosts."""
+    """The script of the stages gets the signal, or `srun` on several hosts."""
     waits = WAITS.format(tmp_path, f'echo "$0 $*" >{tmp_path}/asked\n')
     own = stubs(tmp_path / "bin", srun=waits, scontrol=f'echo "$@" >>{tmp_path}/asked')
     shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
@@ -135,7 +135,8 @@ def launch(tmp_path):
 
 
 def test_a_script_takes_a_python_that_can_run_specjax(launch, tmp_path):
-    """The checkout's own first; one line where there is none."""
+    """The checkout's own Python comes first; where there is none, the script prints one
+    line."""
     old = dict.fromkeys(PYTHONS, OLD)
     done, asked = launch("slurm_hosts.sh", "a.gin", srun="exit 9", **old)
     assert done.returncode == 2 and not asked and done.stderr.count("\n") == 1
@@ -189,7 +190,7 @@ def test_xpk_gets_an_image_that_it_can_pull_and_a_folder_that_is_mounted(launch)
 
 
 def test_rows_go_to_a_tpu_and_records_come_back(launch, tmp_path):
-    """On every host of a slice, which is made where it is not there."""
+    """They go to every host of a slice, which is created where it is missing."""
     said = f'printf "%s\\n" "$*" >>{tmp_path}/asked\n'
     there = said + 'case "$*" in *describe*) echo "{}";; esac'
     absent = (
@@ -239,7 +240,7 @@ FETCHED = 13  # a model, and a row of each task of questions at each temperature
 
 
 def run(folder: Path, python: str, *folders: str, **environment: str):
-    """python: what a program that stands for it does."""
+    """Runs the script. python: what a program does that replaces Python."""
     programs = {"compute-sanitizer": "", "stand_in": python}
     own = stubs(folder / "bin", **programs) | {"RUNS": str(folder / "runs")}
     own |= {"STAGES": "all"}
@@ -250,7 +251,7 @@ def run(folder: Path, python: str, *folders: str, **environment: str):
 
 
 def started_commands(done) -> list[str]:
-    """Commands that were run, as `echo` shows them."""
+    """Returns the commands that were run, as `echo` shows them."""
     return [line for line in done.stdout.splitlines() if line.startswith("-m ")]
 
 

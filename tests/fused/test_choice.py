@@ -1,4 +1,4 @@
-"""Kernels are chosen by default, and one that errs is replaced by the reference."""
+"""Kernels are chosen by default, and the reference replaces one that is wrong."""
 
 import functools
 import json
@@ -41,7 +41,7 @@ assert not [name for name in sys.modules if name.startswith(names)]
 
 
 class Chip(NamedTuple):
-    """What `jax.devices()` would say."""
+    """A device as `jax.devices()` would describe it."""
 
     platform: str = "tpu"
     device_kind: str = "TPU v5 lite"
@@ -76,7 +76,8 @@ def test_a_cpu_runs_the_reference_and_imports_no_kernel():
 
 
 def test_on_a_mesh_each_device_has_what_it_was_compared_for(tpu, monkeypatch):
-    """Its own rows, and the whole of them where a draft says so."""
+    """Each device is compared on its own rows, and on all rows where a draft needs
+    all."""
     compared = []
     monkeypatch.setattr(first_use, "find_problem", lambda key, _: compared.append(key))
     with mesh.using("data=1"):
@@ -117,7 +118,7 @@ CHOSEN = [
 
 @pytest.mark.parametrize(("device", "rule", "sizes", "verify", "draw"), CHOSEN)
 def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
-    """For a device that is not there; a rule is that of the library's own `verify`."""
+    """The devices are absent; the rule is the library's own `verify`."""
     sizes = LARGE._replace(**sizes)
     chosen = choose("auto", rule, sizes, device=device)
     record = chosen.record
@@ -252,7 +253,8 @@ def test_nothing_is_lost_where_nothing_can_be_kept(cache, monkeypatch):
 
 
 def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
-    """Weights of three blocks; uniforms on the ends of a block and of an id."""
+    """There are weights of three blocks, and uniforms on the ends of a block and of an
+    id."""
     w = np.random.default_rng(0).random(600)
     w[[5, 300]] = 0
     blocks = np.add.reduceat(w, [0, 256, 512]) / w.sum()
@@ -273,14 +275,14 @@ def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
 
 @functools.cache
 def reference():
-    """A case, and what the reference makes of it."""
+    """Returns a case, and the verdict of the reference on it."""
     case, plain = same_tokens.random_case(SIZES, 3), Functions(TOKEN, probs.draw)
     run = jax.jit(functools.partial(same_tokens.run, plain, True, False))
     return case, jax.device_get(run(case, None))
 
 
 def test_a_coin_next_to_its_chance_may_fall_either_way():
-    """One token more or less of the first row, as a coin decides it."""
+    """The first row has one token more or less, as a uniform decides."""
     case, wanted = reference()
     ours = wanted.verdict
     n, tokens = ours.num_accepted.copy(), ours.tokens.copy()

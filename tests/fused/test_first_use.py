@@ -1,4 +1,5 @@
-"""The functions chosen to read logits are those that decode in every measurement."""
+"""The functions that are chosen to read logits are those with which every measurement
+decodes."""
 
 from functools import partial
 
@@ -44,11 +45,12 @@ ALL = {"alone", *SPECULATIVE}
 
 
 class Stop(Exception):
-    """All that was to be traced has been."""
+    """Raised once everything has been traced that should be."""
 
 
 def noting_kernels(wanted: set) -> Kernels:
-    """Kernels that note their traces, and stop when all that are wanted were."""
+    """Returns kernels that note their traces, and raise `Stop` after all that are
+    wanted."""
     left = set(wanted)
 
     def note(name: str, function, *arguments, **options):

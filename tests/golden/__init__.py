@@ -1,4 +1,4 @@
-"""Golden texts, which guard every count of the records.
+"""Golden texts protect every count in the records.
 
 A case is a family of models, a drafter and a rule on two prompts, greedy and at
 temperature 1, 32 tokens each. Its JSON file has the ids, the counts of calls and of

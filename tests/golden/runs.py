@@ -1,4 +1,4 @@
-"""Decodes the golden cases; those that can share a compiled program do."""
+"""Decodes the golden cases; cases that can share a compiled program share one."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -53,7 +53,8 @@ TABLE = 12  # ids of the target "table"
 
 
 def tiny(style: str, share: float = 0.0) -> Pretrained:
-    """Returns a random model of Llama's kind, or a draft with a share of noise."""
+    """Returns a random model of Llama's kind, or that model with a share of noise as a
+    draft."""
     config = getattr(tiny_llama, style.upper())
     weights = jax.tree.map(
         lambda a, b: (1 - share) * a + share * b,
@@ -88,7 +89,7 @@ DRAFTS = {
 
 
 def grammar() -> TokenAutomaton:
-    """Returns rules by which no id follows itself, and no odd one a third one."""
+    """Returns rules by which no id follows itself, and no third odd id in a row."""
 
     def begin(tokens: Array, length: Array) -> Array:
         return jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)[:, 0]
@@ -119,7 +120,7 @@ def model(name: str) -> Pretrained:
 
 @cache
 def pair(case: Case) -> tuple[Pretrained, DraftSource | None]:
-    """Returns the target and the draft of a case, constrained by its rules."""
+    """Returns the target and the draft of a case, with its constraint."""
     target, draft = model(case.target), None
     if case.draft and case.target == "table":
         draft = small_drafts.load(case.draft, target)
@@ -137,15 +138,15 @@ def pair(case: Case) -> tuple[Pretrained, DraftSource | None]:
 
 
 def players(case: Case) -> tuple[tuple, str]:
-    """Returns who drafts, and how its tokens are drawn; and the rule."""
+    """Returns the drafter, how its tokens are drawn, and the rule."""
     return (case.draft, for_rule(verifiers.find(case.rule))), case.rule
 
 
 def shape(case: Case) -> Case:
-    """Returns a case that is equal for all that share a program: those of other drafts
-    and rules, or other numbers of truncation. Trees share none with chains, nor heads
-    that tap a target's layers with other drafts; and cases with rules, or a policy that
-    stops within a draft, none at all."""
+    """Returns a case that is equal for all cases that share a program, which may differ
+    in their drafts, rules and numbers of truncation. Trees do not share with chains,
+    nor heads that tap a target's layers with other drafts; cases with constraints share
+    with none, nor cases of a policy that stops within a draft."""
     policy = policies.find(case.policy)
     if case.rules or (policy is not None and policy.go_on is not None):
         return case
@@ -176,8 +177,8 @@ class Shared(NamedTuple):
 
 @cache
 def program(shape_: Case, slots: int, beside: tuple[str, ...]) -> Shared:
-    """Returns the program of those cases in `beside` that have this shape, with a
-    buffer of `slots`."""
+    """Returns the program of the cases in `beside` that have this shape, with a buffer
+    of `slots`."""
     rules, drafts_of = {}, {}
     for case in map(CASES.get, beside):
         if not isinstance(case, Case) or case.target != shape_.target:
@@ -327,8 +328,8 @@ def alpha(
 
 
 def transcribe_case(case: SpeechCase) -> dict:
-    """Returns what a small Whisper writes of two windows of noise, each greedy and at
-    temperature 1, by the rules of timestamps."""
+    """Returns what a small Whisper writes for two windows of noise, each greedy and at
+    temperature 1, under the rules of timestamps."""
     large = tiny_whisper.TARGET._replace(vocab=tiny_whisper.VOCAB)
     small = large._replace(decoder_layers=1)
     weights = [tiny_whisper.weights(large, seed) for seed in (3, 7)]
@@ -399,7 +400,7 @@ def verifier_by_index(rules: tuple[Verifier, ...], which: Array) -> Verifier:
 def one_of_each(
     drafters: tuple[Drafter, ...], rules: tuple[tuple[Verifier, ...], ...], which: Array
 ) -> tuple[Drafter, Verifier]:
-    """Returns the drafter of number which[0], and of its rules that of number which[1].
+    """Returns drafter number which[0], and of its rules number which[1].
 
     Parameters and caches are lists with those of each drafter. A draft's law is a list
     too, with a place for each structure of laws that occurs: zeros but for that of the

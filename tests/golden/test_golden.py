@@ -1,4 +1,4 @@
-"""No edit moves a text, a count or alpha unnoticed: see `tests.golden`."""
+"""No edit changes a text, a count or alpha unnoticed: see `tests.golden`."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Walltime: what is timed is what decodes, and what is predicted follows from it."""
+"""Walltime times what decodes, and predicts speeds from what it timed."""
 
 import json
 
@@ -36,8 +36,8 @@ DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a to
 
 
 def run_with_fixed_times(programs, rounds, label, warm, after=None):
-    """Runs each program; its seconds are made up, so that no other work on the machine
-    can disturb a test."""
+    """Runs each program, and returns invented seconds, so that no other work on the
+    machine can disturb a test."""
     del label, warm
     seconds = {name: np.zeros(rounds) for name in programs}
     for turn in range(rounds):
@@ -93,7 +93,7 @@ def test_the_rounds_so_far_make_a_row_and_a_row_says_everything(rows):
 
 
 def test_a_row_holds_what_its_speeds_are_made_of(row):
-    """Read again from a file it gives the same numbers and intervals."""
+    """A row that is read back from a file gives the same numbers and intervals."""
     again = json.loads(json.dumps(row, allow_nan=False))
     for numbers in (
         timing.part_costs(again["gamma"], again["timed"]),
@@ -107,7 +107,7 @@ def test_a_row_holds_what_its_speeds_are_made_of(row):
 
 
 def test_other_texts_are_others(row):
-    """A round has its own; at T = 0 a prompt is not taken twice."""
+    """Each round has its own texts; at T = 0 no prompt is used twice."""
     measured, others = walltime.batches(PROMPTS, SETTING)
     prompts = [np.asarray(batch.prompt.tokens) for batch in (*measured, *others)]
     assert len(others) == 2

@@ -1,5 +1,5 @@
-"""Walltime of an encoder-decoder whose texts end: encoders are timed apart, calls
-predicted to the last, and drafts that have no law counted."""
+"""Walltime of an encoder-decoder whose texts end: encoders are timed separately, the
+number of calls is predicted exactly, and drafts without a law are counted."""
 
 import jax
 import numpy as np
@@ -36,7 +36,8 @@ SETTING = SETTING._replace(ends=True)
 
 
 def make_ending_weights(config, seed):
-    """Weights of which texts end early: the end id is likelier than by chance."""
+    """Returns weights whose texts end early: the end id is more likely than by
+    chance."""
     params = tiny_t5.weights(config, seed)
     kernel = params["decoder"]["logits_dense"]["kernel"]
     readout = {"kernel": kernel.at[:, t5.END].multiply(1.3)}
@@ -58,8 +59,8 @@ def draft():
 
 
 def clock(programs, rounds, label, warm, after=None):
-    """`run_with_fixed_times`, in which reading the input takes 1 ms, and 4 ms for two;
-    only what decodes is run."""
+    """Does as `run_with_fixed_times`, with 1 ms for reading the input, and 4 ms for two
+    inputs; runs only what decodes."""
     idle = {n: (lambda: None) for n in programs if n[0] != DECODE}
     seconds = run_with_fixed_times({**programs, **idle}, rounds, label, warm)
     for kind, gamma, _ in seconds:
@@ -81,7 +82,7 @@ def row(target, draft):
 
 
 def lengths(target, ends):
-    """What the target writes alone, by its own loop."""
+    """Returns the lengths of what the target writes alone, in its own loop."""
     setting = SETTING._replace(ends=ends)
     batches, _ = walltime.batches(PROMPTS, setting)
     run = generate.autoregressive(target.model, 30)
@@ -104,7 +105,7 @@ def test_texts_end_where_they_end(target, row):
 
 
 def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
-    """No draft was tested at all: no share of them, and no error."""
+    """No draft was tested, so there is no share of accepted ones, and no error."""
 
     def make_output(words):
         zero = np.zeros(2, int)

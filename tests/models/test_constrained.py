@@ -1,4 +1,5 @@
-"""A constrained model's state follows every text, in calls of any size and shape."""
+"""The state of a constrained model follows every text, in calls of any size and
+shape."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,8 @@ LENGTH = jnp.array([2, 4, 1])  # of prompts
 
 
 def advance(state, token):
-    """Two numbers of a whole text: a sum of powers, and its length in sevenths."""
+    """Returns two numbers of a whole text: a sum of powers, and its length in
+    sevenths."""
     number, length = state
     mixed = number * jnp.uint32(48271) + token.astype(jnp.uint32) + jnp.uint32(1)
     return mixed & jnp.uint32(2**31 - 1), (jnp.round(length * 7) + 1) / 7
@@ -39,7 +41,7 @@ def begin(tokens, length):
 
 
 def apply(state, logits):
-    """One id in three is left."""
+    """Leaves one id in three."""
     number, length = state
     shift = number[..., None] + jnp.round(length * 7).astype(jnp.uint32)
     ids = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
@@ -61,7 +63,7 @@ def possible_ids(logits) -> np.ndarray:
 
 
 def start_case(case, dtype: str = "float32"):
-    """A constrained model, its weights, and the cache before its first call."""
+    """Returns a constrained model, its weights, and the cache before its first call."""
     model = constrained(case.build(case.config._replace(dtype=dtype)), RULES)
     params = case.world().target_weights
     prompt = Prompt(TOKENS, LENGTH, case.inputs())
@@ -75,7 +77,7 @@ def start_case(case, dtype: str = "float32"):
     ids=["gpt", "gpt in bfloat16", "whisper"],
 )
 def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
-    """Within the prompt as behind it, and whatever lay in the slots before."""
+    """This holds within the prompt and after it, whatever the slots held before."""
     monkeypatch.setattr(module, "UNROLLED", 3)  # longer calls are a loop
     monkeypatch.setattr(module, "AT_ONCE", 4)
     model, params, cache = start_case(case, dtype)

@@ -1,4 +1,4 @@
-"""Learned positions, which GPT alone has."""
+"""Learned positions, which only GPT has, limit its texts."""
 
 from functools import partial
 
@@ -33,8 +33,8 @@ LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(
     build, rule, counts
 ):
-    """The draft is the target, cut: it is right as far as its positions go. A tree is
-    drafted whole or not at all."""
+    """The draft is the target with fewer positions: it is right up to its last
+    position. A tree is drafted completely or not at all."""
     target = gpt.build(LEARNED._replace(positions=POSITIONS))
     assert (gpt.build(tiny.TARGET).slots, target.slots) == (None, POSITIONS)
     draft = gpt.build(LEARNED._replace(positions=KNOWN))

@@ -1,4 +1,4 @@
-"""Caches of eight bits: rounded once a slot, whatever the calls were."""
+"""Caches of eight bits round each slot once, whatever the calls were."""
 
 import functools
 
@@ -57,7 +57,7 @@ def test_the_largest_of_a_slot_is_127_and_no_number_is_half_a_unit_off():
 
 @each_case
 def test_a_slot_is_rounded_alike_whatever_the_calls_were(case):
-    """And the logits are nearly those of floats, but not those."""
+    """The logits are near those of a float cache, and not equal."""
     run, params = compile_call(build_model(case)), case.world().target_weights
     at_once, filled = run(params, TOKENS, ZERO, initial_cache(case))
     cache, logits, start = initial_cache(case), [], 0
@@ -102,8 +102,9 @@ NEW, GAMMA = 12, 3
     ],
 )
 def test_a_draft_makes_no_difference(case, name, temperature):
-    """At T = 1 by the rule whose text is that of the same keys without a draft. A layer
-    that drafts by itself reads its part of the cache; another model's is of floats."""
+    """At T = 1 the rule gives the text of the same keys without a draft. A draft that
+    is the target's first layers reads their part of the cache; another model has a
+    float cache."""
     world, drafter = case.world(), BY_NAME[name]
     rule = gumbel.verifier if temperature else drafter.verifier
     shallow = case.build(case.small._replace(cache="int8"))

@@ -1,4 +1,5 @@
-"""Decoders of Llama's kind: the papers' arithmetic, and caches of a window."""
+"""Decoders of Llama's kind compute the papers' arithmetic and keep the cache of a
+window."""
 
 import itertools
 
@@ -51,7 +52,8 @@ def test_a_local_layer_keeps_its_window_and_a_portion(slots, ring):
 
 
 def test_rejected_tokens_leave_no_trace_in_a_ring():
-    """As often as it wraps; calls longer than a portion are worked off in several."""
+    """The ring wraps several times; calls longer than a portion are computed in
+    several."""
     model, params, zero = GEMMA2.world().target, GEMMA2.world().target_weights, ZERO[:2]
     cache, logits, start = model.init(params, make_prompt(TEXTS), LONG + PORTION), [], 0
     whole, _ = GEMMA2.call(TEXTS, zero, None)

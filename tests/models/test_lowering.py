@@ -1,4 +1,5 @@
-"""The forms that compilers need change no number, in any family: `models.lowering`."""
+"""The forms of computations that compilers need change no number in any family:
+`models.lowering`."""
 
 import functools
 import re
@@ -29,7 +30,7 @@ nearly = functools.partial(jax.tree.map, functools.partial(assert_close, atol=1e
 
 
 def test_a_row_is_written_in_64_bit_jax_too():
-    """Slots are of 32 bits, and whatever has no type of its own is of 64."""
+    """Slots are 32-bit numbers, while JAX gives 64 bits to numbers without a type."""
     cache = KeyValues(np.zeros((2, 1, 3, 4), "f4"), np.zeros((2, 1, 4, 3), "f4"))
     new = KeyValues(np.ones((2, 1, 3, 1), "f4"), np.ones((2, 1, 1, 3), "f4"))
     start = jnp.array([3, 0], jnp.int32)
@@ -47,7 +48,8 @@ ids = [f"{case.name}-{rows}{'-joined' * joined}" for case, rows, joined in ON_A_
     ("case", "rows", "joined"), slow.mark_slow_after(3, ON_A_GPU), ids=ids
 )
 def test_a_few_tokens_are_the_same_on_a_gpu(case, rows, joined, monkeypatch):
-    """Each a row of attention; a single one is two equal rows. JAX asks the device."""
+    """Each token is a row of attention, and a single token is two equal rows. JAX is
+    asked for the device."""
     model = case.build(case.config._replace(joined=True) if joined else case.config)
     params, start = case.world().target_weights, np.full(rows, T, np.int32)
     apart = case.call(TOKENS[:rows], ZERO[:rows], case.fresh(rows))[1]
@@ -73,7 +75,8 @@ def join_cache(case, cache):
 
 
 def imitate_gpu(monkeypatch) -> list:
-    """What a GPU would compute is computed; a list of what it was asked to, or None."""
+    """Makes this device compute as a GPU would; returns the list of the functions that
+    were chosen, None where there was no choice for GPUs."""
     taken = []
 
     def choose(*arguments, default, cpu=None, cuda=None):
@@ -85,7 +88,7 @@ def imitate_gpu(monkeypatch) -> list:
 
 
 def compile_loop(case) -> str:
-    """The program that decodes a few tokens of one row."""
+    """Compiles the program that decodes a few tokens of one row."""
     model, params = case.world().target, case.world().target_weights
 
     @jax.jit
@@ -101,7 +104,8 @@ def compile_loop(case) -> str:
 
 
 def copies(program: str, cached) -> tuple[int, int]:
-    """Of arrays shaped like those `cached`; and how many of these there are."""
+    """Returns the number of copies of arrays shaped like those in `cached`, and the
+    number of these arrays."""
     shapes = [",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(cached)]
     counts = [len(re.findall(rf"\[{x}\]\S* copy\(", program)) for x in set(shapes)]
     return sum(counts), len(shapes)
@@ -109,7 +113,7 @@ def copies(program: str, cached) -> tuple[int, int]:
 
 @each_case
 def test_decoding_on_a_cpu_does_not_copy_its_caches(case):
-    """But for those on entry."""
+    """Copies at the start of the program are allowed."""
     cache, program = case.fresh(1), compile_loop(case)
     for part in [case.own(cache), *([cache.read] if case.encodes else [])]:
         count, entered = copies(program, part)
@@ -117,7 +121,8 @@ def test_decoding_on_a_cpu_does_not_copy_its_caches(case):
 
 
 def test_written_at_once_a_cpu_copies_its_cache(monkeypatch):
-    """Why rows are written apart: when this fails, writing at once will do."""
+    """Rows are written one by one for this reason: when this test fails, all can be
+    written at once."""
     monkeypatch.setattr(lowering, "_write_by_row", _write_at_once)
     with native.products(native.XLA):  # native attention writes it in place
         count, entered = copies(compile_loop(GPT), GPT.fresh(1))

@@ -1,4 +1,5 @@
-"""The contract of a model, for every family: add one to `support/model_cases.py`."""
+"""Every family keeps the contract of a model: add a case to
+`support/model_cases.py`."""
 
 import functools
 
@@ -43,7 +44,8 @@ each_module = pytest.mark.parametrize("case", MODULES, ids=lambda case: case.nam
 
 @pytest.mark.parametrize("case", (LLAMA, *MODULES), ids=lambda case: case.name)
 def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
-    """But for those that a window leaves out; of an input, on all but its padding."""
+    """A logit does not depend on tokens outside a window; with an input, it depends on
+    all of it but the padding."""
     text, read = jnp.arange(T)[None], np.arange(T, T + 8)
     inputs = t5.Inputs(jnp.asarray(read[None]), jnp.array([5]))
     inputs = case.inputs(1) if case.hears else inputs
@@ -56,7 +58,7 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
     @jax.jit
     @jax.jacrev
     def jacobian(table):
-        """Of a sum of squares for each token."""
+        """Returns the derivative of a sum of squares for each token."""
         params = unflatten_dict(flat | {case.embedding: table})
         logits = case.whole(small, params, text, inputs)[0, :, :IDS]
         return jnp.sum(logits**2, axis=-1)
@@ -70,7 +72,7 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
 
 @each_module
 def test_chunks_of_any_size_give_the_logits_of_the_whole(case):
-    """And leave the same cache."""
+    """They also leave the same cache."""
     cache, start, logits = case.fresh(), 0, []
     for width in (2, 1, 2):
         chunk, cache = case.call(TOKENS[:, start : start + width], ZERO + start, cache)
@@ -86,7 +88,8 @@ def test_chunks_of_any_size_give_the_logits_of_the_whole(case):
 
 @each_case
 def test_rows_may_stand_at_different_slots(case):
-    """Rewritten after a rejection: what lies beyond a row's start is stale."""
+    """Some slots are written again, as after a rejection: what is beyond a row's start
+    is stale."""
     _, cache = case.call((TOKENS + 3) % IDS, ZERO, case.fresh())
     prefix = np.array([1, 3, 2], np.int32)
     kept = np.arange(T) < prefix[:, None]
@@ -103,7 +106,8 @@ def test_rows_may_stand_at_different_slots(case):
 
 
 def ruin_cache(case, cache, own, read=INPUTS.length):
-    """Huge numbers from slot own [B] on, and in what was read from slot read [B] on."""
+    """Returns a cache with huge numbers in the slots from own [B] on, and from slot
+    read [B] on in what was read."""
     if not case.encodes:
         return tiny.ruin_slots(cache, own)
     read = read * 0 + case.config.states if case.hears else read
@@ -113,7 +117,7 @@ def ruin_cache(case, cache, own, read=INPUTS.length):
 
 @each_module
 def test_what_is_stale_is_never_read(case):
-    """Beyond a row's cursor, and beyond its input."""
+    """This is what is beyond a row's length, and beyond its input."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     start = np.array([3, 5, 4], np.int32)
     clean, _ = case.call(TOKENS[:, :1], start, cache)
@@ -129,7 +133,7 @@ def test_what_is_stale_is_never_read(case):
 
 @each_module
 def test_an_early_exit_is_the_first_layers(case):
-    """Its cache is theirs, and its weights are the whole model's."""
+    """Its cache is that of these layers, and its weights are the whole model's."""
     world, cache = case.world(), case.call(TOKENS, ZERO, case.fresh())[1]
 
     @jax.jit
@@ -144,7 +148,7 @@ def test_an_early_exit_is_the_first_layers(case):
 
 @each_module
 def test_bfloat16_activations_leave_float32_logits(case):
-    """Features and cache are bfloat16, and logits not far from exact."""
+    """Features and caches are bfloat16, and the logits are near the exact ones."""
     model = case.build(case.config._replace(dtype="bfloat16"))
 
     @jax.jit
@@ -164,7 +168,8 @@ def test_bfloat16_activations_leave_float32_logits(case):
 
 @each_case
 def test_every_parameter_names_its_axes_and_is_counted(case):
-    """An axis of a name has one size, but for those that a config has several of."""
+    """An axis has one size under each name, except those that a config gives several
+    sizes."""
     for config in filter(None, (case.config, case.other)):
         init, sizes = functools.partial(case.module.init_params, config=config), {}
         boxes, specs, shapes = (
@@ -199,8 +204,9 @@ SIZES = {
 
 @pytest.mark.parametrize(("module", "config", "count"), SIZES.values(), ids=SIZES)
 def test_a_published_model_has_its_published_size(module, config, count):
-    """Of one layer and the rest: layers are alike. What a file of `gin_configs/models`
-    states is `experiments/gpu/paper_size`'s."""
+    """The count is computed from one layer and the rest, because all layers are alike.
+    `experiments/gpu/paper_size` tests the sizes that files of `gin_configs/models`
+    state."""
     each = (config._replace(num_layers=depth) for depth in (1, 2))
     one, two = map(module.num_params, each)
     assert one + (config.num_layers - 1) * (two - one) == count
@@ -256,7 +262,7 @@ START = np.array([T, 3, 4], np.int32)
 
 
 def path_logits(case, cache, start=START) -> np.ndarray:
-    """Logits after each node, of the chain that its path is."""
+    """Returns the logits after each node, computed from the chain that is its path."""
     logits = []
     for node in range(4):
         chain, last = np.zeros((B, 3), np.int32), [len(row[node]) - 1 for row in PATHS]
@@ -269,8 +275,8 @@ def path_logits(case, cache, start=START) -> np.ndarray:
 
 @each_module
 def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
-    """Rows stand at different slots, which an earlier call has written already. Of two
-    calls the second sees of the first what its branches say."""
+    """Rows begin at different slots, and an earlier call has already written there. Of
+    two calls, the second sees those tokens of the first that its branches name."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     expected = path_logits(case, cache)
     logits, _ = case.call(NODES, START, cache, TREE)
@@ -291,8 +297,8 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
 
 @each_module
 def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
-    """Whatever the tree held besides; the caches of what follows are compared by the
-    logits after them."""
+    """The tree may hold any other nodes; the caches are compared by the logits after
+    the next tokens."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     _, after = case.call(NODES, START, cache, TREE)
     deepest = [max(row, key=len) for row in PATHS]

@@ -1,4 +1,5 @@
-"""T5 is T5: the papers' arithmetic, its encoder, and drafts copied from its input."""
+"""T5 computes the papers' arithmetic and reads its input, and drafts can copy from
+it."""
 
 import functools
 from fractions import Fraction
@@ -24,7 +25,7 @@ MODEL, WEIGHTS = WORLD.target, WORLD.target_weights
 
 
 def expected_bucket(distance: int, both_ways: bool) -> int:
-    """The bucket of a query's position less a key's, in exact arithmetic.
+    """Returns the bucket of a query's position minus a key's, in exact arithmetic.
 
     Half of a side's buckets are one distance each; bucket `exact + k` begins where
     (distance / exact) ** exact reaches (128 / exact) ** k.
@@ -70,7 +71,7 @@ def test_logits_are_those_of_the_papers(config, recorded):
 
 
 def test_padding_of_the_vocabulary_is_minus_infinity():
-    """Also where its ids would be the loudest."""
+    """This holds where its ids would otherwise have the largest logits."""
     kernel = WEIGHTS["decoder"]["logits_dense"]["kernel"]
     kernel = kernel.at[:, TARGET.pieces :].multiply(5.0)
     params = {"decoder": {"logits_dense": {"kernel": kernel}}}
@@ -84,7 +85,7 @@ def test_padding_of_the_vocabulary_is_minus_infinity():
 
 
 def enlarge_feed_forward(path, leaf):
-    """Feed-forward layers whose gates, products and outputs are beyond float16."""
+    """Returns feed-forward layers whose gates, products and outputs exceed float16."""
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     large = {"wi_0": 300.0, "wi_1": 300.0, "wo": 30.0}
     return leaf * next((by for part, by in large.items() if part in name), 1.0)
@@ -102,7 +103,7 @@ def test_features_beyond_float16_are_kept_in_float32():
 
 
 def test_what_stands_in_an_input_is_copied_from_there():
-    """As far as each input goes, by weights that let nothing of it to the text."""
+    """Each input is copied up to its own end, although the target ignores it."""
     params = jax.tree.map(lambda leaf: leaf, WEIGHTS)
     for layer in ("layers_0", "layers_1"):
         out = params["decoder"][layer]["encoder_decoder_attention"]["out"]

@@ -1,4 +1,4 @@
-"""Whisper hears a window once for both sides."""
+"""A Whisper encodes a window once for target and draft."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The compiled library is made once for a machine, or one line says why not."""
+"""The library is compiled once for a machine, or one line says why it is not."""
 
 import ctypes
 import os
@@ -52,7 +52,7 @@ def script(path: Path, said: bytes) -> str:
 def test_it_is_compiled_once_and_again_if_it_is_damaged(
     tmp_path, compiler, monkeypatch
 ):
-    """Never loaded either: of a part of it the process would end."""
+    """A damaged library is never loaded: a part of it would end the process."""
     assert library.problem() is None
     [path] = (tmp_path / "cache" / "native").iterdir()
     good, asked, commands = path.read_bytes(), [], len(library.UNITS) + 1

@@ -1,4 +1,5 @@
-"""Models compute few rows by few operations, to the numbers of XLA's own products."""
+"""Models compute few rows with few operations, and give the numbers of XLA's own
+products."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def make_model(family: str, dtype: str):
-    """A model and its weights."""
+    """Returns a model and its weights."""
     config, _ = FAMILIES[family]
     params = weights(config, 0) if family != "gpt" else tiny.weights(config, 0, 3.0)
     params = params if dtype == "float32" else tiny.quantize_params(params, dtype)
@@ -64,7 +65,7 @@ def test_a_call_is_few_operations_and_as_xlas(family, dtype):
 
 
 def wrong_at_times(params):
-    """Other scales and norms: a draft that is right now and then."""
+    """Changes scales and norms, so that a draft is right only sometimes."""
 
     def change_weights(leaf):
         if leaf.dtype == jnp.int8:

@@ -1,4 +1,5 @@
-"""Operations on few rows: near their twins, and of each row the same bits always."""
+"""Operations on few rows are near their twins in XLA, and a row has the same bits in
+every call."""
 
 import functools
 
@@ -48,8 +49,8 @@ def compiled():
 
 @functools.cache
 def make_model(family, dtype):
-    """A model, its weights, and (params, tokens, start, cache[, branches]) -> logits
-    and cache."""
+    """Returns a model, its weights, and a function (params, tokens, start, cache[,
+    branches]) -> logits and cache."""
     config = WIDE if family == "wide" else CONFIGS[family]
     if dtype == "bfloat16":
         config = config._replace(dtype=dtype)
@@ -81,7 +82,7 @@ def call(family, dtype, tokens, start, cache, branches=None):
 
 
 def one_by_one(family, dtype, tokens, slots=SLOTS):
-    """Logits [T, V] of a text [T], each token by a call of its own."""
+    """Returns the logits [T, V] of a text [T], with a call for each token."""
     cache, rows = initial_cache(family, dtype, slots=slots), []
     for t, token in enumerate(tokens):
         logits, cache = call(family, dtype, [[token]], [t], cache)
@@ -108,8 +109,8 @@ def test_they_are_near_their_twins(family, dtype):
 
 @of_cases
 def test_a_rows_bits_do_not_depend_on_the_call(family, dtype):
-    """Not on how many tokens it has, nor on other texts, nor on slots that are not
-    seen."""
+    """They do not depend on the number of its tokens, on other texts, or on slots that
+    are not visible."""
     alone = one_by_one(family, dtype, TOKENS[0])
     once, _ = call(family, dtype, TOKENS[:1], [0], initial_cache(family, dtype))
     np.testing.assert_array_equal(once[0], alone)
@@ -129,7 +130,7 @@ def test_a_rows_bits_do_not_depend_on_the_call(family, dtype):
     ("family", "dtype"), [("llama", "float32"), ("gpt", "bfloat16")]
 )
 def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
-    """Two branches after the text, of which the second is TOKENS'."""
+    """The text has two branches, of which the second is the path in TOKENS."""
     chain = one_by_one(family, dtype, TOKENS[0, : READ + 3])
     _, cache = call(family, dtype, TOKENS[:1, :READ], [0], initial_cache(family, dtype))
     root, first, second = TOKENS[0, READ : READ + 3]
@@ -147,7 +148,7 @@ def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
 
 
 def test_xlas_rows_do_depend_on_the_call():
-    """The tests above would fail for operations that sum in another order."""
+    """The tests above would therefore fail for operations that sum in another order."""
     with native.products(native.XLA):
         alone = one_by_one("llama", "float32", TOKENS[0])
         once, _ = call(
@@ -196,7 +197,7 @@ DECODED += [("llama", "int8_dynamic"), ("gpt", "float32"), ("gpt", "bfloat16")]
 
 @pytest.mark.parametrize(("family", "dtype"), slow.mark_slow_after(3, DECODED))
 def test_greedy_drafted_texts_are_the_targets_own(family, dtype):
-    """Bit for bit: their logits are, so that ties are too."""
+    """Their logits have the same bits, so that ties are decided equally."""
     target, own, _ = make_model(family, dtype)
     drafts = jax.tree.map(
         lambda x: x if x.dtype == jnp.int8 else (x * 1.01 + 0.003).astype(x.dtype), own
@@ -217,7 +218,7 @@ from tests.native import test_rows as rows
 
 for dtype in "float32", "bfloat16", "int8_dynamic":
     logits, _ = rows.call("wide", dtype, rows.TOKENS[:2, :6], [0, 0],
-                          rows.fresh("wide", dtype, 2))
+                          rows.initial_cache("wide", dtype, 2))
     print(dtype, hashlib.sha256(np.asarray(logits).tobytes()).hexdigest())
 """
 

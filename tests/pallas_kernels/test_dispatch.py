@@ -18,7 +18,7 @@ B200 = Device("gpu", "NVIDIA B200", (10, 0))
 
 
 def make_plan(batch=1, gamma=5, vocab=32000, known=False):
-    """The plan of a deferred target, or a known one, and a known draft."""
+    """Returns the plan for a deferred target, or a known one, and a known draft."""
 
     def law(rows: int, told: bool) -> Law | Deferred:
         row = jnp.zeros((batch, rows))

@@ -1,4 +1,4 @@
-"""Fused verification returns the reference's tokens for the same uniforms, everywhere.
+"""Fused verification returns the reference's tokens for the same uniforms, at any size.
 
 Each kernel runs here by an interpreter on the CPU. Token for token, no tolerance: the
 seeds are fixed, and a draw that rounding decides would show.
@@ -86,7 +86,8 @@ SIZED += [(FAST[1 + i % 2], *sizes) for i, sizes in enumerate(SIZES)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "sizes", "dtype"), SIZED)
 def test_at_any_size(backend, sizes, dtype):
-    """Odd and prime vocabularies, tiles that do not divide, gamma to 20, B to 64."""
+    """The sizes are odd and prime vocabularies, tiles that do not divide them, gamma to
+    20, and B to 64."""
     case = random_case(2, sizes, dtype=dtype)
     tiles = Tiles(1024, 4, apart=sizes[0] > 1) if sizes[2] >= 1024 else SMALL
     check_same(
@@ -125,7 +126,7 @@ def test_a_draw_and_its_law(backend):
 
 
 def edges():
-    """Rows that break a rule that is almost right, at T = 1 and T = 0."""
+    """Returns rows on which almost right rules fail, at T = 1 and T = 0."""
     case = random_case(8, (8, 3, 640))
     z, q = np.array(case.target), np.array(case.draft)
     z[0, :, 5:] = -np.inf  # few ids are left, and the draft's are not among them
@@ -152,7 +153,7 @@ TWO = {"edges": edges, "cut": lambda: random_case(4, (5, 1, 640), **CUTS)}
 @pytest.mark.parametrize("case", TWO)
 @pytest.mark.parametrize("backend", slow.mark_slow_after(2, FAST), ids=backend_name)
 def test_deferred_drafts_at_edges_and_truncated(backend, case):
-    """Both sides are read alike, or p = q would not be p = q."""
+    """Both laws are read in the same way; otherwise equal p and q would differ."""
     case = TWO[case]()
     check_same(
         verdicts(build_fused(backend), "deferred")(case), reference_verdict(case)
@@ -187,7 +188,8 @@ EACH += [(TPU, *CERTIFIED[0]), *((TRITON, *case) for case in LATER)]
 
 @functools.cache
 def build_verifier(backend, deferred: bool):
-    """The same for several fixtures, so that they share its programs."""
+    """Returns the same verifier for several fixtures, so that they share its
+    programs."""
     return kernel_cases.build_padded(kernel_cases.build_fused(backend), deferred)
 
 
@@ -211,7 +213,7 @@ def test_a_broken_kernel_is_not_certified(name, broken, check, monkeypatch):
 
 
 def test_a_part_that_is_not_read_shows(monkeypatch):
-    """997 ids in parts of 256 are four of them, and the last begins at 741."""
+    """997 ids are four parts of 256, of which the last begins at 741."""
     case = random_case(1, (3, 1, 997))
     for module in (launches, decision):
         monkeypatch.setattr(module, "part_size", lambda plan: (256, 3))

@@ -1,4 +1,4 @@
-"""Policies decide as worked out by hand, and calls are as short as their drafts."""
+"""Policies decide what is computed by hand, and calls are as short as their drafts."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ GAMMA = 12
 
 
 def draft_law(q: float):
-    """Of one row, a draft that gives its first id probability q."""
+    """Returns the law of a draft of one row, which gives its first id probability q."""
     return probs.standardize(jnp.log(jnp.array([[q, 1 - q]])), Sampling(jnp.zeros(1)))
 
 
@@ -39,7 +39,7 @@ def stops_after(policy, carry, q: float = 0.7) -> int:
 
 @pytest.mark.parametrize("alpha", [0.5, 0.7, 0.8])
 def test_renewal_drafts_the_best_gamma_where_acceptances_are_independent(alpha):
-    """Theorem 3.8's, from the least cost a token."""
+    """It is the gamma of Theorem 3.8, which has the least cost per token."""
     c, slope = 0.04, 0.03
     policy = policies.renewal(c, slope)
     _, carry = policy.init(1, GAMMA)
@@ -101,7 +101,8 @@ def test_a_threshold_follows_how_drafts_end():
 
 
 def widths_read(policy, calls: int = 3) -> list[tuple[int, int]]:
-    """(the longest draft of the batch, tokens that the target was called on)."""
+    """Returns pairs: the length of the longest draft of the batch, and the number of
+    tokens on which the target was called."""
     world, read = tiny.tables(), []
 
     def apply(params, tokens, *rest):
@@ -127,7 +128,7 @@ def widths_read(policy, calls: int = 3) -> list[tuple[int, int]]:
 
 
 def test_the_targets_call_is_as_short_as_the_longest_draft():
-    """Of widths, those that are not below gamma count for nothing."""
+    """Widths that are not below gamma are ignored."""
     policy = policies.threshold(start=0.3, step=0.0)._replace(widths=(2, 1, 4, 6, 9))
     pairs = widths_read(policy, calls=6)
     for longest, read, _ in pairs:

@@ -1,4 +1,4 @@
-"""Prompts of a person or a file become tokens, and anything else is refused."""
+"""Prompts of a user or of a file become tokens, and anything else is refused."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ CODE, T5 = zoo.tokenizer(), zoo.tokenizer("t5")
 
 
 def bundled_model(name: str) -> Pretrained:
-    """A model that reads and has no weights."""
+    """Returns a model that has a tokenizer and no weights."""
     if name == "t5":
         config, start, ends = text_folders.T5, T5.start, T5.ends
         model, file = t5.build(config), T5.file
@@ -60,7 +60,7 @@ def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
 
 
 def chat_model(tmp_path) -> Pretrained:
-    """A model that reads, with a chat template."""
+    """Returns a model that has a tokenizer with a chat template."""
     for library in ("tokenizers", "jinja2"):
         pytest.importorskip(library)
     folder = text_folders.gpt2(tmp_path / "gpt2")
@@ -125,7 +125,8 @@ def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
 
 
 def test_lines_are_read_in_one_way(tmp_path):
-    """Whatever packed them; and however an editor or a table wrote them."""
+    """This holds for any compression, and for files as editors or spreadsheets write
+    them."""
     lines = [
         b'\xef\xbb\xbf{"prompt": "def f(", "id": null, "category": 0}\r\n',
         b"\r\n",

@@ -1,5 +1,5 @@
-"""Weights in eight bits stand for the array that they are, in products as in reading;
-and products of whole numbers are the same to the last bit in any order, by any code."""
+"""Weights in eight bits represent their array, in products and when read; products of
+whole numbers have the same bits in any order and with any code."""
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,15 @@ as_stored = pytest.mark.parametrize("turned", [False, True])
 
 
 def inputs(K, rows=ROWS, spread=30):
-    """Rows of all sizes, 2 to the power of up to `spread`."""
+    """Returns rows of many magnitudes, 2 to the power of up to `spread`."""
     random = np.random.default_rng(K)
     sizes = np.exp2(random.integers(-spread, spread + 1, (rows, 1)))
     return jnp.asarray(random.standard_normal((rows, K)) * sizes, jnp.float32)
 
 
 def weights(K, N, turned=False) -> Int8:
-    """[K, N] with a scale for each of N outputs or, turned, a table [N, K]."""
+    """Returns weights [K, N] with a scale for each of N outputs, or turned, a table [N,
+    K]."""
     random = np.random.default_rng(K + N)
     values = jnp.asarray(random.integers(-128, 128, (K, N)), jnp.int8)
     scale = jnp.asarray(random.uniform(0.001, 0.01, (1, N)), jnp.float32)
@@ -117,7 +118,7 @@ def products(request):
 
 
 def count_operations(x, w: Int8, turned):
-    """What the words say, in numbers that hold every sum."""
+    """Computes each product in wide integers and floats, as the docstrings say."""
     x, values, scale = np.asarray(x), np.int64(w.values), np.float32(w.scale)
     if turned:
         values, scale = values.T, scale.T

@@ -59,7 +59,7 @@ def test_another_verdict_is_refused(verdict, message):
 
 
 def trace_decoder(decoder: Decoder) -> None:
-    """A text of two rows, up to where anything would be computed."""
+    """Traces the decoding of two rows, up to where anything would be computed."""
     prompt = make_prompt([[0], [1]])
     request = make_request(root_key(0), prompt, 2, make_sampling(2, 1.0))
     loop, params = generate.build_loop(decoder, 8), Params(jnp.zeros((5, 5)))

@@ -1,4 +1,5 @@
-"""A job of several processes writes the texts of one, and a lost process is named."""
+"""A job of several processes writes the texts of one process, and a lost process is
+named."""
 
 import contextlib
 import json
@@ -40,8 +41,8 @@ PROMPTS = ["def add(", "import ", "class A", "for i in"]
 def start_processes(
     count: int, folder: Path, command: list[str], *more: dict
 ) -> Iterator[list]:
-    """`count` processes with four devices in all; `more`: of the last one's
-    environment. PORT,I,N stands for what each is told of the others."""
+    """Starts `count` processes that have four devices in all; `more`: the environment
+    of the last one. PORT,I,N stands for what each process is told of the others."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -37,7 +37,7 @@ def open_terminal(monkeypatch) -> Terminal:
 
 
 def screen(written: str) -> list[str]:
-    """The lines that are left of it."""
+    """Returns the lines that remain on the screen."""
     lines, at, column = [""], 0, 0
     for number, code, text, other in CODE.findall(written):
         if text:

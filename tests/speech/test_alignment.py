@@ -1,4 +1,4 @@
-"""Times of tokens: the best path through what heads attend to, and which heads."""
+"""Times of tokens come from the best path through the attention of certain heads."""
 
 import functools
 import itertools
@@ -19,14 +19,14 @@ from tests.support.checkpoint_folders import reconfigure
 
 
 def cheapest(cost: np.ndarray) -> float:
-    """By every path there is: of what a path may go through before its last place."""
+    """Returns the cost of the cheapest path, found by trying every path."""
     before = cost[:-1], cost[:, :-1], cost[:-1, :-1]
     return cost[-1, -1] + min((cheapest(x) for x in before if x.size), default=0.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (4, 5), (5, 3)])
 def test_the_path_is_the_cheapest_there_is(shape):
-    """What it costs by the columns at which rows are entered."""
+    """A path is described by the columns at which it enters rows."""
     for seed in range(5):
         cost = np.random.default_rng((seed, *shape)).standard_normal(shape)
         entered = alignment.cheapest_path(cost)
@@ -45,8 +45,8 @@ def test_the_path_is_the_cheapest_there_is(shape):
 
 
 def test_tokens_begin_where_their_heads_begin_to_attend():
-    """Of three heads, whose text begins with two tokens. Two places draw every token,
-    and each is drawn now and then to where it is not."""
+    """There are three heads, and the text begins with two tokens. Two places attract
+    every token, and each token is sometimes drawn to a wrong place."""
     for seed in range(1, 5):
         rng, edges = np.random.default_rng(seed), [0, 30, 42, 90]
         scores = 0.3 * rng.standard_normal((3, 6, 120))
@@ -59,7 +59,7 @@ def test_tokens_begin_where_their_heads_begin_to_attend():
 
 
 def test_scores_and_probabilities_are_those_of_the_whole_text():
-    """Whatever lies behind it in the row."""
+    """They do not depend on what follows in the row."""
     config, params = tiny_whisper.TARGET, tiny_whisper.world().target_weights
     heads = ((1, 1), (0, 0))
     frames = tiny_whisper.sounds(2)
@@ -86,7 +86,7 @@ def test_scores_and_probabilities_are_those_of_the_whole_text():
 
 
 def copy_with_heads(folder: str, place: Path, heads=None) -> Path:
-    """A copy of a model's folder that names these heads."""
+    """Returns a copy of a model's folder whose files name these heads."""
     shutil.copytree(folder, place, dirs_exist_ok=True)
     reconfigure(place, "generation_config.json", alignment_heads=heads)
     return place

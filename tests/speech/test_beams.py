@@ -1,4 +1,5 @@
-"""Windows by beam search: one beam is the greedy text, and drafts change nothing."""
+"""Beam search decodes windows: with one beam the text is the greedy one, and drafts
+change nothing."""
 
 import functools
 
@@ -29,7 +30,7 @@ def heard(names):
 
 
 def decode_and_count(decode, heard, temperatures=(0.0, 0.0, 0.0)):
-    """Returns what was decoded, and the work of it."""
+    """Returns what was decoded, and the counts of the calls."""
     batches = []
     decoded = decode(batches.append)(*heard, np.array(temperatures, np.float32))
     return decoded, batches

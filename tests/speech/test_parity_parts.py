@@ -1,4 +1,4 @@
-"""Features, prompts, rules and joined windows as transformers has them."""
+"""Features, prompts, rules and joined windows equal those of transformers."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(1)
 
 
 def make_voice(seconds: float) -> np.ndarray:
-    """Something like a voice: a gliding pitch with overtones, in syllables."""
+    """Returns a sound like a voice: a gliding pitch with overtones, in syllables."""
     time = np.arange(int(seconds * logmel.RATE)) / logmel.RATE
     phase = 2 * np.pi * (120 * time + 8 * np.sin(1.3 * time))
     voice = sum(np.sin(k * phase) / k for k in range(1, 30))
@@ -111,7 +111,8 @@ CASES = [Limits((1, 7, 28), (5, 20), 4), Limits((0,), (), None), Limits((), (2, 
 def process_by_transformers(
     limits: Limits, prompt: list[int], own: list[int], logits: np.ndarray
 ):
-    """What transformers makes of a row's logits [V], in the order of its generate."""
+    """Returns a row's logits [V] as transformers changes them, in the order of its
+    generate."""
     config = SimpleNamespace(
         no_timestamps_token_id=TOKENS.no_timestamps,
         eos_token_id=TOKENS.end,

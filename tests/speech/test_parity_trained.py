@@ -1,4 +1,5 @@
-"""Trained weights on recordings: the texts and times of transformers' own `generate`.
+"""Trained weights give the texts and times of transformers' own `generate` on
+recordings.
 
 The bundled pair, written in Hugging Face's format: transformers reads its target from
 there and the sound from the file, and decodes without a draft; ours decodes with one.
@@ -55,7 +56,8 @@ def files(tmp_path_factory) -> list[Path]:
 def transformers_segments(
     model, file: Path, timestamps: bool
 ) -> list[tuple[float, float, str]]:
-    """Segments of a recording of one window: transformers from samples to times."""
+    """Returns the segments of a recording of one window, computed by transformers from
+    samples to times."""
     samples, rate = soundfile.read(file, dtype="float32")
     extractor = transformers.WhisperFeatureExtractor(
         feature_size=examples.BANDS, chunk_length=round(examples.WHOLE.seconds)

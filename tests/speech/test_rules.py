@@ -1,4 +1,4 @@
-"""The automaton allows what the rules say of whole texts, and no more.
+"""The automaton allows what the rules allow for whole texts, and no more.
 
 Axes: B rows, T tokens, V vocabulary.
 """
@@ -20,8 +20,9 @@ ROWS, MOST, WIDTH = 300, 12, 24
 
 
 def texts(rng: np.random.Generator) -> list[list[int]]:
-    """Beginnings of all lengths, half of whose tokens are times that seldom fall; some
-    have special tokens in them, which nothing but suppression excludes."""
+    """Returns beginnings of texts of all lengths, half of whose tokens are times that
+    seldom decrease; some have special tokens in them, which only suppression
+    excludes."""
     rows = []
     for number in range(ROWS):
         own, time = [], FIRST
@@ -34,7 +35,7 @@ def texts(rng: np.random.Generator) -> list[list[int]]:
 
 
 def pad_rows(rows):
-    """[B, T] with something else behind each row, and lengths [B]."""
+    """Returns [B, T] with other tokens after each row, and the lengths [B]."""
     full = [(row + [35, 3, 35] + [3] * WIDTH)[:WIDTH] for row in rows]
     return np.array(full, np.int32), np.array([len(row) for row in rows], np.int32)
 
@@ -45,7 +46,7 @@ def forbidden(state, first_time=LIMITS.first_time) -> np.ndarray:
 
 
 def allowed_ids(own: list[int]) -> set[int]:
-    """What may follow, before logits are looked at; said of the whole text."""
+    """Returns what may follow, before logits are used, by a rule about whole texts."""
     times = [token for token in own if token >= FIRST]
     ids = set(range(VOCAB)) - {*LIMITS.suppressed, TOKENS.no_timestamps}
     if not own:
@@ -99,7 +100,7 @@ def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
 
 
 def test_words_behind_the_times_are_text(monkeypatch):
-    """As a fine-tune adds them: here the last five ids are words."""
+    """A fine-tuned model may have them: here the last five ids are words."""
     monkeypatch.setattr(tokens, "STEPS", 25)
     words, special = {*range(20), *range(56, VOCAB)}, {*range(20, 30)}
     follow = {

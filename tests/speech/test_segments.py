@@ -1,4 +1,5 @@
-"""Windows cover a recording, segments end at timestamps, subtitles to the letter."""
+"""Windows cover a recording, segments end at timestamps, and subtitles are right to the
+letter."""
 
 import json
 import math

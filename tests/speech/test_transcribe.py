@@ -1,4 +1,4 @@
-"""Sequential transcription, with a decoder that hears words painted into features.
+"""Sequential transcription works with a decoder that hears words written into features.
 
 A frame holds the id of the word that is spoken in it. The decoder writes every word
 with its times, but for one that the window's end cuts. Axes: B rows, T frames, M bands.
@@ -27,7 +27,8 @@ def painted(monkeypatch):
 
 
 def paint(words: list[tuple[int, int, int]], length: int) -> np.ndarray:
-    """Features [T, 1] of (begin, end, word) in steps of 0.02 s."""
+    """Returns features [T, 1] with words given as (begin, end, word), in steps of 0.02
+    s."""
     frames = np.zeros((length, 1), np.float32)
     for begin, end, word in words:
         frames[2 * begin : 2 * end] = word
@@ -60,7 +61,7 @@ def write_window(window: np.ndarray) -> list[int]:
 
 
 def hear(log=None):
-    """A decoder; what it was asked goes to `log`."""
+    """Returns a decoder that writes its requests to `log`."""
 
     def decode(features, prompts, temperatures):
         if log is not None:
@@ -77,7 +78,7 @@ def hear(log=None):
 
 
 def gather_words(recordings, asked=Options(), batch=8, log=None, **more):  # noqa: B008
-    """(begin, end, text) of each recording, in order."""
+    """Returns (begin, end, text) of each recording, in order."""
     lists = [[] for _ in recordings]
     heard = (x if isinstance(x, Recording) else Recording(x) for x in recordings)
     for told in transcribe(heard, hear(log), TOKENS, read, asked, batch=batch, **more):
@@ -104,7 +105,7 @@ def test_every_word_is_heard_once_at_its_time(batch):
 
 
 def test_the_text_before_is_context():
-    """One of half the temperature still is."""
+    """A text that was decoded at half the temperature is context too."""
 
     def prompts(asked, words=(SPOKEN[1], LENGTHS[1])):
         gather_words([paint(*words)], asked, log=(log := []))
@@ -124,7 +125,8 @@ def test_the_text_before_is_context():
 
 
 def test_parts_alone_are_decoded_and_a_language_is_of_its_file():
-    """No word behind a part is heard in its last window, and times are the file's."""
+    """No word after a part is heard in its last window, and times count from the start
+    of the file."""
     words = SPOKEN[4]
     between = [0.02 * ((a[1] + b[0]) // 2) for a, b in pairwise(words)]
     first, second = (between[1], between[6]), (between[9], between[30])
@@ -166,8 +168,8 @@ def test_recordings_are_taken_when_a_row_is_free_and_a_language_heard_once_of_ea
 
 
 def test_a_segment_ends_with_its_recording():
-    """One without an end; and a text is kept that the model puts into the silence
-    behind the sound."""
+    """The segment has no end of its own; a text that the model writes for the silence
+    after the sound is kept."""
 
     def transcribe_ids(ids, length):
         def decode(features, prompts, temperatures):
@@ -184,7 +186,8 @@ def test_a_segment_ends_with_its_recording():
 
 
 def test_words_are_found_in_windows_that_are_done():
-    """Of a batch whose first row is decoded again, and of what a part holds alone."""
+    """The first row of a batch is decoded again, and a part has words of its own
+    only."""
     bad = paint([(0, 100, LOST)], 2000)
     good = paint([(0, 100, 4), (1500, 2100, 5)], 6000)
     seen = []

@@ -1,4 +1,5 @@
-"""Recordings to transcripts, by random Whispers with windows of 3 s; by the bundled."""
+"""Recordings become transcripts, with random Whispers of windows of 3 s and with the
+bundled one."""
 
 import functools
 import json
@@ -86,7 +87,7 @@ def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
 
 
 def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, logits_of):
-    """By whole texts, without a cache, a loop or drafts."""
+    """These are computed from whole texts, without a cache, a loop or drafts."""
     pair = pairs.load_pair(names["target"], None)
     once = alone.transcripts[2].segments[0]
     tokens, config = pair.tokens, pair.target.config
@@ -136,7 +137,7 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
 def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
     names, files, chunked
 ):
-    """Drafts change no text and save calls; times are of the file."""
+    """Drafts change no text and save calls; times count from the start of the file."""
     asked = dict(chunked=chunked, prompt="w7 w8 w9", clips=[(0, 1.5), (2.5, 9)])
     alone, drafted = (
         transcribe(
@@ -202,7 +203,7 @@ def test_the_language_is_named_or_tuned_for_or_heard(
 
 
 def test_what_is_never_written_is_of_the_format_that_weights_are_in(names):
-    """OpenAI's files have no lists, whatever lies beside them."""
+    """OpenAI's files have no such lists, whatever files lie beside them."""
     folder = Path(names["target"])
     target = pairs.load_pair(folder, None)
     assert target.limits.suppressed[0] == 1 and target.limits.at_first == (5, 40)
@@ -249,7 +250,7 @@ RECORDING = zoo.FOLDER / "speech" / "speech.flac"
 
 @pytest.mark.slow
 def test_it_writes_down_the_recording():
-    """The greedy text is what was spoken, in half as many calls as it has tokens."""
+    """The greedy text is what was said, in half as many calls as it has tokens."""
     target, draft = (specjax.load(name) for name in zoo.SPEECH_MODELS)
     assert whisper.same_encoder(target.params, draft.params)
     together = specjax.transcribe(target, draft, [RECORDING], temperatures=[0.0])

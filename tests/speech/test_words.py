@@ -72,7 +72,8 @@ def test_each_segment_has_its_own_tokens():
 
 
 def test_no_word_lasts_over_a_pause():
-    """Sound in states of 0.02 s: of the word before it, a pause, two of its own."""
+    """Sound comes in states of 0.02 s: those of the word before, a pause, and two of
+    the word itself."""
     sound = np.zeros(60, bool)
     sound[[0, 1, *range(25, 30), *range(35, 40), 55]] = True
     one, late, short, none = (
@@ -104,7 +105,8 @@ def test_what_is_quiet_is_so_beside_the_loudest_of_its_window():
 
 
 def test_the_noise_of_a_recording_is_no_sound():
-    """24 dB below its speech, as in recordings of books; and as loud as it."""
+    """The noise is 24 dB below speech, as in recordings of books; noise as loud as
+    speech is a sound."""
 
     def frames(decibel: np.ndarray) -> np.ndarray:
         return (np.repeat(decibel[:, None] / 10, 4, 1) + 4 - np.log10(4)) / 4

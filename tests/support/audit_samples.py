@@ -1,4 +1,5 @@
-"""Pairs of Markov chains to audit, and texts of their exact sampler, a line of numpy.
+"""Pairs of Markov chains for the audit, and texts of their exact sampler in a line of
+numpy.
 
 Axes: N sequences, V vocabulary.
 """
@@ -46,8 +47,8 @@ def next_token_law(player) -> np.ndarray:
 def sample_texts(
     player, count: int, *, new: int, seed: int, leak: float = 0.0, draft=None
 ) -> Text:
-    """Returns texts [N, 1 + new]: 0, then tokens of the chain; a share `leak` of them
-    are the draft's."""
+    """Returns texts [N, 1 + new]: 0, then tokens of the chain; a share `leak` of the
+    tokens is the draft's."""
     rng = np.random.default_rng(seed)
     p, q = next_token_law(player), next_token_law(draft or pair()[1])
     ends = np.cumsum((1 - leak) * p + leak * q, axis=-1)

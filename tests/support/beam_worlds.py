@@ -53,7 +53,7 @@ def factor(position):
 
 
 def context_logits(table: np.ndarray) -> Callable[[Sequence[int]], np.ndarray]:
-    """Returns text -> logits [V] of the same model."""
+    """Returns a function text -> logits [V] of the same model."""
 
     def logits(text: Sequence[int]) -> np.ndarray:
         weight = (np.array(text) + 1) * factor(np.arange(len(text)))
@@ -63,7 +63,8 @@ def context_logits(table: np.ndarray) -> Callable[[Sequence[int]], np.ndarray]:
 
 
 class Hypothesis(NamedTuple):
-    """A text: its new tokens, and their log p or, once finished, its final score."""
+    """A text: its new tokens, and their log p, which is the final score once it has
+    ended."""
 
     tokens: tuple[int, ...]
     score: float
@@ -79,7 +80,7 @@ def search_by_definition(
     length_penalty: float = 1.0,
     early_stopping: bool | str = False,
 ) -> tuple[list[Hypothesis], int]:
-    """Returns the finished texts, best first, and the steps that they took.
+    """Returns the finished texts, best first, and the number of steps.
 
     Lists and sorting, a whole text for each law: nothing in it is of the library.
     """

@@ -52,13 +52,13 @@ def write_folder(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path
 
 
 def rewrite(folder: Path, change) -> None:
-    """Puts what `change` makes of a folder's arrays in their place."""
+    """Replaces a folder's arrays by what `change` makes of them."""
     file = folder / "model.safetensors"
     save_file(change(load_file(file)), file, {"format": "pt"})
 
 
 def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
-    """Sets fields of a file of JSON; `...` takes one away."""
+    """Sets fields of a JSON file; `...` removes a field."""
     file = folder / name
     whole = json.loads(file.read_text()) | fields
     kept = {name: value for name, value in whole.items() if value is not ...}
@@ -66,14 +66,14 @@ def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
 
 
 def nudge(array: np.ndarray) -> np.ndarray:
-    """Returns an array that differs by one step of its very last number."""
+    """Returns an array that differs by one floating-point step in its last number."""
     other = array.copy()
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
     return other
 
 
 def open_arrays(arrays: dict[str, np.ndarray], read=None) -> Archive:
-    """Returns stored arrays as an open file would have them, and notes what is read."""
+    """Returns stored arrays as an open file has them, and notes what is read."""
     shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
     return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
 
@@ -83,7 +83,7 @@ def assert_same(tree, other) -> None:
 
 
 def read_nothing(monkeypatch) -> None:
-    """Lets a test fail where any parameter is made."""
+    """Makes a test fail when any parameter is made."""
 
     def refuse(*_):
         raise AssertionError("a parameter was read before all was checked")

@@ -44,7 +44,7 @@ from tests.support.tiny import World
 
 
 class Case(NamedTuple):
-    """A drafter with its weights and its rule.
+    """A drafter, its weights and its rule.
 
     drafter: (World, gamma) -> Drafter. weights: World -> its parameters. verifier: the
     rule by default.
@@ -93,7 +93,7 @@ def build_strings(
 
 
 def build_tree(world: World, gamma: int) -> Drafter:
-    """Builds trees of twice as many nodes as gamma, two children each."""
+    """Builds trees of two children per node, with twice as many nodes as gamma."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
 
 
@@ -132,7 +132,7 @@ def best_first_tree(model: Model, gamma: int) -> Drafter:
 
 
 def build_hierarchy(world: World, gamma: int) -> Drafter:
-    """Builds a draft model for which another drafts."""
+    """Builds a draft model that has a draft itself."""
     lower = autoregressive.build(world.shallow, 2, behind=3)
     return levels.build(world.draft, lower, gamma)
 
@@ -144,7 +144,7 @@ def accelerated_twice(world: World, gamma: int) -> Drafter:
 
 
 def build_head_factory(kind: str) -> Callable[[World], small_drafts.Head]:
-    """Builds a head of a kind for the hidden states of a world's target."""
+    """Builds a head of a kind for the hidden states of a target."""
 
     def build_head(world: World) -> small_drafts.Head:
         weights, vocab = world.target_weights, world.target.vocab
@@ -156,7 +156,8 @@ def build_head_factory(kind: str) -> Callable[[World], small_drafts.Head]:
 
 
 def taps_last(model: Model) -> Model:
-    """Returns the same head, three taps of which are the last layer's states."""
+    """Returns the same head with three taps, all of which are the last layer's
+    states."""
     observe = model.observe
 
     def observe_last(params: Any, cache: Any, call: TargetCall) -> Any:
@@ -167,7 +168,7 @@ def taps_last(model: Model) -> Model:
 
 
 def head_case(kind: str) -> Case:
-    """A chain, or of Medusa a tree."""
+    """Returns the case of a head, which drafts a chain or, for Medusa, a tree."""
     of = build_head_factory(kind)
 
     def drafter(world: World, gamma: int) -> Drafter:

@@ -1,4 +1,5 @@
-"""GGUF files of small random decoders and of small tokenizers, by the gguf library.
+"""GGUF files of small random decoders and of small tokenizers, written with the gguf
+library.
 
 What llama.cpp's converter does to weights is done here: the rows of Llama's queries and
 keys change places, and the scales of Gemma's norms are raised by 1.
@@ -112,7 +113,8 @@ def _shift_norm(name: str, values, *, config: llama.Config, kind: str) -> np.nda
 
 
 def _rope_divisors(config: llama.Config) -> np.ndarray:
-    """Returns the divisor of each frequency, by the three bands of Llama 3's paper."""
+    """Returns the divisor of each frequency, with the three bands of Llama 3's
+    paper."""
     factor, low, high, positions = config.rotation.stretch
     divisors = []
     for i in range(0, config.head_width, 2):

@@ -9,7 +9,7 @@ import jax
 
 @contextlib.contextmanager
 def use_settings(settings: dict[str, Any]) -> Iterator[None]:
-    """Sets JAX so for a `with` block, and back afterwards."""
+    """Sets settings of JAX for a `with` block, and restores them afterwards."""
     before = {name: jax.config.values[name] for name in settings}
     try:
         for name, value in settings.items():

@@ -28,7 +28,7 @@ CPU = Device("cpu", "cpu")
 
 
 class Backend(NamedTuple):
-    """A device and the backend of kernels there; `interpret` runs it on a CPU."""
+    """A device and its backend of kernels; `interpret` runs the backend on a CPU."""
 
     name: str
     device: Device
@@ -51,8 +51,8 @@ RACES = (
 
 
 def races_found(backend: Backend) -> bool:
-    """Returns whether the last run that looked for races found one; no public name says
-    it."""
+    """Returns whether the last run that looked for races found one; only a private name
+    of JAX says it."""
     if "tpu" in backend.name:
         from jax._src.pallas.mosaic.interpret import interpret_pallas_call as last
 
@@ -77,7 +77,8 @@ def build_fused(
     tiles: Tiles | None = None,
     verify=None,
 ) -> Fused:
-    """Returns a fused `verify`; small tiles make many blocks of a small vocabulary."""
+    """Returns a fused `verify`; small tiles divide a small vocabulary into many
+    blocks."""
     options = Options(backend.name, rule, tiles, backend.interpret)
     return fuse.build(verify or reference(rule), backend.device, options)
 
@@ -102,9 +103,9 @@ def random_case(
     top_k: tuple[int, ...] = (),
     top_p: tuple[float, ...] = (),
 ) -> Case:
-    """Returns random rows [B, G, V]: temperatures from 0 to 2, ragged drafts drawn from
-    q, and q near p, so that about as many drafts are kept as are not. Rows take turns
-    with the cuts."""
+    """Returns random rows [B, G, V]: temperatures from 0 to 2, ragged drafts sampled
+    from q, and q near p, so that about half of the drafts are kept. Rows alternate
+    between the truncations."""
     batch, gamma, vocab = sizes
     random = np.random.default_rng(seed)
     p = 3 * random.normal(size=(batch, gamma + 1, vocab))
@@ -126,7 +127,7 @@ def random_case(
 
 @jax.jit
 def draw_tokens(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
-    """Draws tokens [B, G] from logits [B, G, V], by uniforms [B, G, 2]."""
+    """Draws tokens [B, G] from logits [B, G, V] with uniforms [B, G, 2]."""
     law, rows = probs.standardize(logits, sampling), jnp.zeros(u.shape[0], jnp.int32)
     each = [probs.sample(probs.take(law, rows + g), u[:, g]) for g in range(u.shape[1])]
     return jnp.stack(each, axis=1)
@@ -134,7 +135,7 @@ def draw_tokens(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Arra
 
 @functools.partial(jax.jit, static_argnames=("rule", "certain"))
 def reference_verdict(case: Case, rule: FusedRule = EXACT, certain: bool = False):
-    """Returns the reference's verdict, jitted as it is in use."""
+    """Returns the reference's verdict, compiled as in use."""
     target, law = reference_laws(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
     return reference(rule)(target, draft, case.noise, keep_residual=True)
@@ -146,7 +147,8 @@ def reference_laws(case: Case) -> list[Law]:
 
 
 def verdicts(fused: Fused, draft_law: str = "known"):
-    """Builds (Case) -> a fused verdict, one program for all cases of a shape.
+    """Builds a function (Case) -> the fused verdict, one program for all cases of a
+    shape.
 
     draft_law: "known", as a drafter leaves it, "deferred" or "certain".
     """
@@ -166,8 +168,7 @@ def verdicts(fused: Fused, draft_law: str = "known"):
 
 
 def check_same(verdict, wanted) -> None:
-    """Checks that tokens are the same, and chances too but for the rounding of a
-    sum."""
+    """Checks that tokens are equal, and probabilities up to the rounding of a sum."""
     np.testing.assert_array_equal(verdict.num_accepted, wanted.num_accepted)
     np.testing.assert_array_equal(verdict.tokens, wanted.tokens)
     near = dict(rtol=1e-5, atol=1e-6)
@@ -176,8 +177,8 @@ def check_same(verdict, wanted) -> None:
 
 
 def build_padded(fused: Fused, deferred: bool = False) -> Verifier:
-    """Returns a verifier whose `verify` is fused, for vocabularies below a kernel's
-    least: padded to BLOCK ids that no law has.
+    """Returns a verifier whose `verify` is fused, for vocabularies smaller than a
+    kernel's least size: padded to BLOCK ids to which no law gives probability.
 
     deferred: nothing is known of the target.
     """

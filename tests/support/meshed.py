@@ -1,4 +1,5 @@
-"""Small pairs decoded on one device and on meshes of eight that a CPU acts as.
+"""Small pairs are decoded on one device and on meshes of eight devices, which a CPU
+simulates.
 
 Run as a module it prints, as JSON, what functions give that `tests.test_mesh` names,
 each with its arguments and a + between them.
@@ -104,7 +105,7 @@ def branch(draft: DraftSource) -> DraftSource:
 
 @functools.cache
 def make_batch(family: str) -> tuple[Prompt, Request]:
-    """Returns eight rows, to be made as a pair is."""
+    """Returns the prompts and the request of eight rows."""
     inputs = [[3, 4, 5], [6]] * 4 if family == "t5" else None
     prompt, sampling = make_prompt(TEXTS, inputs), make_sampling(8, 1.0, top_p=0.95)
     sampling = sampling._replace(temperature=jnp.float32(HEATS))
@@ -129,7 +130,7 @@ def decode_texts(text: str, family: str) -> generate.Output:
 
 
 def step_text(text: str, family: str = "gpt") -> str:
-    """Returns the compiled code of a step; of trees, without the selection of the
+    """Returns the compiled code of a step; for trees, without the selection of the
     target's ids."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     _, batch = pair(family), make_batch(family)
@@ -144,7 +145,7 @@ def step_text(text: str, family: str = "gpt") -> str:
 
 
 def find_draw_problems(text: str, family: str) -> list:
-    """Returns what is wrong with the draws of a step on a mesh, and of how many
+    """Returns the problems with the draws of a step on a mesh, and the number of
     keys."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     pair(family)
@@ -172,7 +173,8 @@ def keep_as_is(law: Law) -> Law:
 
 
 def added_twice(law: Law) -> Law:
-    """Makes a mistake: devices add up a sum that each of them already has whole."""
+    """Makes a mistake: devices add up a sum that each of them already has
+    completely."""
     return law._replace(lse=law.lse + jnp.log(2))
 
 
@@ -182,7 +184,7 @@ def verify(read, law: Law, draft: Draft, noise, keep_residual: bool = False) -> 
 
 
 def read_by_ids(law: Law) -> Law:
-    """Returns the law as devices hold it by their ids, by a kernel."""
+    """Returns the law as devices hold it by ids, read by a kernel."""
     argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
     heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
     name, tiles, interpret = KERNEL
@@ -202,7 +204,7 @@ def certify_on_mesh(read) -> certify.Certificate:
 
 
 def certificates() -> list[list[certify.Certificate]]:
-    """Returns the certificates of a right law and a wrong one, by either way to sum
+    """Returns the certificates of a right law and a wrong one, for both ways to sum
     it."""
     summed, by_kernel = (
         [*map(certify_on_mesh, (keep_as_is, added_twice))],
@@ -214,8 +216,8 @@ def certificates() -> list[list[certify.Certificate]]:
 
 
 def kernels(*layouts: str) -> list:
-    """Returns what an interpreted kernel verifies and draws on each layout, beside the
-    reference."""
+    """Returns what an interpreted kernel verifies and draws on each layout, with the
+    reference first."""
     backend = kernel_cases.BACKENDS[2]
     _, tiles, interpret = KERNEL
     fuse.wire = functools.partial(
@@ -248,8 +250,7 @@ def kernels(*layouts: str) -> list:
 
 
 def compare_transcripts(kind: str, *layouts: str) -> list:
-    """Returns what is written down of sounds on each layout, by a draft of this
-    kind."""
+    """Returns the transcripts of sounds on each layout, with a draft of this kind."""
     with tempfile.TemporaryDirectory() as folder:
         names = speech_folders.folders(Path(folder))
         pair = pairs.load_pair(names["target"], names[kind])
@@ -268,7 +269,8 @@ def compare_transcripts(kind: str, *layouts: str) -> list:
 
 
 def even(model: Pretrained) -> Pretrained:
-    """Returns a Whisper with one more time, so that two devices divide its ids."""
+    """Returns a Whisper with one more time token, so that two devices can divide its
+    ids."""
     table = model.params["decoder"]["embedding"]
     table = jnp.concatenate([table, table[-1:]])
     decoder = model.params["decoder"] | {"embedding": table}
@@ -278,8 +280,8 @@ def even(model: Pretrained) -> Pretrained:
 
 
 def compare_texts(family: str, *layouts: str) -> dict:
-    """Returns the drafted tokens that were accepted, [B], and the layouts that wrote
-    anything else."""
+    """Returns the numbers of drafted tokens that were accepted, [B], and the layouts
+    that wrote anything else."""
     one = decode_texts("", family)
     others = {text: decode_texts(text, family) for text in layouts}
     differ = [
@@ -291,8 +293,8 @@ def compare_texts(family: str, *layouts: str) -> dict:
 
 
 def texts(*layouts: str) -> list:
-    """Returns what `generate_text` writes of four prompts on each layout, whole and by
-    its pieces."""
+    """Returns what `generate_text` writes for four prompts on each layout, as a whole
+    and in pieces."""
     with tempfile.TemporaryDirectory() as folder:
         target, draft = text_folders.code_pair(Path(folder), CODE)
     calls = dict(temperature=1.0, new_tokens=NEW, gamma=GAMMA)
@@ -309,8 +311,9 @@ def texts(*layouts: str) -> list:
 
 
 def compare_training(one: str, other: str) -> list:
-    """Returns both runs by two optimisers; the second goes on where the first was at
-    its plateau. share: of what the optimiser keeps, on one device."""
+    """Returns both runs with two optimizers; the second run continues where the first
+    one reached its plateau. share: the part of the optimizer's state that is on one
+    device."""
     rng = np.random.default_rng(0)
     documents = [[1, *rng.integers(3, 16, rng.integers(3, 20)), 2] for _ in range(30)]
     data = language.stream(documents)

@@ -1,4 +1,5 @@
-"""Wrong verifiers, each one line away from the right one, that certificates must catch.
+"""Wrong verifiers, each of which differs from the right one in a line, and which
+certificates must catch.
 
 And drafts drawn from another law than they carry; `sampled_mutants` has what only
 sampling sees. Most are bugs that some implementation had. A mutant is the library's own
@@ -248,7 +249,8 @@ NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS
 
 @functools.cache
 def trials() -> dict[str, fixtures.Trial]:
-    """Returns the trials of the certificate by name, and drafts of another law."""
+    """Returns the trials of the certificate by name, and trials with drafts of another
+    law."""
     every = [*fixtures.trials(), *fixtures.tree_trials()]
     known = {trial.fixture.name: trial for trial in every}
     plain = known["random"].fixture
@@ -273,21 +275,21 @@ def trials() -> dict[str, fixtures.Trial]:
 
 
 def overwritten(p: Array, q: Array) -> Array:
-    """Returns p where the acceptance wrote its ratio over it, which the residual then
+    """Returns p, overwritten by the ratio of the acceptance, which the residual then
     reads."""
     return jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
 
 
 def bonus(draft: Draft, n: Array, p: Array, wrong: Callable) -> Array:
-    """Returns p [B, V] of a rejected token; after a whole draft, what is wrong of the
-    last q."""
+    """Returns p [B, V] at a rejected token, and after a whole draft the law that a
+    wrong rule takes there."""
     q = token.rejected_law(draft._replace(num=draft.num + 1), n, p.shape[-1])
     return jnp.where((n < draft.num)[:, None], p, wrong(q))
 
 
 def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
-    """Puts the extra token in the place of the last one of a draft that is kept
-    whole."""
+    """Puts the extra token in the place of the last token of a draft that is kept
+    completely."""
     n = verdict.num_accepted
     whole = (n == draft.num) & (n > 0)
     last = jnp.take_along_axis(draft.tokens, (n - whole)[:, None], axis=1)
@@ -299,7 +301,7 @@ def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
 
 
 def or_p(weights: Array, p: Array) -> Array:
-    """Returns weights [B, V], or p where nothing is left to draw from."""
+    """Returns weights [B, V], or p where no weight is left."""
     weights = jnp.maximum(weights, 0.0)
     return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
 
@@ -312,7 +314,7 @@ def draw_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
 
 
 def or_draft(y: Array, draft: Draft, p: Array) -> Array:
-    """Returns the target's own tokens, or drafted ones that are as likely."""
+    """Returns the target's own tokens, or drafted tokens with the same probability."""
     gamma = draft.tokens.shape[1]
     ids = jnp.stack([draft.tokens, y[:, :gamma]], axis=-1)
     drafted, own = jnp.moveaxis(jnp.take_along_axis(p[:, :gamma], ids, axis=-1), -1, 0)
@@ -320,7 +322,7 @@ def or_draft(y: Array, draft: Draft, p: Array) -> Array:
 
 
 def with_draft(verdict: Verdict, draft: Draft) -> Verdict:
-    """Emits the rejected token."""
+    """Emits the rejected token instead of another one."""
     drafted, n = jnp.pad(draft.tokens, ((0, 0), (0, 1))), verdict.num_accepted[:, None]
     there = (jnp.arange(drafted.shape[1]) == n) & (n < draft.num[:, None])
     return verdict._replace(tokens=jnp.where(there, drafted, verdict.tokens))
@@ -351,8 +353,8 @@ def spoil_draft(draft: Draft, either: Callable) -> Draft:
 
 
 def swap(wrong, right, others: dict):
-    """Returns `right`, an array or a tree of them, or what the mutant `wrong` has
-    there."""
+    """Returns `right`, an array or a tree of arrays, or what the mutant `wrong` has in
+    its place."""
     for name, other in others.items():
         here = wrong == NUMBERS[name]
         right = jax.tree.map(lambda a, b, h=here: jnp.where(h, b, a), right, other)
@@ -360,7 +362,8 @@ def swap(wrong, right, others: dict):
 
 
 class Either(ast.NodeTransformer):
-    """Puts a choice in the place of each expression that some mutant has otherwise.
+    """Replaces each expression that some mutant changes by a choice between its
+    versions.
 
     others: of each, what stands there by the name of a mutant.
     """
@@ -383,7 +386,8 @@ class Either(ast.NodeTransformer):
 
 @functools.cache
 def mutated_names(rule: str) -> dict:
-    """Returns the names of a rule's file in which `either` is to be put."""
+    """Returns the names in a rule's file, with a call of `either` in place of each
+    expression that a mutant changes."""
     module, others = import_module(f"specjax.verifiers.{rule}"), WRONG[rule]
     put = Either(others)
     tree = put.visit(ast.parse(inspect.getsource(module)))
@@ -403,7 +407,7 @@ def decide(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
 
 
 def build(name: str) -> Verifier:
-    """Returns the mutant of Algorithm 1 of this name."""
+    """Returns the mutant of Algorithm 1 with this name."""
 
     def verify(target: Law, draft: Draft, noise: token.Noise, keep_residual=False):
         verdict = decide("token", NUMBERS[name], target, draft, noise)
@@ -437,7 +441,7 @@ def number_mutants(rule: str) -> tuple[Verifier, Claim]:
 
 @functools.cache
 def certify_mutant(name: str, rule: str, fixture: str) -> certify.Certificate:
-    """Certifies texts of three tokens; `name` "" breaks nothing."""
+    """Certifies texts of three tokens; the `name` "" is the right rule."""
     (of, gamma, _), (verifier, claim) = trials()[fixture], number_mutants(rule)
     CHOSEN.set(NUMBERS[name] if of.drawn is None else 0)  # else the draft is wrong
     return certify.certify(verifier, of, gamma, 3, claim)

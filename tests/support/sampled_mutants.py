@@ -50,7 +50,7 @@ OWN, FIRST, PAIR, PLACE = range(4)
 
 
 class Noise(NamedTuple):
-    """How the noise of a rule is wrong.
+    """The way in which the noise of a rule is wrong.
 
     start: 0 for the same in every iteration. by_position: coins of token verification.
     by_iteration: races. shared: one coin. reused: it draws, too.
@@ -65,7 +65,7 @@ class Noise(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """How the draws of a draft are wrong.
+    """The way in which the draws of a draft are wrong.
 
     A draft's uniforms are of slot `slot * i` of the iteration that is named `start *
     length + shift * i`. coin: one uniform for both of a token's. heat: the temperature
@@ -104,8 +104,7 @@ class Mutant(NamedTuple):
 
 
 def unbroken(mutant: Mutant) -> Mutant:
-    """Returns the twin of a mutant: of the same rule and tables, and nothing is
-    wrong."""
+    """Returns the correct counterpart of a mutant, with the same rule and tables."""
     return Mutant("nothing", mutant.verifier, world=mutant.world)
 
 
@@ -163,7 +162,7 @@ EXACT = (
 
 
 def stops_with_its_neighbour(target: Law, draft: Draft, noise: token.Noise):
-    """Decides batches of two rows: keeps what both keep, and then draws from p."""
+    """Decides batches of two rows: keeps what both rows keep, and then draws from p."""
     verdict = token.verify(target, draft, noise)
     n = verdict.num_accepted.reshape(-1, 2).min(1).repeat(2)
     anew = probs.sample(probs.take(target, n), noise.sample)
@@ -184,7 +183,7 @@ def drops_what_the_target_likes_less(target: Law, draft: Draft, noise: token.Noi
 
 
 def decide_by_match(target: Law, draft: Draft, noise: match.Noise):
-    """Decides as `match`, whose noise has one sample more here."""
+    """Decides as `match`, whose noise has one sample more in this module."""
     return match.verify(target, draft, match.Noise(noise.sample[:, :-1]))
 
 
@@ -196,7 +195,7 @@ def draws_again(target: Law, draft: Draft, noise: match.Noise):
 
 
 def cut(draft: Draft, good: Array) -> Draft:
-    """Returns the draft up to its first token that is not good [B, G]."""
+    """Returns the draft up to its first token that is not good; good: [B, G]."""
     before = jnp.sum(jnp.cumprod(good, axis=1), axis=1, dtype=jnp.int32)
     return draft._replace(num=jnp.minimum(draft.num, before))
 
@@ -223,8 +222,8 @@ def wrong_keys(key: Array, whose) -> Array:
 
 
 def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifier:
-    """Decides by the verdict of a number. coins: how many of BY_COINS it chooses from.
-    others: from those not of it too."""
+    """Decides by the verdict with this number. coins: from how many rules of BY_COINS
+    it chooses. others: whether it chooses from the other rules too."""
 
     def verify(target: Law, draft: Draft, noise: tuple) -> Verdict:
         (key, start), gamma = noise, draft.tokens.shape[1]
@@ -266,8 +265,8 @@ def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifi
 
 
 def draw_by(how: Draw, wide: bool) -> Callable:
-    """Returns the wrong draw. wide: a wrong key or uniform alone, by one law a
-    token."""
+    """Returns the wrong draw. wide: draws with a wrong key or uniform alone, from one
+    law per token."""
 
     def draw(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del key
@@ -327,7 +326,7 @@ def weights(world: str) -> Params:
 
 @functools.cache
 def laws(world: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the laws of `texts`, in even rows and in odd ones."""
+    """Returns the laws of `texts` in even rows and in odd rows."""
     if world == "blocks":
         logits = tiny.tables(3).target_weights
         return (goodness.markov_law(logits, Sampling(1.0)),) * 2
@@ -343,7 +342,7 @@ def output(mutant: Mutant, seed: int = 0) -> generate.Output:
 
 def texts(mutant: Mutant, seed: int = 0) -> np.ndarray:
     """Returns texts [N, n] of a mutant's loop: ids, or in the world of blocks the block
-    of each."""
+    of each id."""
     ids = goodness.continuations(output(mutant, seed))
     return ids // (BLOCK if mutant.world == "blocks" else 1)
 

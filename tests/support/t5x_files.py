@@ -1,4 +1,4 @@
-"""Folders as T5X has written them, in every layout that it has had, and what they hold.
+"""Folders as T5X has written them, in every layout that it has had, and their contents.
 
 Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax; and
 they may be in memory, or in a bucket of Google's storage that a folder stands in for.
@@ -33,7 +33,7 @@ LAYER = re.compile(r"(encoder|decoder)/layers_\d+/(.+)")
 
 
 def arrays(config=CONFIG, dtype="float32"):
-    """Returns parameters by name, no two of them alike."""
+    """Returns parameters by name, all of them different."""
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     rng = np.random.default_rng(0)
     return {n: rng.normal(size=s.shape).astype(dtype) for n, s in flat.items()}
@@ -44,7 +44,7 @@ def nest(flat):
 
 
 def zarr(folder, name, array, *, chunks=None, **kvstore):
-    """Writes one array as T5X does and returns what T5X leaves in its tree."""
+    """Writes an array as T5X does, and returns what T5X keeps in its tree."""
     metadata = {"chunks": list(chunks or array.shape), "shape": list(array.shape)}
     metadata["compressor"] = {"id": "gzip", "level": 1}
     spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
@@ -83,7 +83,7 @@ def inline(folder, flat):
 
 
 def orbax(folder, flat, *, ocdbt=True, root="target"):
-    """Writes a step of a CheckpointManager with T5X's options."""
+    """Writes a step with a CheckpointManager that has T5X's options."""
     options = ocp.CheckpointManagerOptions(
         step_prefix="checkpoint", enable_async_checkpointing=False
     )
@@ -102,7 +102,7 @@ def orbax_folders(folder, flat):
 
 
 def early_orbax(folder, flat):
-    """Writes a folder as Orbax did before it had `_METADATA`."""
+    """Writes a folder as Orbax did before `_METADATA`."""
     orbax(folder, flat, ocdbt=False, root="_optimizer/target")
     state = folder / "state"
     for file in (state / "_METADATA", folder / "_CHECKPOINT_METADATA"):
@@ -117,8 +117,9 @@ def early_orbax(folder, flat):
 
 
 def scalable(flat, axis=1, sizes=CONFIG):
-    """Returns arrays as scalable_t5 has them: attention's heads on an axis of their
-    own, and a stack's layers in one array along `axis`, or each apart if that is None.
+    """Returns arrays as scalable_t5 has them: attention's heads on their own axis, and
+    the layers of a stack in one array along `axis`, or in separate arrays if that is
+    None.
     """
     arranged = {}
     for name, array in flat.items():
@@ -163,8 +164,8 @@ def copy_to_memory(folder, url):
 
 @contextmanager
 def serve_as_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
-    """Puts a folder in the place of gs://any-bucket; None may not be read. Yields the
-    names of the objects that were read."""
+    """Makes a folder available as gs://any-bucket; None may not be read. Yields the
+    names of the objects that are read."""
     asked = []
 
     class Bucket(BaseHTTPRequestHandler):

@@ -24,15 +24,14 @@ from specjax.types import BLOCK, Hidden, Model
 
 
 def bound(most: int = 200) -> Iterator[None]:
-    """Yields for `next` in each turn of a loop, and fails if there are more than
-    `most`."""
+    """Yields a function for each turn of a loop, which fails after `most` turns."""
     yield from [None] * most
     raise AssertionError(f"a loop has not ended after {most} turns")
 
 
 def check_greedy(output: Output, starts, logits, *, least: int) -> None:
     """Checks that rows wrote the argmax of logits [B, L, V] of their whole texts, with
-    at least so many different ids: no row only repeats."""
+    at least `least` different ids, so that no row only repeats itself."""
     best = np.argmax(logits, axis=-1)
     for row, (start, end) in enumerate(zip(starts, output.length, strict=True)):
         text = output.tokens[row, start:end]
@@ -57,7 +56,7 @@ SHALLOW = TARGET._replace(num_layers=1)
 
 
 def weights(config: gpt.Config, seed: int, scale: float = 12.0):
-    """Returns fresh weights, grown until the laws are far from uniform and layers
+    """Returns random weights, scaled up until the laws are far from uniform and layers
     matter."""
     return jax.tree.map(lambda leaf: leaf, _weights(config, seed, scale))
 
@@ -69,7 +68,7 @@ def _weights(config: gpt.Config, seed: int, scale: float):
 
 
 def draw_params(shapes, seed: int, draw: Callable):
-    """Returns parameters of these shapes, each draw(name, noise) of normal noise."""
+    """Returns parameters of these shapes, each of which is draw(name, normal noise)."""
     rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
@@ -86,12 +85,12 @@ def first_layer(cache):
 
 
 def add_share(tree, other, share: float):
-    """Returns the first of two weight trees with a share of the second added."""
+    """Returns the sum of a tree of weights and a share of another one."""
     return jax.tree.map(lambda a, b: a + share * b, tree, other)
 
 
 def quantize_params(params: Any, kind: str = "int8") -> Any:
-    """Returns the same tree, its large matrices in eight bits, or also
+    """Returns the same tree with its large matrices in eight bits; also for
     "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
     for name, leaf in flat.items():
@@ -117,8 +116,8 @@ def ruin_slots(layers, first: Array, last: Array | float = jnp.inf):
 
 @functools.cache
 def transformers() -> World:
-    """Returns a target, and as the drafter the same with noise on its weights: right
-    two times in three."""
+    """Returns a target, and as the drafter the same model with noise on its weights,
+    which is right two times in three."""
     target = weights(TARGET, 2)
     draft = add_share(target, weights(TARGET, 52), 0.3)
     model, shallow = gpt.build(TARGET), gpt.build(SHALLOW)
@@ -157,8 +156,8 @@ def tables(vocab: int = 4) -> World:
 
 @functools.cache
 def blocks(vocab: int = 3) -> World:
-    """Returns `tables` in which every id stands for a block of them: the blocks of a
-    text are a chain of these tables, whatever the ids inside are."""
+    """Returns `tables` in which every id stands for a block of ids: the blocks of a
+    text are a chain of these tables, with any ids in them."""
     small, wide = tables(vocab), markov(vocab * BLOCK)
 
     def spread(logits: Array, seed: int) -> Array:

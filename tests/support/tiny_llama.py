@@ -30,7 +30,7 @@ def build(config: Config):
 
 
 def weights(config: Config, seed: int):
-    """Returns random weights, of which laws are sharp and every layer and position
+    """Returns random weights with sharp laws, in which every layer and position
     matters."""
     style = llama.STYLES[config.style]
     embedding, sharp = (0.1, 7.0) if style.scaled else (0.7, 3.0)
@@ -47,8 +47,8 @@ def weights(config: Config, seed: int):
 
 
 def worlds(config: Config, seed: int) -> Callable[[], World]:
-    """Builds a world whose drafter is the target with noise on its weights. seed: of
-    one whose greedy texts do not repeat a few tokens."""
+    """Builds a world whose drafter is the target with noise on its weights. seed: one
+    whose greedy texts do not repeat a few tokens."""
 
     @functools.cache
     def world() -> World:

@@ -1,4 +1,4 @@
-"""A tiny target and draft, their prompts, and their laws as computed by hand."""
+"""A tiny target and draft, their prompts, and their laws computed by hand."""
 
 import functools
 
@@ -18,7 +18,8 @@ PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 
 @functools.cache
 def pair() -> tuple[Pretrained, DraftSource]:
-    """Returns a small transformer, and the same with noise on its weights."""
+    """Returns a small transformer, and as the draft the same with noise on its
+    weights."""
     world = tiny.transformers()
     target = bare.target("target", world.target, world.target_weights)
     return target, bare.draft("draft", world.draft, world.draft_weights)
@@ -49,7 +50,7 @@ def logits(side: Pretrained | DraftSource, text: Text) -> np.ndarray:
 
 
 def relative(z: np.ndarray) -> np.ndarray:
-    """Returns each probability over the largest of its row."""
+    """Returns each probability, divided by the largest one of its row."""
     return np.exp(z - z.max(-1, keepdims=True))
 
 

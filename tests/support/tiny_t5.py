@@ -18,7 +18,7 @@ quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 
 def weights(config: t5.Config, seed: int, sharp: float = 3.0):
-    """Returns random weights, of which laws are sharp and distances matter."""
+    """Returns random weights with sharp laws, in which distances matter."""
 
     def draw(name: str, noise: np.ndarray) -> np.ndarray:
         if name.endswith("scale"):
@@ -32,8 +32,8 @@ def weights(config: t5.Config, seed: int, sharp: float = 3.0):
 @functools.cache
 def world() -> World:
     """Returns a world of two decoder layers, the second weak. The early exit is the
-    first; the drafter is that with noise on its weights, and with an encoder and a
-    cache of its own."""
+    first layer; the drafter is that layer with noise on its weights, and with its own
+    encoder and cache."""
     target = weights(TARGET, 14)
     decoder = dict(target["decoder"])
     last = decoder.pop("layers_1")

@@ -15,14 +15,14 @@ SMALL = TARGET._replace(decoder_layers=1)
 
 
 def sounds(rows: int) -> Features:
-    """Returns noise, another for each row."""
+    """Returns noise, different in each row."""
     shape = rows, TARGET.frames, TARGET.bands
     frames = np.random.default_rng(8).standard_normal(shape)
     return Features(jnp.float32(frames))
 
 
 def weights(config: whisper.Config, seed: int):
-    """Returns random weights, of which laws are sharp and every position matters."""
+    """Returns random weights with sharp laws, in which every position matters."""
 
     def draw(name: str, noise: np.ndarray) -> np.ndarray:
         if name.endswith("scale"):
@@ -38,7 +38,7 @@ def weights(config: whisper.Config, seed: int):
 @functools.cache
 def world() -> World:
     """Returns a world whose early exit is the first decoder layer; the drafter is that
-    with noise on its weights, and the target's encoder."""
+    layer with noise on its weights, and with the target's encoder."""
     target = weights(TARGET, 3)
     decoder = dict(target["decoder"])
     del decoder["layers_1"]

@@ -20,8 +20,8 @@ def find(
     most: int,
     **inputs: Any,
 ) -> Beams:
-    """Returns the new tokens of each text of one prompt, the best first, and their
-    scores, which a single beam, decoded greedily, does not have.
+    """Returns the new tokens of each text of one prompt, the best text first, and their
+    scores; a single beam is decoded greedily and has no score.
 
     start: tokens before the new ones. most: new tokens. inputs: of `generate`.
     """

@@ -1,4 +1,5 @@
-"""Random models of every family as transformers writes them, its logits and its texts.
+"""Random models of every family, written by transformers, with its logits and its
+texts.
 
 Their sizes are such as nothing else has, and all their numbers are random, norms and
 biases too: none can stand in for another. Llamas' windows are shorter than the texts,
@@ -123,8 +124,8 @@ def find_class(called: str):
 
 
 def make_model(called: str, config, own_readout: bool = False):
-    """Returns a random model. own_readout: of a T5, whose readout else is the
-    embedding."""
+    """Returns a random model. own_readout: whether a T5 has a readout of its own, and
+    not its embedding."""
     seeds = {**dict.fromkeys(T5S, (2, 0.2)), "GPT2": (3, 0.4), "Whisper": (0, 0.4)}
     seed, spread = seeds.get(called, (3, 0.3))
     torch.manual_seed(seed)
@@ -161,7 +162,8 @@ def load_folder(called: str, folder: Path):
 
 
 def make_inputs(called: str, vocab: int) -> tuple[list[dict], object]:
-    """Returns the inputs of texts: for transformers row by row, and for us."""
+    """Returns the inputs of texts: row by row for transformers, and in one batch for
+    us."""
     rng = np.random.default_rng(0)
     if called in T5S:
         inputs = rng.integers(2, vocab, (BATCH, max(LENGTHS)))
@@ -177,7 +179,8 @@ def make_inputs(called: str, vocab: int) -> tuple[list[dict], object]:
 
 
 def prompts(called: str) -> list[list[int]]:
-    """Returns prompts of different lengths, but for T5, whose inputs differ instead."""
+    """Returns prompts of different lengths; those of T5 are equal, and its inputs
+    differ."""
     if called in T5S:
         return [[t5.PAD]] * BATCH
     if called == "Whisper":
@@ -186,15 +189,14 @@ def prompts(called: str) -> list[list[int]]:
 
 
 def texts(vocab: int, length: int = POSITIONS) -> np.ndarray:
-    """Returns texts [B, T], of many windows and as many tokens as there are
+    """Returns texts [B, T] longer than many windows, with as many tokens as there are
     positions."""
     return np.random.default_rng(1).integers(3, vocab, (BATCH, length))
 
 
 def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
-    """Returns logits [B, T, V] by transformers, in double precision if the model's
-    numbers are: its own rounding in single precision is now and then above what is
-    allowed of ours."""
+    """Returns logits [B, T, V] by transformers, in double precision if the model is:
+    rounding in its single precision is sometimes above our tolerance."""
     config = model.config
     vocab = getattr(config, "text_config", config).vocab_size
     about, _ = make_inputs(called, vocab)
@@ -210,7 +212,7 @@ def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
 
 
 def greedy_texts(written: Written) -> list[list[int]]:
-    """Returns the greedy text of each row by itself, with its prompt and up to its
+    """Returns the greedy text of each row, decoded alone, with its prompt and up to its
     end."""
     options = dict(max_new_tokens=NEW, do_sample=False)
     about, _ = make_inputs(written.called, written.vocab)

@@ -1,4 +1,5 @@
-"""Rows that are refilled while others go on: same texts, and nothing compiles again."""
+"""Rows are refilled while others continue: texts are the same, and nothing compiles
+again."""
 
 import functools
 
@@ -37,7 +38,8 @@ PAIRS = {
 
 @functools.cache
 def make_requests(encodes: bool) -> tuple[Prompt, Request]:
-    """All requests as one batch: each its own key, limit, temperature and end."""
+    """Returns all requests as one batch: each has its own key, limit, temperature and
+    end."""
     texts, sources = (inputs.pad(x, WIDTH) for x in (TEXTS, SOURCES))
     prompt = Prompt(*texts, sources if encodes else None)
     sampling = make_sampling(len(TEXTS), 1.0)._replace(temperature=HEAT)
@@ -63,7 +65,8 @@ def pair(name: str):
 
 @functools.cache
 def decode_batch(name: str) -> list[tuple[list[int], int]]:
-    """The texts of one batch that is decoded as a whole, and calls of the target."""
+    """Returns the texts of a batch that is decoded at once, and the calls of the
+    target."""
     decoder, params, _ = pair(name)
     prompt, request = make_requests(decoder.target.encodes)
     output = generate.build(decoder, SLOTS)(params, prompt, request)
@@ -109,7 +112,8 @@ def test_what_is_left_of_the_row_before_shows(name, field):
 
 
 def test_nothing_is_compiled_for_a_request():
-    """Whatever its row, prompt, limit, temperature, end and key; a wider prompt is."""
+    """This holds for any row, prompt, limit, temperature, end and key; a wider prompt
+    is compiled."""
     decoder, params, _ = pair("gpt-adaptive")
     server = serving.build(decoder, SLOTS, ROWS)
     serve_texts(server, "gpt-adaptive")

@@ -1,4 +1,5 @@
-"""Texts step by step: their pieces, where they stop, and each token's probability."""
+"""Texts come step by step: their pieces, where they stop, and each token's
+probability."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +50,7 @@ def test_pieces_are_the_text_and_a_stop_cuts_it(pair):
 
 
 def test_two_threads_write_what_one_does(pair):
-    """With one pair, at the same time: the loop, and two streams."""
+    """They use one pair at the same time: in the loop, and in two streams."""
     asked = [ASKED | {"seed": seed} for seed in (0, 1)]
     alone = [specjax.generate_text(*pair, PROMPTS, **it).texts for it in asked]
     begin = threading.Barrier(4)
@@ -74,7 +75,7 @@ def test_two_threads_write_what_one_does(pair):
 
 
 def dictate(ids: list[int]) -> TokenAutomaton:
-    """Rules under which every text is these ids."""
+    """Returns rules under which every text consists of these ids."""
 
     def apply(state, logits):
         said = jnp.array(ids)[jnp.minimum(state, len(ids) - 1)]
@@ -86,7 +87,7 @@ def dictate(ids: list[int]) -> TokenAutomaton:
 
 
 def test_several_texts_come_in_whole_characters(pair):
-    """Where a character takes several ids, and gamma ends within it."""
+    """A character may take several ids, and gamma may end within it."""
     text = "'\u6f22\U0001f642' # \u6f22"
     ids = pair[0].tokenizer.encode(text)[1:]  # without the start
     assert len(ids) > len(text)
@@ -100,7 +101,7 @@ def test_several_texts_come_in_whole_characters(pair):
 
 
 def text_logits(target, ids: list[int]) -> np.ndarray:
-    """[T, V], without a cache."""
+    """Returns logits [T, V], computed without a cache."""
     logits = build_whole_text_logits(target.model)(
         target.params, np.array([ids], np.int32)
     )
@@ -108,7 +109,8 @@ def text_logits(target, ids: list[int]) -> np.ndarray:
 
 
 def test_logprobs_are_the_targets_own(pair):
-    """Of the raw logits at temperature 1, whatever is sampled by."""
+    """They are computed from the raw logits at temperature 1, whatever law is
+    sampled."""
     asked = ASKED | {"temperature": 0.0, "logprobs": True}
     target, out = pair[0], specjax.generate_text(*pair, PROMPTS[:1], **asked)
     pieces = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
@@ -121,7 +123,8 @@ def test_logprobs_are_the_targets_own(pair):
 
 
 def test_a_draft_does_not_say_where_a_text_stops(pair):
-    """All is one step with a draft of the same ids, and a step a token without."""
+    """With a draft of the same ids everything is one step, and without a draft each
+    token is a step."""
     target = pair[0]
     ids = target.tokenizer.encode("return one two three")
     pieces = [streaming.continuation(target.tokenizer, ids, i, i + 1) for i in (1, 2)]
@@ -136,7 +139,8 @@ def test_a_draft_does_not_say_where_a_text_stops(pair):
 
 
 def test_special_tokens_are_stopped_at_by_their_ids(pair):
-    """A text does not have their names, in which no string is looked for either."""
+    """A text does not have their names, and strings are not searched for in them
+    either."""
     target = pair[0]
     tokenizer = target.tokenizer
     start, end = target.start, target.ends[0]
@@ -175,7 +179,7 @@ def test_what_may_yet_change_is_held_back(text, ended, stop, want):
 
 
 def penalize(logits, text, repetition, presence, frequency, last):
-    """The definition, id by id."""
+    """Computes the definition, id by id."""
     new = np.array(logits)
     for x in set(text[-last:]):
         count = text[-last:].count(x)
@@ -186,8 +190,8 @@ def penalize(logits, text, repetition, presence, frequency, last):
 
 @pytest.mark.parametrize("setting", [(1.3, 0.0, 0.0, 64), (1.0, 0.7, 0.4, 5)])
 def test_a_penalised_text_is_its_changed_targets(pair, setting):
-    """Greedy, drafted by a draft that is penalised too, and its every token the argmax
-    that the definition has; without the penalty it is another text."""
+    """It is greedy, its draft is penalized too, and every token is the argmax by the
+    definition; without the penalty the text is another one."""
     target = pair[0]
     asked = {"gamma": 3, "new_tokens": 12}
     plain = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))

@@ -63,7 +63,7 @@ def test_a_folder_of_gpt2_comes_with_its_own(tmp_path):
 
 
 def test_a_tree_that_is_named_is_drafted(pair):
-    """And one program serves every source of the same sizes."""
+    """One program serves every source of the same sizes."""
     name = f"tree:draft={pair[1].files[0]},width=2"
     config = DecodeConfig(gamma=6, rule="recursive")
     keys = [
@@ -118,7 +118,7 @@ def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
 
 
 def test_it_is_the_functional_decoder(pair, greedy):
-    """Of prompts that are not padded."""
+    """The prompts are not padded."""
     target, draft = pair
     decoder = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
     prompt = make_prompt([target.tokenizer.encode(text) for text in PROMPTS])
@@ -134,7 +134,7 @@ def test_it_is_the_functional_decoder(pair, greedy):
 
 
 def compiled_shapes(monkeypatch, pair, ids, **asked):
-    """Returns the key and the shapes that a text of these ids is decoded by."""
+    """Returns the key and the shapes with which a text of these ids is decoded."""
     jobs = []
     monkeypatch.setattr(text, "run", jobs.append)
     specjax.generate_text(*pair, [{"tokens": ids}], GAMMA, **asked)
@@ -171,7 +171,8 @@ def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
 
 
 def test_each_prompt_has_its_own_settings(pair, greedy):
-    """Of one program: the texts that each would have alone in its place."""
+    """One program serves all, and gives each prompt the text that it would have alone
+    in its place."""
     each = {"temperature": [0.0, 1.0], "top_k": (None, 5), "seed": np.array([3, 4])}
     both = specjax.generate_text(*pair, PROMPTS, GAMMA, new_tokens=[NEW, 3], **each)
     assert both.texts[0] == greedy.texts[0] and len(both.ids[1]) == 3
@@ -183,7 +184,8 @@ def test_each_prompt_has_its_own_settings(pair, greedy):
 
 
 def test_a_prompt_has_several_samples(pair):
-    """The first is its text without them; no two are drawn by one key."""
+    """The first is the text that is written without samples; no two samples share a
+    key."""
     asked = {"temperature": 1.0, "new_tokens": NEW, "seed": 3}
     alone = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
     several = specjax.generate_text(*pair, PROMPTS, GAMMA, samples=3, **asked)

@@ -1,4 +1,5 @@
-"""Every published number that a closed form can reach, from the published tables."""
+"""Closed forms give every published number that they can give, from the published
+tables."""
 
 import json
 import math
@@ -43,7 +44,8 @@ def test_table_1(row):
 
 
 def reachable(row, factor=closed_forms.walltime_factor):
-    """Whether inputs that round to the printed ones give what rounds to EXP."""
+    """Returns whether some inputs that round to the printed ones give a result that
+    rounds to EXP."""
     alpha, gamma, c = row["alpha"], row["gamma"], row["c"]
     low = factor(alpha - 0.005, gamma, c + 0.005)  # rises with alpha, falls with c
     high = factor(alpha + 0.005, gamma, c - 0.005)

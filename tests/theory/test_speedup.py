@@ -1,4 +1,5 @@
-"""Speeds follow from a record alone; gamma and prediction from other texts."""
+"""Speeds are computed from a record alone; gamma and the prediction come from other
+texts."""
 
 import json
 
@@ -27,7 +28,8 @@ def random_runs(random, count, rounds):
 
 
 def row(texts=12, others=6, seed=0):
-    """`measured` of walltime on a machine that is known, texts of different ease."""
+    """Returns `measured` of walltime on a known machine, with texts of different
+    difficulty."""
     random = np.random.default_rng(seed)
     measured, aside = random_runs(random, texts, 3), random_runs(random, others, 1)
     measured["seconds"] *= np.array([1.0, 1.01, 1.5])
@@ -42,7 +44,7 @@ def row(texts=12, others=6, seed=0):
 
 
 def change_number(name, factor, at=(1, 2), whose="texts"):
-    """The row in which one number of some texts is another at some gammas."""
+    """Returns the row with one number of some texts changed at some gammas."""
     it = row()
     numbers = it["timed"][whose][name]
     for i in at:
@@ -51,7 +53,8 @@ def change_number(name, factor, at=(1, 2), whose="texts"):
 
 
 def test_the_interval_is_students_over_texts():
-    """By hand for two texts: the ratio of means, its error linear in shares."""
+    """For two texts it is computed by hand: the ratio of means, whose error is linear
+    in shares."""
     alone, drafted = np.array([2.0, 4.0]), np.array([1.0, 2.5])
     value, error = speedup.ratio([alone], [drafted])
     assert value == pytest.approx(6 / 3.5)
@@ -86,7 +89,8 @@ def test_speeds_are_ratios_of_medians():
 
 
 def test_texts_that_are_shorter_by_chance_change_no_speed_of_one_length():
-    """With a prefill of 50 steps, half of the tokens in half of the steps."""
+    """The prefill takes as long as 50 steps, and half of the tokens take half of the
+    steps."""
     plain, short, prefill = row(), row(), 50 * UNIT
     for it in (plain, short):
         it["prefill_ms"] = [1e3 * prefill] * 3
@@ -106,7 +110,7 @@ def test_texts_that_are_shorter_by_chance_change_no_speed_of_one_length():
 
 
 def test_gamma_is_chosen_on_texts_whose_speed_is_not_told():
-    """The measured texts were fastest with 1, the others with 3."""
+    """The measured texts were fastest with gamma 1, the others with 3."""
     it = change_number("seconds", 0.3, at=[1])
     told = speedup.speedup_from(it)
     assert np.argmax(told["speedup"]) == 1 and told["best_gamma"] == 3

@@ -1,4 +1,4 @@
-"""Bounds on what any rule keeps of several draws, against all sets of ids."""
+"""Bounds on what any rule keeps of several draws hold for all sets of ids."""
 
 import itertools
 
@@ -14,7 +14,8 @@ def subsets(size: int):
 
 
 def all_among(q: np.ndarray, among: list, draws: int, gone: tuple = ()) -> float:
-    """That all of so many draws without replacement are among some ids."""
+    """Returns the probability that all of `draws` draws without replacement are among
+    some ids."""
     if draws == 0:
         return 1.0
     left = np.delete(q, gone).sum()

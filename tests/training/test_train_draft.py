@@ -1,5 +1,5 @@
-"""`specjax train-draft`: heads learn on what they draft by, runs go on after any stop,
-and what was written is read back exactly."""
+"""`specjax train-draft` trains heads on what they draft from, continues after any stop,
+and writes files that are read back exactly."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ LENGTH, TURNS = TEXT.shape[1], 3
 
 
 def make_lesson(whole, hidden) -> Lesson:
-    """Returns two texts that nobody scored."""
+    """Returns two texts without scores."""
     texts = written.without_inputs(TEXT, np.full(2, LENGTH), np.ones(2))
     table = np.asarray(whole.params["embedding"])
     return Lesson(written.Written(texts, None, None), hidden, table[TEXT])
@@ -48,8 +48,8 @@ def hidden_states(whole) -> Hidden:
 
 @pytest.mark.parametrize("flags", [{}, {"norm_output": True, "fc_norm": True}])
 def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
-    """After each beginning of a text, with the text's own tokens in place of drafted
-    ones."""
+    """The head starts after each beginning of a text, with the text's own tokens
+    instead of drafted ones."""
     target = head_folders.target()
     folder = head_folders.write_eagle3(
         tmp_path / "head", norm_before_residual=False, **flags
@@ -89,7 +89,7 @@ def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
 
 
 def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
-    """Head i after token t, with what follows token t + i + 1."""
+    """Head i is compared after token t with the law of token t + i + 1."""
     target = head_folders.target()
     folder = head_folders.write_medusa(tmp_path / "head")
     config, params = medusa_files.read(head_files.find_folder(folder), target)
@@ -125,7 +125,7 @@ def run(desk, out, flags):
 
 
 class Killed(BaseException):
-    """An end of a run such as Ctrl-C or a lost machine."""
+    """Raised to end a run as Ctrl-C or a lost machine would."""
 
 
 HEAD = "--kind eagle3 --vocab 100 --turns 2 --mlp-dim 16"
@@ -167,7 +167,7 @@ def test_one_text_in_so_many_is_greedy(every, wanted):
 
 
 def kill_at(call, build):
-    """Returns `build`, whose function raises Killed in its call of this number."""
+    """Returns `build`, whose function raises Killed in its call with this number."""
 
     def build_stopping(*options):
         function, numbers = build(*options), itertools.count(1)
@@ -183,7 +183,7 @@ def kill_at(call, build):
 
 
 def test_a_stopped_run_goes_on_to_the_same_head(desk, head, monkeypatch):
-    """Stopped between two shards, and after a step."""
+    """The run is stopped between two shards, and after a step."""
     first, out = desk / "head.run/states", desk / "again"
     where = f"--generate {desk}/prompts.jsonl"
     writer = kill_at(2, target_states.writer)

@@ -1,4 +1,4 @@
-"""Greedy identity: what rounding explains and what it does not, and the command.
+"""Greedy identity: what rounding explains, what it does not, and the command.
 
 Tables of logits are the same in calls of any shape, but for one that rounds by the
 shape of a call on every machine. Transformers are `tests/cli/test_families.py`'s.
@@ -61,8 +61,9 @@ def table_pair(dtype: str = "float32") -> tuple[Pretrained, DraftSource]:
 
 @functools.cache
 def make_tied_table() -> Report:
-    """id i is followed by i + 1, 5 by 0 and 7 by 6. After 2 the ids 3 and 4 are nearly
-    tied, and calls of several tokens have them the other way round."""
+    """Returns the report on a target in which id i is followed by i + 1, 5 by 0 and 7
+    by 6. After 2 the ids 3 and 4 are nearly tied, and calls of several tokens order
+    them the other way round."""
     one = 5 * np.eye(8, dtype=np.float32)[[1, 2, 3, 4, 5, 0, 7, 6]]
     one[2, 4] = 5 - GAP
     many = one.copy()
@@ -87,7 +88,7 @@ def test_rung_1_texts_of_tables_are_identical():
 
 
 def case():
-    """The prompts of the tables and a greedy request."""
+    """Returns the prompts of the tables and a greedy request."""
     prompt, sampling = make_prompt(PROMPTS.tokens), make_sampling(4, 0.0)
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
@@ -109,7 +110,7 @@ def test_rung_3_near_ties_part_texts_and_are_explained():
 
 
 def credulous(target, draft, noise, keep_residual=False) -> Verdict:
-    """Algorithm 1 that accepts whatever was drafted."""
+    """Returns the verdict of Algorithm 1 with every drafted token accepted."""
     right = token.verify(target, draft, noise, keep_residual)
     extra = jnp.take_along_axis(right.tokens, right.num_accepted[:, None], axis=1)[:, 0]
     tokens = token.emit(draft, draft.num, extra)
@@ -127,7 +128,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
 
 
 def table_texts(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
-    """Of the tables, with the right model's logits."""
+    """Returns texts of the tables, with the right model's logits."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = decoder.drafter.gamma + 1, (SLOTS, NEW)
     right = divergence.build_read(target.model, sizes, rows)
@@ -162,7 +163,7 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
 
 
 def test_an_eps_of_another_prefix_is_noticed():
-    """It would explain anything."""
+    """A wrong eps would explain any difference."""
     (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
     base = table_texts(Decoder(target.model))
     decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
@@ -205,7 +206,8 @@ def test_padded_is_autoregression_in_longer_calls(temperature):
 
 
 def places(**fields) -> Places:
-    """Two texts of four places; the first parts at its third."""
+    """Returns two texts of four places, the first of which differs from its third place
+    on."""
     live = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], bool)
     differ = np.array([[0, 0, 1, 0], [0, 0, 0, 0]], bool)
     zero = np.zeros((2, 4))
@@ -281,7 +283,7 @@ STRICT = {
 
 
 def run_command(monkeypatch, rung: GammaReport) -> int:
-    """The command, with this in the place of what is measured."""
+    """Runs the command with this in place of the measured rung."""
     report = Report(np.linspace(0, 1, 64), [rung])
     monkeypatch.setattr(microscope, "examine", lambda *_: report)
     return microscope.main(["--dtype", "float32"])

@@ -1,4 +1,4 @@
-"""Pathwise rules give the same tokens for the same keys, whatever drafts.
+"""Pathwise rules give the same tokens for the same keys, with any draft.
 
 No statistics: texts of `verifiers.gumbel` are those of the same keys without a drafter,
 and rows of any verifier do not know of each other.
@@ -39,7 +39,7 @@ RULES = {name: (VERDICTS.index(name), Noise()) for name in CHAINS} | {
 
 
 def hot(seed: int = 0):
-    """Each text at each of HEATS, with a key of its own."""
+    """Returns each text at each of HEATS, with a key of its own."""
     several = [text for text in TEXTS for _ in HEATS]
     prompt = make_prompt(several)
     sampling = Sampling(jnp.resize(jnp.array(HEATS), len(several)))
@@ -71,18 +71,18 @@ def decode_tables(rule: str, gamma: int = GAMMA, asked=ASKED) -> Output:
 
 
 def decode_without_draft() -> Output:
-    """Of a race without drafts."""
+    """Returns the texts of a race without drafts."""
     return decode_tables("gumbel", gamma=0)
 
 
 def share_that_differs(output: Output, other: Output) -> float:
-    """The share of texts that differ, of the sampled ones."""
+    """Returns the share of the sampled texts that differ."""
     differ = np.any(output.tokens != other.tokens, axis=1)
     return float(np.mean(differ[np.resize(HEATS, differ.size) > 0]))
 
 
 def test_texts_differ_by_key_and_by_temperature():
-    """Else their equality would say little."""
+    """Otherwise their equality would say little."""
     other = decode_tables("gumbel", 0, hot(seed=1))
     differ = np.any(decode_without_draft().tokens != other.tokens, axis=1)
     np.testing.assert_array_equal(differ, np.resize(HEATS, BATCH) > 0)
@@ -99,7 +99,7 @@ def test_texts_differ_by_key_and_by_temperature():
     ids=["early exit", "random"],
 )
 def test_coupled_drafts_are_kept_more_often(build):
-    """And the text is the same with either."""
+    """The text is the same with either draft."""
 
     @jax.jit
     def decode(which, *arguments):
@@ -119,8 +119,8 @@ def test_coupled_drafts_are_kept_more_often(build):
 
 
 def test_the_text_does_not_depend_on_any_drafts():
-    """An argument says which, at each length that a row may have: tokens [B, L + G]
-    and how many of them [B, L]."""
+    """An argument gives the drafts at each length that a row may have: tokens [B, L +
+    G], and their number [B, L]."""
 
     def draft(key, params, request: Request, state) -> tuple[Draft, tuple]:
         tokens, num = params
@@ -147,8 +147,8 @@ def test_the_text_does_not_depend_on_any_drafts():
 
 
 def test_only_gumbel_is_pathwise():
-    """Others say another text for the same keys, and so does a race that is named by
-    its iteration: what the comparison is worth."""
+    """Other rules write another text for the same keys, and so does a race that is
+    named by its iteration; so the comparison is meaningful."""
     assert share_that_differs(decode_tables("gumbel"), decode_without_draft()) == 0
     for rule in ("token", "block", "rejection", "match", "by iteration"):
         assert (
@@ -157,7 +157,8 @@ def test_only_gumbel_is_pathwise():
 
 
 def test_without_drafts_all_uniforms_are_spent_alike():
-    """gamma = 0: the same draw from p by each rule but gumbel, which races."""
+    """With gamma = 0, each rule but gumbel, which races, draws in the same way from
+    p."""
     assert autoregressive.build(WORLD.draft, 0) is nothing.drafter
     baseline = generate.autoregressive(WORLD.target, SLOTS)
     baseline = baseline(Params(WORLD.target_weights), *ASKED)
@@ -168,7 +169,8 @@ def test_without_drafts_all_uniforms_are_spent_alike():
 
 
 def test_a_plain_race_is_the_argmax_of_its_definition():
-    """log p of the table plus the variables of each position, token after token."""
+    """Each token is the argmax of log p of the table plus the variables of its
+    position."""
     (prompt, request), logits = ASKED, np.asarray(WORLD.target_weights)
     tokens, heat = (
         np.asarray(decode_without_draft().tokens),
@@ -188,7 +190,7 @@ def take_rows(tree, rows: np.ndarray):
 
 @pytest.mark.parametrize("rule", CHAINS)
 def test_a_rows_text_does_not_depend_on_its_batch(rule):
-    """In another slot, beside other mates, and alone."""
+    """The row is decoded in another slot, with other rows, and alone."""
     whole = decode_tables(rule)
     alone = [[row] for row in range(0, BATCH, 5)]
     for rows in (*alone, np.random.default_rng(1).permutation(BATCH)):
@@ -204,7 +206,8 @@ def test_the_check_notices_noise_that_is_named_by_place():
 
 
 def test_races_are_won_by_both_at_that_rate():
-    """`gumbel.acceptance`, of 20000 positions by the keys and the race of texts."""
+    """The rate is `gumbel.acceptance`, for 20000 positions with the keys and the race
+    of texts."""
     count, (p, q) = 20_000, ([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.6, 0.1])
 
     @jax.jit

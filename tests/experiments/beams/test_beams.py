@@ -1,4 +1,5 @@
-"""Beam search with drafts by width: numbers by hand, and rows of small pairs."""
+"""Beam search with drafts, by width: numbers computed by hand, and rows of small
+pairs."""
 
 import shutil
 from pathlib import Path

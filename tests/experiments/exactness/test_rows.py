@@ -1,5 +1,5 @@
-"""Rows of the audit and what it refuses; the conformance table's laws are those worked
-out by hand, and mutants are told.
+"""Rows of the audit work and are refused where they should be; the laws of the
+conformance table are computed by hand, and mutants are detected.
 
 With p = (.4, .3, .2, .1) and q = (.55, .25, .15, .05), which share .85, an argmax draft
 is kept with probability .4 / .55, and each other id gets a third of the rest.
@@ -35,7 +35,7 @@ def by_key():
 
 
 def first_law(rule):
-    """Of the first token, by the rule's own verdicts."""
+    """Returns the law of the first token, from the rule's own verdicts."""
     sizes = rule.fixture, conformance.GAMMA, conformance.DTYPE
     case = enumeration.make_case(rule.verifier, rule.claim, *sizes)
     with jax.enable_x64(True):
@@ -99,7 +99,8 @@ def test_rules_differ_as_they_should(by_key):
 
 
 def test_drafts_drawn_from_the_q_that_is_tested_are_exact():
-    """The broken twin of what differs by its drafts alone, and the other way round."""
+    """Inexact rules become exact with drafts drawn from the q that they test, and
+    another rule becomes inexact with greedy drafts."""
     exact = {"kerashub": engines.FOUR, "transformers_unfiltered": engines.CUT}
     for key, plain in exact.items():
         rule = conformance.certify_rule(RULES[key]._replace(fixture=plain))
@@ -187,7 +188,8 @@ def test_what_cannot_be_judged_is_named():
 
 
 def test_the_command_says_what_cannot_be_seen(capsys):
-    """A text that was drawn, against argmax; what else it says is asked of families."""
+    """Texts that were drawn at random are judged against argmax; what else it says is
+    tested with the families."""
     text = sample_texts(pair()[0], 4, new=20, seed=0)
     steps = audit.score(pair(), text, 0.0)
     verdict = audit.judge(audit.total(steps))

@@ -1,4 +1,4 @@
-"""Acceptance by kind of word agrees with a count by hand, on tiny models."""
+"""Acceptance by kind of word equals a count by hand, on tiny models."""
 
 import functools
 from types import SimpleNamespace
@@ -36,12 +36,13 @@ def ran(temperature: float):
 
 
 def laws(text, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """p and q at each generated token, [M, V] in float64."""
+    """Returns p and q at each generated token, [M, V] in float64."""
     return tuple(law(logits(side, text), temperature) for side in pair())
 
 
 def decode_greedy(agree: np.ndarray, gamma: int) -> tuple[list, list]:
-    """(block, kept) of a text at temperature 0; the drafts `agree` [M] are right."""
+    """Returns (block, kept) of a text at temperature 0; `agree` [M] says which drafts
+    are right."""
     block, kept = [], []
     while len(block) < len(agree):
         right = agree[len(block) :][:gamma].tolist()
@@ -182,7 +183,8 @@ SHORT |= {python.IDENTIFIER: "i", python.OPERATOR: "o", python.BRACKET: "b"}
 
 
 def classify_pieces(classify, text: str) -> str:
-    """A letter for every piece; they do not overlap and leave out nothing but space."""
+    """Returns a letter for every piece; the pieces do not overlap and leave out only
+    spaces."""
     pieces = list(classify(text))
     covered = {i for it in pieces for i in range(it.begin, it.end)}
     assert len(covered) == sum(it.end - it.begin for it in pieces)

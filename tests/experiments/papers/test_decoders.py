@@ -1,4 +1,5 @@
-"""Rows of a user's decoders: dialogues, Chen et al. (2023), Wagner et al. (2024)."""
+"""Rows of a user's decoders are measured: dialogues, Chen et al. (2023), Wagner et al.
+(2024)."""
 
 import json
 import re
@@ -69,14 +70,14 @@ WAGNER = make(
 
 
 def decoder_rows(table: str) -> list[RowFile]:
-    """Those of decoders."""
+    """Returns the rows of a table of decoders."""
     every = records.rows(table).values()
     return [x for x in every if table != "table3_paper" or x.row.startswith("lamda")]
 
 
 def build_on_files(folder: Path, row: RowFile) -> RowFile:
-    """A row that reads these files in the places of its own; another draft stands in
-    for one that was made for its target alone."""
+    """Returns a row that reads these files in place of its own; another draft replaces
+    one that was made for its target alone."""
     text = row.path.read_text()
     named = re.findall(r"include '(gin_configs/.+)'", text)
     texts = [(row.path.parents[2] / name).read_text() for name in named]
@@ -182,7 +183,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
 
 @pytest.mark.slow
 def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
-    """Everything is kept: r = 1, and 3 tokens a call."""
+    """Everything is kept: r is 1, with 3 tokens per call."""
     setting = CHEN._replace(task=str(folder / "xsum.jsonl"))
     it = chen.row(model, model, setting=setting, read=texts.summaries).run()
     json.dumps(it, allow_nan=False)
@@ -208,7 +209,8 @@ def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
 def test_a_row_after_wagner_counts_what_its_texts_kept(
     folder, model, meeting, monkeypatch
 ):
-    """A draft that is the target is kept; what else is measured is that of others."""
+    """A draft that is the target is kept entirely; the other measured numbers are those
+    of other tests."""
 
     def measure(pair, setting, methods, sample):
         return rows.count_by_schedule(pair, setting, *methods, sample)

@@ -1,5 +1,5 @@
-"""What is measured to answer a question, on pairs that decode in a moment; and laws
-that questions compute, against the verifiers that they are about."""
+"""Measurements that answer questions run on tiny pairs; laws that questions compute
+agree with the verifiers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -87,8 +87,8 @@ def test_rules_are_ordered_by_what_they_know():
 
 
 def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
-    """The draft itself drafts two tokens for each of its calls: a draft of three takes
-    one call."""
+    """The draft has its own draft of two tokens for each of its calls, so that drafting
+    three tokens takes one call."""
     target, draft = pair()
     protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     itself = small_drafts.load("hierarchy:q,q,gammas=2", target)
@@ -143,7 +143,7 @@ def make_law(z, count, slots):
 
 
 def next_token_law(verifier):
-    """The law of the token after a prefix, by what the verifier says of every draft."""
+    """Returns the law of the token after a prefix, from the verdicts on every draft."""
     draft = Draft(
         jnp.arange(VOCAB)[:, None], jnp.ones(VOCAB, jnp.int32), make_law(Q, VOCAB, 1)
     )
@@ -227,7 +227,7 @@ def test_every_rule_of_the_taxi_keeps_its_planner_law(taxi):
 
 
 def test_calls_of_a_chain_are_eq_1_where_every_place_is_alike(taxi):
-    """And where p is q all that was guessed is kept."""
+    """Where p equals q, every guess is kept."""
     leads, p, _ = taxi
     each = np.tile([[0.5, 0.5], [0.9, 0.1]], (1, 1))
     p_same, q_same = np.repeat(each[:1], 2, 0), np.repeat(each[1:], 2, 0)

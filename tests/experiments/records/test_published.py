@@ -1,4 +1,4 @@
-"""Published numbers have one source, `experiments/records/published_values.json`.
+"""Published numbers have one source: `experiments/records/published_values.json`.
 
 A gin file shows them in comments beside its rows, and some rows simulate a published
 acceptance rate; both are compared with that source here.
@@ -61,7 +61,7 @@ def test_a_comment_shows_the_published_numbers_of_its_row_and_no_others(row):
 
 
 def test_every_published_number_in_a_gin_file_is_read():
-    """No comment with "Paper:" is elsewhere than above a row."""
+    """A comment with "Paper:" may stand above a row only."""
     for path in catalogue.CONFIGS.glob("*/*.gin"):
         beside = [row for row in ROWS if row.path == path and paper_comment(row)]
         assert path.read_text("utf-8").count("Paper:") == len(beside), path

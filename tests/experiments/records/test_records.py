@@ -1,4 +1,4 @@
-"""Records survive what may happen to a file, and know how they were set up."""
+"""Records survive damage to their file, and state how they were set up."""
 
 import errno
 import json
@@ -62,7 +62,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
 
 
 def test_what_is_no_file_of_records_stays_as_it_is(path, monkeypatch):
-    """It is seen before anything is measured, and never held in memory."""
+    """It is detected before anything is measured, and never read into memory."""
     path.parent.mkdir()
     monkeypatch.setattr(jsonl, "LONGEST", 200)
     for content in (b"weights\n\0\1", b"a text\n", b'{"row": "%s"' % (b"x" * 300)):
@@ -101,7 +101,7 @@ def test_two_writers_lose_nothing(path):
 
 
 def test_a_new_record_takes_the_place_of_its_row_s(path, monkeypatch):
-    """The old one is beside before the new one is written."""
+    """The old record is kept beside the file before the new one is written."""
     written = [record("a", x=1), record("b"), record("a", x=2)]
     assert records.latest_records(written) == {"a": written[2], "b": written[1]}
     for each in written:

@@ -1,4 +1,4 @@
-"""Every row builds, mistakes are named, and a stopped run goes on where it was."""
+"""Every row builds, mistakes are named, and a stopped run continues where it was."""
 
 import functools
 import json
@@ -152,7 +152,7 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
 
 
 def test_every_family_can_take_the_place_of_another(stand_ins):
-    """As the head of a row says: its file is read after the row."""
+    """The head of a row says so: the file of the other family is read after the row."""
     assert len(FAMILIES) > 1
     for family in FAMILIES:
         file = tiny_row("table3_paper/ende_t5_small_t1", stand_ins)
@@ -170,7 +170,8 @@ def test_absent_weights_name_the_command_that_makes_them(tmp_path):
 
 
 def test_the_flags_are_those_of_t5x(tmp_path):
-    """A row anywhere, what it includes elsewhere, a file on top, bindings last."""
+    """A row may be anywhere, its includes elsewhere, a file is read on top, and
+    bindings are read last."""
     shared, mine = tmp_path / "shared", tmp_path / "my_rows"
     shared.mkdir()
     (shared / "size.gin").write_text("GAMMA = 5\nUNUSED = 1\n")
@@ -222,7 +223,7 @@ def test_rows_that_share_get_what_those_before_them_kept(tmp_path, monkeypatch):
 
 
 def test_a_row_is_kept_until_it_is_set_up_otherwise_or_asked_for(tmp_path):
-    """What a new record replaces lies beside it."""
+    """The record that a new one replaces is kept beside it."""
     path, out = write_file(tmp_path, ROW), tmp_path / f"{tmp_path.name}.jsonl"
 
     def speeds(end=""):

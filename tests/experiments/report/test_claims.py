@@ -55,7 +55,7 @@ def interval_around(x):
 
 
 def word_numbers(function, other, name):
-    """What a row of kinds says of three kinds of words."""
+    """Returns `measured` of a row of kinds, for three kinds of words."""
     shares = {"function word": function, "other word": other, "name": name}
     cells = []
     for label, x in shares.items():
@@ -69,7 +69,8 @@ def word_numbers(function, other, name):
 
 
 def walltime(draft, heat, batch):
-    """A record of folder table2 with v = 1 and no overhead, where Theorem 3.8 holds."""
+    """Returns a record of folder table2 with v = 1 and no overhead, where Theorem 3.8
+    holds."""
     alpha, c = ALPHA[draft, heat], 0.01
     speed = [closed_forms.walltime_factor(alpha, g, c) for g in GAMMA]
     tokens = [closed_forms.expected_tokens(alpha, g) for g in GAMMA]
@@ -119,7 +120,8 @@ def acceptance(family, draft, heat):
 
 
 def chen_numbers():
-    """`measured` of a row where r tells the speed: a call on K + 1 tokens costs one."""
+    """Returns `measured` of a row whose speed is proportional to r: a call on K + 1
+    tokens costs as much as on one."""
     r, K, c = 0.8, 4, 0.125
     speed = closed_forms.chen_speedup(r, K, t_draft=c, t_target=1.0)
     it = {"target": "code_target", "draft": "code_small", "K": K}
@@ -132,7 +134,7 @@ def chen_numbers():
 
 
 def verification():
-    """`measured` of rows of Wagner's folders where all that they claim holds."""
+    """Returns `measured` of rows of Wagner's folders, for which all claims hold."""
     it = {"target": "large", "draft": "small", "rounds": 16, "methods": ["exact"]}
     times = {"baseline": 90.0, "exact": 70.0, "sigmoid_1e4": 20.0}
     for method, us in times.items():
@@ -150,7 +152,8 @@ def verification():
 
 
 def beam_numbers(shares):
-    """`measured` of a row of beam search, with the share of the calls at each width."""
+    """Returns `measured` of a row of beam search, with the share of the calls at each
+    width."""
     measured = {"widths": [*shares], "texts": 16}
     for width, share in shares.items():
         own = {"share": share, "share_se": 0.01, "differing": 0, "alone": 300}
@@ -161,7 +164,7 @@ def beam_numbers(shares):
 
 
 def alpha_numbers(tokens, **others):
-    """`measured` of a row of alpha, by the tokens of a call of which 4 are drafted."""
+    """Returns `measured` of a row of alpha, from the tokens per call with 4 drafted."""
     estimates = {"counts": {"value": 0.6, "se": 0.001}}
     measured = {"target": "large", "draft": "a head", "alpha": 0.6, "alpha_se": 0.001}
     measured |= {"tokens_per_call": tokens, "estimates": estimates, "sequences": 40}
@@ -170,13 +173,14 @@ def alpha_numbers(tokens, **others):
 
 
 def position_numbers(first, fourth):
-    """The numbers of alpha at the first and the fourth drafted token."""
+    """Returns the numbers of alpha at the first and the fourth drafted token."""
     found = {"alpha_1": first, "alpha_4": fourth}
     return found | {f"{name}_se": 0.001 for name in found}
 
 
 def timed_numbers(seconds):
-    """`measured` of a chain or a tree that was timed beside the target alone."""
+    """Returns `measured` of a chain or a tree that was timed in turns with the target
+    alone."""
     texts = {"seconds": [[[1.0]] * 9, [[seconds]] * 9], "tokens": [[10] * 9] * 2}
     measured = {"target": "large", "draft": "tree", "temperature": 0.0}
     measured |= {"gamma": [0, 8], "best_gamma": 8, "timed": {"texts": texts}}
@@ -185,20 +189,20 @@ def timed_numbers(seconds):
 
 
 def pair_numbers():
-    """`measured` of a row of pairs, whose every rule keeps the law."""
+    """Returns `measured` of a row of pairs in which every rule keeps the law."""
     about = {"draft": "q", "gamma": 3, "policy": "none", "pairs": [], "faults": 9}
     return about | {"total": 5, "wrong": 0, "missed": 0, "least_p": 0.1}
 
 
 def question_numbers(**measured):
-    """`measured` of a row of an open question."""
+    """Returns `measured` of a row of an open question."""
     about = {"asked": "?", "dropped_if": "", "expected": "", "verdict": [""]}
     about |= {"target": "large", "draft": "small", "points": [], "tokens": 9}
     return about | {"protocol": {"temperature": 1.0}} | measured
 
 
 def later_numbers():
-    """`measured` of the rows that later claims are about, by folder and row."""
+    """Returns `measured` of the rows that later claims are about, by folder and row."""
     rows = {("pairs", row): pair_numbers() for row in ("tree_lookahead", "strings")}
     rows["heads", "eagle3_t1_certain_4"] = alpha_numbers(2.9)
     rows["heads", "eagle3_t1_token_4"] = alpha_numbers(
@@ -247,7 +251,7 @@ def later_numbers():
 
 
 def all_records():
-    """Records of every folder, by folder and row."""
+    """Returns records of every folder, by folder and row."""
     several = [acceptance(*place) for place in subjects.places()]
     pairs = [("small", 1), ("small", 8), ("bigram", 1)]
     several += [walltime(draft, heat, b) for heat in (0, 1) for draft, b in pairs]
@@ -283,7 +287,7 @@ def all_records():
 
 
 def judge(records):
-    """The outcome of every claim by its key."""
+    """Returns the outcome of every claim by its key."""
     return {claim.key: claim.outcome for claim in claims.claims(records)}
 
 
@@ -406,7 +410,7 @@ def test_every_claim_with_two_outcomes_has_both():
 
 
 def test_a_share_of_rows_decides_the_theorem():
-    """The paper has 3 of 12 amiss, so 1 of our 5 may be, and 2 may not."""
+    """In the paper 3 of 12 rows miss, so 1 of our 5 rows may, and 2 may not."""
     records = spoil_record(*SMALL, best_exp=9.0)
     assert judge(records)["theorem"].verdict == REPRODUCED
     records["table2"]["bigram_t0_b1"]["measured"]["best_exp"] = 0.1
@@ -503,7 +507,8 @@ def test_drafts_on_the_same_texts_are_compared_text_by_text():
 
 
 def test_chens_own_rows_judge_what_chen_claims():
-    """What a call on K + 1 tokens costs is no excuse; a K that loses hurts."""
+    """That a call on K + 1 tokens costs more is no excuse, and a K that slows decoding
+    counts against the claim."""
     slow = {"speed": 0.9, "speed_interval": interval_around(0.9), "t_score_ms": 3.0}
     outcomes = judge(spoil_record(*CHEN, **slow))
     assert outcomes["lesson_harmless"].verdict == CONTRADICTED
@@ -533,7 +538,8 @@ def test_an_incomplete_folder_decides_nothing():
 
 
 def test_more_comparisons_need_more_errors_and_a_minority_does_not_bear_out():
-    """2.3 errors are enough alone, and not among twenty; a minority can contradict."""
+    """An error of 2.3 standard errors is enough for one comparison, and not for one of
+    twenty; a minority can contradict a claim."""
     doubtful = Case("", -2.3, 1.0)
     assert claims.judge([doubtful], "").verdict == CONTRADICTED
     several = [doubtful, *[Case("", 9.0, 1.0)] * 19]
@@ -547,7 +553,8 @@ def test_more_comparisons_need_more_errors_and_a_minority_does_not_bear_out():
 
 
 def test_the_thresholds_are_the_papers():
-    """9 of 12 rows of Table 4 within 20 %; the least c and alpha that are printed."""
+    """They are: 9 of 12 rows of Table 4 within 20 %, and the least c and alpha that are
+    printed."""
     papers = published_rows("table4_expected_vs_measured")
     (tested,) = STATED["theorem"]["compare"]
     gaps = [abs(row["expected"] / row["measured"] - 1) for row in papers]

@@ -1,4 +1,4 @@
-"""Figures draw what the records say, and any token."""
+"""Figures draw what the records say, with any tokens."""
 
 from xml.etree import ElementTree
 
@@ -14,7 +14,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def times(**changes) -> dict:
-    """`measured` of a row of table2."""
+    """Returns `measured` of a row of table2."""
     measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     measured |= {"batch": 1, "alpha": 0.6, "alpha_se": 0.02, "target_ms": 2.0}
     measured |= {"gamma": [0, 1, 3, 7], "v": [1.0, 1.1, 1.5, 2.0]}
@@ -28,13 +28,13 @@ def times(**changes) -> dict:
 
 
 def step(accepted: str, rejected: str, added: str) -> dict:
-    """A token a character."""
+    """Returns a step in which each character is a token."""
     parts = map(list, (accepted, rejected, added))
     return dict(zip(("accepted", "rejected", "added"), parts, strict=True))
 
 
 def trace_numbers(gamma: int, steps: list[dict], **changes) -> dict:
-    """`measured` of a row of figure1."""
+    """Returns `measured` of a row of figure1."""
     tokens = sum(len(it["accepted"] + it["added"]) for it in steps)
     measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     measured |= {"prompt": "if a < b:\n    x", "gamma": gamma, "tokens": tokens}
@@ -63,13 +63,14 @@ def results(committed):
 
 
 def words(text: str) -> list[str]:
-    """Every text of a drawing, which must be well-formed."""
+    """Returns every text of a drawing, which must be well-formed."""
     texts = ElementTree.fromstring(text).iter(f"{SVG}text")
     return ["".join(it.itertext()) for it in texts]
 
 
 def test_committed_drawings_are_what_the_records_say(committed):
-    """What matplotlib draws, by its words: its paths are those of its release."""
+    """The words of matplotlib's drawings are compared; their paths depend on its
+    release."""
     for name in figures.NAMES:
         text = (catalogue.ROOT / f"results/{name}.svg").read_text("utf-8")
         drawn = figures.svg(name, committed)
@@ -244,7 +245,8 @@ def test_rows_of_a_timeline_give_the_same_tokens(traces, calls, absent):
 
 
 def test_an_encoder_decoder_begins_with_its_encoders():
-    """A committed drawing has steps behind them; no time is below 0, as noise is."""
+    """A committed drawing shows the steps after them; no time is negative, although
+    noise could make it so."""
     traces = {row: trace | PAIR for row, trace in TRACES.items()}
     rows, _ = timeline.timelines(times(**ENCODES, prefill_draft_ms=-1), traces)
     assert [it.length for it in rows[3][:2]] == [5.0, 0.0]

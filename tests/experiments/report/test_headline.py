@@ -1,4 +1,4 @@
-"""The table that opens README: what it shows of all records of a pair."""
+"""The table at the top of README shows the right records of a pair."""
 
 import copy
 

@@ -1,5 +1,5 @@
-"""The results pages: whole, honest about what is absent, complete in themselves; and
-the folder to publish, which says what the records say."""
+"""The pages of results are complete, need no other files and say what is absent; so
+does the folder to publish."""
 
 import json
 import re
@@ -34,7 +34,8 @@ DRAWING = (
 
 
 class Reader(HTMLParser):
-    """What a page is made of; a tag that is not closed in its place is an error."""
+    """The elements of a page; a tag that is not closed where it should be is an
+    error."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -89,7 +90,8 @@ def pages(tmp_path_factory) -> dict:
 
 
 def user_record() -> dict:
-    """A record of `specjax measure` in a folder that the project does not know."""
+    """Returns a record of `specjax measure` in a folder that the project does not
+    know."""
     measured = {"alpha": 0.25, "alpha_se": 0.125, "calls": 7, "name": "x", "on": True}
     measured |= {"x@y": 3.5, "curve": [1, 2], "alone_se": 0.5}
     mine = record("my pair", "first", measured) | {"scale": "measured"}
@@ -120,7 +122,7 @@ def either(request) -> dict[str, Reader]:
 
 
 def test_every_row_that_was_run_is_on_its_page(either, pages):
-    """And every other one is counted."""
+    """Every row that was not run is counted."""
     there = {(name, row) for name, rows in all_records().items() for row in rows}
     for table in catalogue.tables():
         text = re.sub(r"<[^>]+>", " ", either[f"{table.name}.html"].text)
@@ -158,7 +160,7 @@ def test_without_records_all_is_not_run(bare):
 
 
 def speech_record(digest: str) -> dict:
-    """A record of the bundled recording, with this digest."""
+    """Returns a record of the bundled recording, with this digest."""
     measured = {"target": "p", "draft": "q", "gamma": 5, "prompt": "speech.flac"}
     measured |= {"spoken": "a < b", "text": "a & b", "same_text": True, "tokens": 46}
     measured |= {"alone_calls": 46, "target_calls": 9, "calls_saved": 37}
@@ -168,7 +170,8 @@ def speech_record(digest: str) -> dict:
 
 
 def test_the_recording_that_was_measured_can_be_heard(tmp_path):
-    """From the page alone, byte for byte; another one is not played in its place."""
+    """The page alone plays it, byte for byte; another recording is not played in its
+    place."""
     file = zoo.FOLDER / "speech" / "speech.flac"
     first = front(tmp_path, speech_record(provenance.digest(file)))
     (sound,) = (attrs["src"] for tag, attrs in first.tags if tag == "audio")
@@ -181,7 +184,7 @@ def test_the_recording_that_was_measured_can_be_heard(tmp_path):
 
 
 def test_a_row_of_ones_own_has_a_table(pages):
-    """Every number of it, with its error; no list, text or flag."""
+    """It shows every number of the row with its error, and no list, text or flag."""
     lines = dict(pages["own_my pair.html"].rows["rows-own_my pair-0"])
     shown = {"alpha": "0.2500 ± 0.1250", "calls": "7", "x@y": "3.5"}
     assert lines == shown | {"alone_se": "0.5000"}
@@ -191,7 +194,7 @@ def test_a_row_of_ones_own_has_a_table(pages):
 
 
 def test_a_page_needs_nothing_else_and_has_no_blank_cell(either):
-    """Nothing is loaded, and links stay beside the file or lead to the web."""
+    """Nothing is loaded, and links lead to files beside the page or to the web."""
     for reader in either.values():
         for tag, attrs in reader.tags:
             assert tag not in ("script", "link", "iframe", "img", "object", "base")
@@ -299,7 +302,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
 
 
 def links(text: str) -> list[str]:
-    """Those to files beside the page."""
+    """Returns the links to files beside the page."""
     found = re.findall(r'(?:href|src)="([^"#?]+)', text)
     return [unquote(x) for x in found if not re.match(r"\w+:", x)]
 

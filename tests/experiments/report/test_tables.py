@@ -1,4 +1,5 @@
-"""Tables show what the records hold, and say what is absent, noted or different."""
+"""Tables show the numbers of the records, and say what is absent, noted or
+different."""
 
 import random
 import re
@@ -35,8 +36,8 @@ ANOTHER = "its row file now sets another"
 
 
 def test_committed_pages_are_what_the_records_say(monkeypatch):
-    """But for certificates, which take a minute; what a row sets otherwise today takes
-    seconds, and is asked only where a page says it."""
+    """Certificates are left out, which take a minute; which settings of rows have
+    changed takes seconds, and is computed only for pages that say it."""
     pages = {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}
     committed = {name: (RESULTS / f"{name}.md").read_text("utf-8") for name in pages}
     spoken = {
@@ -73,7 +74,7 @@ def check_page(text: str) -> None:
 
 
 def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
-    """Read from the pages as they are, by the names of row and column."""
+    """They are read from the pages as they are, by the names of row and column."""
     there = tables.collect(RESULTS)
     lines = [
         (table, line)
@@ -149,7 +150,7 @@ def test_a_row_has_its_parts_as_columns_and_what_is_the_same_as_a_title():
 
 
 def test_tables_fit_a_column_of_a_paper():
-    """A cell that is wider than the column by itself has a panel of its own."""
+    """A cell that is wider than the column has a table of its own."""
     there = tables.collect(RESULTS)
     for name in ("table2", "table3", "table4", "chip", "quality", "figure_wagner"):
         page = printed.print_table(catalogue.find_table(name), there)
@@ -168,8 +169,9 @@ def test_tables_fit_a_column_of_a_paper():
 
 
 def test_what_a_reader_must_know_stands_beside_the_number(measured):
-    """A difference, a note, a golden that moved, a row or an input that is another
-    today; the column is the record's whatever was published."""
+    """This is a difference, a note, a golden text that changed, or a row or an input
+    that has changed since; the column shows the record's number, whatever was
+    published."""
     records = tables.collect(measured)
     row = records["table1"]["alpha_0.6_gamma_2"]
     origin, table = row["provenance"], catalogue.find_table("table1")
@@ -222,7 +224,8 @@ def test_every_row_has_a_line_and_every_line_its_row():
 
 
 def test_markup_escapes_and_numbers_keep_four_digits():
-    """And none that is not 0 is printed as 0: the errors of a certificate are small."""
+    """No number but 0 is printed as 0, although the errors of a certificate are
+    small."""
     grid = Grid("", ["a|b"], [["c"]])
     assert typeset.grid_markdown(grid) == "| a\\|b |\n| --- |\n| c |"
     assert latex.escape(f"50% & c_hat±{typeset.NONE}¹²") == (
@@ -238,7 +241,7 @@ def test_markup_escapes_and_numbers_keep_four_digits():
 
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
-    """Which is counted and not printed."""
+    """Such records are counted and not printed."""
     run.measure(list_rows("table1")[:2], tmp_path)
     table, mine = catalogue.find_table("table1"), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
@@ -272,7 +275,8 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
 
 
 def test_there_is_one_record_a_row_none_of_a_law_and_no_path_of_one_machine():
-    """A default that names a machine would also make every other's records new."""
+    """A default that names a machine would also make all other machines' records
+    new."""
     for path in sorted(RESULTS.glob("*.jsonl")):
         rows = [record["row"] for record in jsonl.read(path)]
         assert len(rows) == len(set(rows)), path.name
@@ -300,7 +304,7 @@ PLACES |= {"correct": "(correction)"}
 
 
 def test_committed_records_say_what_they_measured():
-    """A label may not name a pair that the record was not made with."""
+    """A label must name the pair with which the record was made."""
     records = tables.collect(RESULTS)
     assert len(records["table3"]) == 34 and len(records["table2"]) >= 23
     several = (
@@ -326,7 +330,7 @@ def test_committed_records_say_what_they_measured():
 
 
 def test_speeds_and_predictions_are_those_of_the_seconds():
-    """Not those that a record has, which are wrong; what is absent says so."""
+    """The wrong numbers in a record are not used; what is absent is said to be."""
     records, row = tables.collect(RESULTS), "small_t0_b1"
     (line,) = (line for line in PREDICTED if line.row == row)
 

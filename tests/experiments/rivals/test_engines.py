@@ -1,4 +1,5 @@
-"""The bench: one pair of models for every engine, checks that stop it, kept records."""
+"""The benchmark gives every engine the same pair of models, stops where checks fail,
+and keeps its records."""
 
 import importlib
 import shutil
@@ -116,7 +117,7 @@ def test_texts_may_differ_where_two_tokens_tie():
     others = np.array([[1, 2, 3], [4, 0, 2]])  # what follows a tie is free
 
     def check(written, margin):
-        """Where the law has id 0 behind the text's token by `margin`."""
+        """Checks texts where the law prefers id 0 to the text's token by `margin`."""
         law = np.full((*texts.shape, 6), -9.0)
         np.put_along_axis(law, texts[..., None], -1.0, axis=2)
         law[..., 0] = -1.0 - margin

@@ -1,4 +1,5 @@
-"""Real weights by many engines: children that answer, and our arithmetic on it."""
+"""Many engines decode with real weights: child processes answer, and our arithmetic on
+their answers is right."""
 
 import json
 import sys
@@ -55,7 +56,7 @@ def engine(tmp_path, monkeypatch):
 
 
 def collect(asked, groups, warm, *, rounds=1, kept=None):
-    """Turns of engines, by a journal in memory where none is given."""
+    """Runs the turns of engines, with a journal in memory by default."""
     kept = journal.memory_journal("") if kept is None else kept
     options = dict(rounds=rounds, pause=0.0, label="a row", journal=kept)
     return turns.collect(asked, groups, warm, **options)
@@ -86,7 +87,8 @@ def test_a_child_answers_and_says_what_it_cannot_do(engine, capfd):
 
 
 def test_a_stop_loses_no_call_and_every_engine_keeps_its_turns(engine, tmp_path):
-    """Stopped in a round, by one engine that ends all, and continued."""
+    """A run that one engine stops in the middle of a round, by ending all, is
+    continued."""
     log, groups = tmp_path / "calls", [(1,), (2,)]
 
     def row(last: int, rounds: int = 2):
@@ -279,7 +281,8 @@ def stand_ins(tmp_path, monkeypatch):
 
 
 def test_two_texts_are_a_row_of_two_and_a_failure_is_a_line(stand_ins, tmp_path, capfd):
-    """All that an engine raises is a reason in the record, and the others go on."""
+    """Whatever an engine raises is a reason in the record, and the other engines
+    continue."""
     real.main(stand_ins)
     said = capfd.readouterr()
     by_row = {x["row"]: x["measured"] for x in jsonl.read(tmp_path / "bench.jsonl")}
@@ -328,7 +331,7 @@ def test_a_stopped_command_continues_with_the_next_call(
 
 @pytest.mark.slow
 def test_transformers_writes_what_we_write(tmp_path):
-    """A row from end to end, of weights that `specjax fetch` got."""
+    """A row is run from end to end with weights that `specjax fetch` downloads."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     if published.path("smollm2") is None:

@@ -1,5 +1,5 @@
-"""A simulated server: by hand, and against what queues are known to do; and a row of a
-tiny pair: predicted of other prompts, then measured, and shown."""
+"""A simulated server agrees with numbers computed by hand and with queueing theory; a
+row of a tiny pair is predicted from other prompts, measured, and shown."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,8 @@ def test_by_hand():
 
 
 def test_steps_of_a_request():
-    """Of 8 tokens at 3 a step are 3 steps; of texts that differ, each follows one."""
+    """A request of 8 tokens at 3 per step takes 3 steps; when texts differ, each
+    request follows one of them."""
     texts = [np.array([3]), np.array([1])]
     calls = simulate.steps_per_request(np.full(400, 8), texts)
     assert {*calls.tolist()} == {3, 8} and abs(calls.mean() - 5.5) < 0.5
@@ -52,7 +53,8 @@ def test_steps_of_a_request():
 
 
 def test_one_row_is_the_queue_of_pollaczek_and_khinchine():
-    """M/D/1 at a load of 0.7: a mean wait of rho D / (2 (1 - rho)) before D itself."""
+    """In M/D/1 at a load of 0.7, the mean wait is rho D / (2 (1 - rho)), and then the
+    request takes D."""
     count, rho = 40_000, 0.7
     at = simulate.poisson(rho, count)
     calls = np.ones(count, int)

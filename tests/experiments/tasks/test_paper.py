@@ -37,7 +37,7 @@ UNUSUAL = "The  ﬁne house\u2028is small.", "Das schöne Haus ist klein."
 
 
 def sample(task: str, split: str) -> dict[str, list[str]]:
-    """The sentences of a split, by the fields of the builder."""
+    """Returns the sentences of a split, by the fields of the builder."""
     file = "summaries" if task == "cnn_dailymail" else "sentences"
     at = EACH * SPLITS[task].index(split)
     lines = (DATA / f"{file}.jsonl").read_text("utf-8").splitlines()
@@ -76,7 +76,7 @@ def data(tmp_path_factory):
 
 
 def tokenize_split(task: str, split: str = "test") -> examples.Examples:
-    """The same sentences as they would be read from local files."""
+    """Returns the same sentences as local files would give them."""
     recipe = recipes.RECIPES[task]
     columns = sample(task, split)
     fields = (columns[name] for name in recipe.fields)

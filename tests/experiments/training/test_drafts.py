@@ -1,5 +1,5 @@
-"""What drafts learn by: the losses and their gradients, what targets wrote or answered
-and its law there, against the model asked in one call."""
+"""Drafts learn from correct losses and gradients, and from the target's texts, answers
+and laws, which equal those of the model in one call."""
 
 import functools
 import re
@@ -24,13 +24,13 @@ V, K = 12, 4
 
 
 def laws(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """log p and logits of q, [3, V]."""
+    """Returns log p, and the logits of q, [3, V]."""
     p, q = np.random.default_rng(seed).normal(size=(2, 3, V)) * 2
     return np.array(jax.nn.log_softmax(p)), q.astype(np.float32)
 
 
 def gradients(log_p, z) -> dict[str, np.ndarray]:
-    """By logits z, in closed form."""
+    """Returns the gradients with respect to the logits z, in closed form."""
     p, q = np.exp(log_p), np.array(jax.nn.softmax(z))
     log_q, total = np.array(jax.nn.log_softmax(z)), dict(axis=-1, keepdims=True)
     kl = (q * (log_q - log_p)).sum(**total)
@@ -142,8 +142,8 @@ def test_what_follows_a_text_does_not_count(data, params):
 
 
 def test_accepted_is_of_what_the_target_wrote(data, params):
-    """Where the prompt has another law than the draft, and its continuation the same;
-    and the other way round."""
+    """The draft's law is wrong in the prompt and right in the continuation, and then
+    the other way round."""
     prompt = np.arange(1, 7) < np.asarray(data.texts.begun)[:, None]
     assert prompt.any() and not prompt.all()
     for wrong, least, most in (prompt, 0.99, 1.01), (~prompt, 0.0, 0.5):

@@ -1,4 +1,4 @@
-"""A T5 is fine-tuned: it learns, goes on, and what it wrote is a model."""
+"""A T5 is fine-tuned: it learns, continues after a stop, and its files are a model."""
 
 import json
 import shutil
@@ -62,8 +62,8 @@ def whole(tmp_path_factory, init, task):
 
 
 def test_it_learns_what_can_be_learned(init, task, tmp_path):
-    """Four equally likely letters, then the end: who copies pays nothing, and who
-    guesses log 4 for 7 of 8 tokens."""
+    """There are four equally likely letters, then the end: a model that copies has no
+    loss, and one that guesses loses log 4 on 7 of 8 tokens."""
     flags = "--steps 150 --rate 0.03 --decay 50 --evaluate-every 150".split()
     run(init, task, tmp_path / "run", *flags)
     held_out = json.loads((tmp_path / "run/curve.jsonl").read_text())["held_out"]
@@ -74,7 +74,8 @@ def test_it_learns_what_can_be_learned(init, task, tmp_path):
 def test_a_finished_run_is_written_again_without_training(
     init, task, whole, tmp_path, monkeypatch
 ):
-    """Wherever its files are by now, and however its steps were saved and divided."""
+    """This works wherever its files have been moved, and however its steps were saved
+    and divided."""
     runs, model = whole
     monkeypatch.setattr(loop, "build_step", lambda *_: pytest.fail)
     moved = shutil.copytree(init, tmp_path / "moved"), shutil.copy(task, tmp_path)
@@ -92,7 +93,7 @@ PAIRS = [([5, 6, 7, END], [9, 10, END]), ([8, END], [11, 12, 13, 14, 15, END])]
 
 
 def mean_nats(config, params) -> float:
-    """Mean nats a target token, of one pair after the other."""
+    """Returns the mean nats per target token, computed for one pair after the other."""
     nats = []
     for source, target in PAIRS:
         text = [t5.PAD, *target[:-1]]
@@ -154,7 +155,7 @@ def others(tmp_path_factory, untrained):
 
 
 def test_the_command(init, task, untrained, tmp_path, monkeypatch, capsys):
-    """By activations in bfloat16, which leave weights in float32."""
+    """Activations are in bfloat16 and leave the weights in float32."""
     flags = ["--init", str(init), "--task", task, "--runs", str(tmp_path), *SIZES]
     flags += ["--dtype", "bfloat16", "--steps", "2"]
     monkeypatch.setattr(sys, "argv", ["train", *flags])
@@ -187,7 +188,7 @@ def set_of_texts(rows: pairs.PairRows) -> set[tuple]:
 
 
 def test_batches_of_shorter_texts_have_more_rows(untrained, tmp_path):
-    """As many tokens each, so that parts of a batch are whole."""
+    """All batches have as many tokens, so that they can be divided into equal parts."""
     texts = [text for length in (1, 3, 7, 15) for text in copies(20, length)]
     texts = [texts[i] for i in np.random.default_rng(0).permutation(len(texts))]
     data = finetune.load(parse_task(write(tmp_path / "a.npz", texts)), untrained)

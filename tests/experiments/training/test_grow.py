@@ -1,4 +1,4 @@
-"""A grown model computes what the small one did, whatever its weights."""
+"""A grown model computes what the small one computed, for any weights."""
 
 import functools
 
@@ -28,7 +28,7 @@ FRESH = {
 
 @functools.cache
 def build_logits(config):
-    """(params) -> logits of TOKENS."""
+    """Returns a function (params) -> logits of TOKENS."""
 
     def logits(params):
         read = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
@@ -39,7 +39,7 @@ def build_logits(config):
 
 @functools.cache
 def small(name: str):
-    """Weights whose logits spread over several nats, and these logits."""
+    """Returns weights whose logits spread over several nats, and these logits."""
     config = FRESH[name][0]
     if name == "t5":
         params = tiny_t5.weights(config, 0, 1.0)

@@ -1,5 +1,5 @@
-"""Programs compiled for accelerators that are not there, and what is read from them:
-what they launch, what devices send each other, and whether a step fits.
+"""Programs are compiled for accelerators that are absent, to read what they launch,
+what devices send each other, and whether a step fits.
 
 What needs the vendors' compilers is skipped without their wheels; the rest is not.
 """
@@ -212,7 +212,7 @@ def test_what_cannot_be_compiled_or_counted_is_refused():
 
 
 def test_every_line_has_its_program():
-    """The rows' files name what the tables' lines ask for."""
+    """The files of rows name the programs that the lines of the tables need."""
     lines = catalogue.find_table("kernels_aot").lines
     for device in {line.row for line in lines}:
         built = configs.build(records.row("kernels_aot", device))
@@ -223,7 +223,8 @@ def test_every_line_has_its_program():
 
 
 def test_argmax_is_the_same_by_one_reduction_or_by_two():
-    """What a GPU computes, and a CPU: of equals, the first; of no finite one, id 0."""
+    """GPUs and CPUs compute it so: among equal values the first wins, and id 0 where no
+    value is finite."""
     rng = np.random.default_rng(0)
     z = rng.integers(-3, 4, (200, 2, 19)).astype(np.float32)
     z[:50, 0, 3:] = -np.inf
@@ -242,7 +243,8 @@ def test_argmax_is_the_same_by_one_reduction_or_by_two():
 
 
 def softmax(x):
-    """One kernel of XLA's where Triton is, from compute capability 8.0 on."""
+    """XLA computes it in one kernel where it uses Triton, from compute capability 8.0
+    on."""
     return jax.nn.softmax(x)
 
 
@@ -255,7 +257,7 @@ def transpose(x):
 
 
 def compile_loop():
-    """What `inspect` compiles in the next test."""
+    """Compiles the loop that `inspect` reads in the next test."""
 
     def f(x):
         def body(i, x):
@@ -348,8 +350,8 @@ def test_one_launch_on_a_tpu(device):
 
 
 def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
-    """A step as a row of walltime times it, by the kernels that are chosen for a
-    device: a bundled pair, and a setting's own defaults."""
+    """Returns a step as a row of walltime times it, with the kernels chosen for a
+    device, a bundled pair and the defaults of a setting."""
     both = drafts.pair(pretrained.load("code_target"), "code_small")
     setting = make(
         walltime.WalltimeSetting, temperature=1.0, new_tokens=96, kernels=asked
@@ -365,7 +367,7 @@ def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
 
 
 def kernels_of_project(sequence: hlo.Sequence) -> list[str]:
-    """What `pallas_kernels` launches, by name."""
+    """Returns the names of the launched kernels that are from `pallas_kernels`."""
     matches = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
     return [name[1] for name in matches if name]
 
@@ -429,7 +431,7 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
 
 @needs_cuda
 def test_a_target_call_launches_no_more_than_it_did():
-    """Matrices are multiplied as one where they lie, and caches written in place."""
+    """Matrices are multiplied as one in place, and caches are written in place."""
     side = launches.with_shapes(XXL)
     given = launches.program_inputs(side, model_source(side), SETTING, "reference")
     compiled, layers = (
@@ -444,7 +446,7 @@ def test_a_target_call_launches_no_more_than_it_did():
 
 @needs_cuda
 def test_what_is_left_of_a_step_launches_no_more_than_it_did():
-    """And the host waits once, to ask whether all texts have ended."""
+    """The host waits once, to ask whether all texts have ended."""
     side = launches.with_shapes(SMALL_T5)
     given = launches.program_inputs(side, model_source(side), SETTING, "auto")
     verify, step = (
@@ -487,7 +489,7 @@ def test_a_row_needs_its_mesh():
 
 
 def lies(built: configs.BuiltRow) -> set[type]:
-    """How the weights lie that a row's target was built with."""
+    """Returns the shardings of the weights with which a row's target was built."""
     target = built.row.measurement.run.args[0]
     return {type(leaf.sharding) for leaf in jax.tree.leaves(target.params)}
 

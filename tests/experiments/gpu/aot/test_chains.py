@@ -1,5 +1,5 @@
-"""Chains of verifications as an H100 would run them: nothing stands before the loop,
-and no step copies the logits."""
+"""Chains of verifications are compiled for an H100: nothing is computed before the
+loop, and no step copies the logits."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def all_programs() -> list[Program]:
 
 
 def cold_operands() -> tuple[Fixed, State]:
-    """As `timing.operands` where caches are cold, of shapes alone."""
+    """Returns the shapes of `timing.operands` for cold caches."""
     batch, like = inputs.shapes(SHAPE), jax.ShapeDtypeStruct
     first, whole = like((1, 1, 1), jnp.float32), like((), jnp.int32)
     rows = 2 * inputs.CACHE // (4 * timing.COLUMNS)

@@ -1,5 +1,5 @@
-"""The benchmark of kernels: nobody is timed who is wrong, and nothing is left out; what
-is chosen from its rows, their goals and their lines.
+"""The benchmark of kernels times only right kernels and leaves none out; its rows
+decide which kernels are chosen.
 
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
@@ -40,8 +40,8 @@ PLAIN = programs.program(programs.REF, programs.NONE, shape=SHAPE, place=HERE).c
 
 
 def light(batch):
-    """Leviathan et al. (2023), Algorithm 1, in few instructions: the token after n is
-    the likeliest of what is left."""
+    """Algorithm 1 of Leviathan et al. (2023) in few instructions: the token after n is
+    the most likely one of the residual."""
     heat = batch.temperature[:, None, None]
     p, q = (jax.nn.softmax(z / heat, -1) for z in (batch.target, batch.draft))
     gamma, rows = batch.tokens.shape[1], jnp.arange(len(batch.tokens))
@@ -62,7 +62,7 @@ def too_many(batch):
 
 
 def weightless(batch):
-    """The token after n is one that p never gives: where q is larger."""
+    """Emits a token that p gives probability zero, where q is larger."""
     n, tokens = light(batch)
     p, q = (jax.nn.softmax(x, -1) for x in (batch.target[:, :-1], batch.draft))
     rows = jnp.arange(n.size)
@@ -112,15 +112,15 @@ def raise_not_implemented(batch):
 
 
 def right_at_first(batch):
-    """Wrong where few drafts are likely to be kept."""
+    """Is wrong where few drafts are likely to be kept."""
     p, q = (jax.nn.softmax(x, -1) for x in (batch.target[:, :-1], batch.draft))
     near = jnp.minimum(p, q).sum(-1).mean() > 0.5
     return jax.tree.map(partial(jnp.where, near), light(batch), too_many(batch))
 
 
 def test_what_is_wrong_or_fails_is_told_and_has_no_time():
-    """On later inputs too; and of what is right the fastest tiles are measured at every
-    acceptance."""
+    """This includes errors on later inputs; the fastest tiles of a right kernel are
+    timed at every acceptance."""
     few = [
         Program("read", programs.read, 5, verifies=False),
         program("ref_jnp/none"),
@@ -278,7 +278,7 @@ def kernels_record(**change) -> dict:
 
 
 def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
-    """And a trial on a CPU tunes nothing."""
+    """A trial on a CPU changes no choice."""
     path, tuned = tmp_path / "kernels.jsonl", tmp_path / "tuned"
     trial = json.dumps(kernels_record(interpreted=True)) + "\n"
     path.write_text(trial)
@@ -313,7 +313,7 @@ def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
     ],
 )
 def test_a_choice_changes_by_more_than_noise_alone(noise, before, name):
-    """One pass takes 9 us and Mosaic GPU 10 or, by the other tiles, 11."""
+    """One pass takes 9 us, and Mosaic GPU 10 us, or 11 us with the other tiles."""
     lines = [it for it in make_lines("draft", 9, 10, noise) if it["us"] > 1]
     chosen = tune.choose_one(lines, before)
     assert chosen["name"] == name
@@ -358,7 +358,7 @@ def test_a_goal_whose_records_fail_lack_or_are_trials_is_not_met(name, verdict, 
 
 
 def earlier_record() -> dict:
-    """Of a harness that timed the host too: 30 us of it."""
+    """Returns a record of a harness that timed the host too, 30 us of the time."""
     names = "name", "us", "p10", "p90", "acceptance", "bytes", "share"
     lines = (
         ("empty", 30.0, 29.0, 31.0, 0.7, 0, 0.0),
@@ -393,7 +393,8 @@ def test_goals_of_an_earlier_record_are_judged_without_the_host():
 
 
 def test_a_time_says_what_its_chain_did_beside():
-    """A record without steps copied logits, and 20 times what counts as 19 copies."""
+    """In a record without steps each step also copied the logits, and 20 copies were
+    counted as 19."""
     line = {"name": "mosaic_gpu/none", "cache": "cold", "acceptance": 0.7, "us": 2.0}
     new = {"programs": [line | {"share": 0.8}], "empty_us": 1.0, "fused_us": 2.0}
     new |= {"copy_gb_s": 1900.0, "copy_us": 20.0, "acceptances": [0.7], "skip": []}

@@ -1,4 +1,4 @@
-"""The checks of the GPU script notice wrong numbers."""
+"""The checks of the GPU script detect wrong numbers."""
 
 import functools
 import importlib.util
@@ -60,7 +60,7 @@ MANY = equality.EqualityRows(rows=512, batch=512, trials=2**12, small=256, dry=T
 
 
 def draw_from_target(batch):
-    """Draws from p where it should draw from what is left of it."""
+    """Draws from p where it should draw from the residual."""
     n, tokens = PLAIN(batch)
     p = batch.p._replace(logits=batch.target)
     extra = probs.sample(probs.take(p, n), batch.sample)
@@ -115,7 +115,7 @@ def test_sanitizing_is_told_whatever_came_of_it(tmp_path, monkeypatch):
 
 
 def test_capture_reads_the_list_of_launches(tmp_path):
-    """And tells launches in command buffers apart."""
+    """The capture distinguishes launches in command buffers."""
     assert set(capture.measure().values()) == {capture.NOT_ON_CPU}
     with pytest.raises(RuntimeError, match="no list"):
         inspect.launches(tmp_path)

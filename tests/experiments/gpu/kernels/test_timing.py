@@ -1,5 +1,5 @@
-"""Times of steps shorter than a dispatch: what is known otherwise comes out, and what
-would falsify a time is refused.
+"""Steps shorter than a dispatch are timed: known times come out right, and what would
+falsify a time is refused.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -31,7 +31,7 @@ def batch() -> Inputs:
 
 
 def build_sorts(times: int):
-    """A step of `times` sorts, each of what the one before left."""
+    """Returns a step of `times` sorts, each of the result of the previous one."""
 
     def step(i, numbers, state):
         def sort_once(j, x):
@@ -44,9 +44,9 @@ def build_sorts(times: int):
 
 @pytest.mark.slow
 def test_a_step_takes_what_its_work_takes():
-    """Of two steps one has TIMES the work of the other: so has its time, whatever the
-    dispatch takes. The sorts by themselves, in one program, are another clock. Of all
-    rounds the fastest counts, as a machine has other work."""
+    """One of two steps has TIMES the work of the other, and its time must be TIMES as
+    long, whatever a dispatch takes. The sorts alone, in one program, are another clock.
+    The fastest of all rounds counts, because a machine has other work."""
     numbers, steps, many = jnp.linspace(0, 1, 3000), 20, 100
     runs = {
         (times, n): partial(timing.chain(build_sorts(times), n), numbers, numbers)
@@ -96,8 +96,8 @@ def compile_chain(step, given, length: int = LENGTH) -> str:
 
 
 def test_what_stands_before_the_loop_is_refused(batch):
-    """Work on the logits that a compiler, or whoever writes a chain, does once; and a
-    dispatch a step."""
+    """A compiler, or the author of a chain, computes something from the logits once;
+    another chain needs a dispatch for each step."""
     given = timing.operands(batch, None)
     step = timing.build_step(CALL)
 
@@ -148,13 +148,13 @@ ENTRY %main {{
     ("first", "wanted"), [("bitcast(%more)", True), ("slice(%logits)", False)]
 )
 def test_an_update_that_reads_what_it_writes_is_a_copy(first, wanted):
-    """XLA for GPUs writes one logit, or launches a thread for each of them."""
+    """XLA for GPUs writes one logit, or launches a thread for each logit."""
     found, entry = hlo.computations(UPDATE.format(first=first))
     assert timing.writes_in_place(found[entry][0], found) == wanted
 
 
 def test_a_step_waits_for_all_that_the_one_before_gave(batch):
-    """Of 1 where the sum or a logit is what cannot be; else 0."""
+    """The value is 1 where the sum or a logit is impossible, else 0."""
     _, state = timing.operands(batch, None)
     never = jnp.int32(timing.NEVER)
     assert timing.zero_after(never, state) == 0
@@ -170,8 +170,8 @@ def test_a_step_waits_for_all_that_the_one_before_gave(batch):
 
 
 def test_the_empty_chain_reads_and_writes_alike(batch):
-    """All that a step does beside its call is in the empty chain: the caches are
-    cleared there too, and a logit is written."""
+    """The empty chain does everything that a step does beside its call: it clears the
+    caches too, and writes a logit."""
     cold, warm = (timing.operands(batch, cache) for cache in (1000, None))
     empty = timing.build_step(programs.do_nothing)
 
@@ -184,7 +184,7 @@ def test_the_empty_chain_reads_and_writes_alike(batch):
 
 
 def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
-    """A loop of one step would be none, and save the copy that precedes loops; and each
+    """A loop of one step would not be a loop, and would save the copy before it; each
     step moves the bytes that are counted."""
     moved = 2**20
 

@@ -1,4 +1,5 @@
-"""Rows at the paper's sizes: coins give Eq. 1, and a tiny row runs whole."""
+"""Rows at the paper's sizes: simulated acceptances give Eq. 1, and a tiny row runs from
+start to end."""
 
 import functools
 import re
@@ -48,7 +49,8 @@ ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
 def verify_many(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
-    """What a verifier makes of MANY rows, `num` tokens of each drafted."""
+    """Returns the verdict of a verifier on MANY rows, with `num` drafted tokens
+    each."""
     z = 2 * np.random.default_rng(0).normal(size=(MANY, GAMMA + 1, VOCAB))
     law = probs.standardize(jnp.float32(z), make_sampling(MANY, 1.0))
     tokens = jax.random.randint(jax.random.key(2), (MANY, GAMMA), 0, VOCAB)
@@ -59,7 +61,8 @@ def verify_many(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
 
 
 def is_eq_1(n: np.ndarray) -> bool:
-    """Whether it has the law of the coins that Eq. 1 assumes, each part to 4 errors."""
+    """Returns whether n has the law that Eq. 1 assumes, each part within 4 standard
+    errors."""
     law = np.append(ALPHA ** np.arange(GAMMA) * (1 - ALPHA), ALPHA**GAMMA)
     share = np.bincount(n, minlength=GAMMA + 1) / MANY
     near = np.abs(share - law) < 4 * np.sqrt(law * (1 - law) / MANY)
@@ -160,8 +163,9 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
 
 
 def test_the_parts_of_a_step_by_hand():
-    """A target call takes 2 ms on one token and 3 on four, a draft 0.2 ms, the rest of
-    a step 0.4 ms, of one without drafts 0.5 ms; prefill 5 and 6 ms."""
+    """A call of the target takes 2 ms on one token and 3 ms on four, a draft 0.2 ms,
+    the rest of a step 0.4 ms, that of a step without drafts 0.5 ms; prefill takes 5 and
+    6 ms."""
     setting = change(SETTING, alpha=0.0, gammas=(1, 3), new_tokens=10)
     alone = chip.GammaTimes(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
     steps = np.array([4, 6])
@@ -200,7 +204,7 @@ def test_settings_that_mean_nothing_are_refused(changed, message):
 
 @pytest.mark.slow
 def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
-    """With two layers of 16 features in float32."""
+    """The row has two layers of 16 features in float32."""
     models = {"t5_1_1_xxl": TINY, "t5_1_1_large": TINY._replace(decoder_layers=1)}
     small = [
         f"{model}/t5.Config.{name} = {value!r}"
@@ -241,7 +245,8 @@ CALLED |= {"chinchilla_70b": 70, "chinchilla_4b": 4}
 
 
 def read_sizes(family: str) -> dict:
-    """By name: the parameters that its comment states, and the configuration."""
+    """Returns by name the number of parameters that a comment states, and the
+    configuration."""
     text = (run.ROOT / f"gin_configs/models/{family}.gin").read_text()
     pattern = r"^#.*?([\d,]+) parameters.*?^((\w+?)(?:_SIZES)?) = @"
     try:
@@ -259,7 +264,8 @@ def read_sizes(family: str) -> dict:
 
 
 def parameters(config) -> int:
-    """From one layer and two, as all are alike: many take seconds to trace."""
+    """Computes the count from one layer and from two, because tracing many takes
+    seconds."""
     if isinstance(config, t5.Config):
         one, more, both = (
             t5.num_params(config._replace(encoder_layers=e, decoder_layers=d))

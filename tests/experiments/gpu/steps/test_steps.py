@@ -1,4 +1,5 @@
-"""Steps under flags: what is asked of a process, and what is read from it."""
+"""Steps are timed under flags of XLA: the test checks what a process is given, and what
+is read from it."""
 
 import pytest
 
@@ -16,7 +17,7 @@ RUN = row.subprocess.run
 
 
 def process(monkeypatch, text: str) -> None:
-    """What a row's process runs, in the place of what measures."""
+    """Replaces the measurement in a row's process by a program that prints `text`."""
 
     def shell(command, **options):
         return RUN(["/bin/sh", "-c", text], **options)
@@ -66,7 +67,7 @@ def test_settings_that_mean_nothing_are_refused(changed, message):
 
 
 def nest_loops(outer: int | None, inner: int | None) -> hlo.Sequence:
-    """A loop of steps with a draft's loop in it."""
+    """Returns a loop of steps that contains a draft's loop."""
     nothing = hlo.Sequence(())
     draft = hlo.Loop("draft", nothing, nothing, inner)
     steps = hlo.Loop("steps", hlo.Sequence((), (draft,)), nothing, outer)

@@ -27,7 +27,7 @@ PREFIX = "translate English to German: "
 
 
 class Case(NamedTuple):
-    """A pair that compiles fast, what it is asked, and its tokens."""
+    """A pair that compiles fast, its prompt, and its tokens."""
 
     pair: list[Pretrained]
     prompt: str
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
 
 def make_pair(model, weights, config) -> list[Pretrained]:
-    """The draft is the target with some noise."""
+    """Returns a target, and a draft that is the target with some noise."""
     target = weights(config, 0)
     draft = tiny.add_share(target, weights(config, 1), 0.1)
     return [bare.target("p", model, target), bare.target("q", model, draft)]

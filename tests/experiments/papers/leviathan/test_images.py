@@ -1,4 +1,5 @@
-"""The pair that writes images: the target's own, as an audit finds, call by call."""
+"""The pair that writes images gives the target's own images, call by call, as an audit
+finds."""
 
 import numpy as np
 import pytest

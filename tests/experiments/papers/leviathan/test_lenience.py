@@ -47,7 +47,7 @@ def test_what_is_implied_at_the_ends_and_what_is_refused():
 
 
 def compute_in_float64(temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """beta_l [M, K] and log p_raw [M] of each token, in float64."""
+    """Returns beta_l [M, K] and log p_raw [M] of each token, in float64."""
     text = write_texts(temperature)
     z_p, z_q = (logits(side, text) for side in pair())
     each, tokens = np.arange(len(z_p)), text.tokens[generated_places(text)]

@@ -1,4 +1,4 @@
-"""BLEU and ROUGE are those of the texts that a model writes by itself, in order."""
+"""BLEU and ROUGE are computed from the texts that a model writes alone, in order."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,8 @@ def test_what_cannot_be_scored_is_refused(change, message, target, prepared):
 
 
 def test_the_bundled_target_translates():
-    """What results/ holds was measured with it, and is far from chance."""
+    """The numbers in results/ were measured with it; it translates far better than
+    chance."""
     rows = jsonl.read(run.ROOT / "results" / "quality.jsonl")
     bleu = {x["row"]: x["measured"].get("bleu") for x in rows}
     assert bleu["ende_t5_target"] > max(25, bleu["ende_t5_small"])

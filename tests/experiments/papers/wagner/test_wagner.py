@@ -1,4 +1,4 @@
-"""What is measured after Wagner et al. (2024) is what it says, and the rules that they
+"""The measurements after Wagner et al. (2024) are correct, and the rules that they
 compare have their laws."""
 
 import functools
@@ -152,7 +152,8 @@ def decode_pair(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
 
 
 def test_the_schedule_begins_at_5_and_grows_by_2():
-    """Everything is kept: drafts of 5, then 7 of which the limit of 8 needs 2."""
+    """Everything is kept: drafts have 5 tokens, and then 7, of which the limit of 8
+    needs 2."""
     counts = decode_pair("always", runs.SCHEDULE, 8).counts
     unended = np.asarray(counts.drafted)[np.asarray(counts.accepted) == 7]
     assert len(unended) and set(unended.tolist()) == {12}
@@ -249,7 +250,7 @@ def test_the_baseline_has_the_targets_law(name):
 
 
 def test_where_p_and_q_agree_a_rejected_draft_leaves_p():
-    """By a uniform that rejects all the same, as rounding can."""
+    """A uniform rejects the draft nevertheless, as rounding can make it do."""
     law = probs.standardize(jnp.zeros((1, 2, 3)), Sampling(jnp.ones(1)))
     draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first_tokens(law, 1))
     noise = token.Noise(jnp.ones((1, 1)), jnp.full((1, 2), 0.5))

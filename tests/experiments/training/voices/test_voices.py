@@ -1,4 +1,4 @@
-"""Speech to learn from: what is said, how long, and the text that goes with it."""
+"""Synthetic speech has the right words, lengths and transcripts."""
 
 import importlib
 
@@ -35,7 +35,8 @@ def test_speech_is_deterministic_finite_and_as_long_as_its_words():
 
 
 def test_every_word_sounds_like_itself_and_like_no_other():
-    """Two voicings of a word are nearer, in fifths of it, than those of two words."""
+    """Two recordings of one word, divided into fifths, are nearer to each other than
+    those of two words."""
 
     def fifths(word, seed):
         speech = say_words(word, seed=seed)

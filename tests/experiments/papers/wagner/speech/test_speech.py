@@ -1,5 +1,5 @@
-"""Rows of speech: every file builds, and what a row measures is what it says; words are
-counted as Whisper's evaluation counts them, with an honest interval."""
+"""Every file of a row of speech builds, and a row measures what it says; words are
+counted as Whisper's evaluation counts them, with a correct interval."""
 
 import re
 from pathlib import Path
@@ -135,7 +135,8 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
 
 
 def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
-    """A large batch counts for more: .6 of 40, beyond which are +2, -1, -1."""
+    """A large batch has more weight: 0.6 of 40 tokens were kept, and the batches differ
+    from that by +2, -1 and -1."""
 
     def count_accepted(*kept_of: tuple[int, int]) -> dict:
         spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
