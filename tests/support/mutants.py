@@ -275,14 +275,13 @@ def trials() -> dict[str, fixtures.Trial]:
 
 
 def overwritten(p: Array, q: Array) -> Array:
-    """Returns p, overwritten by the ratio of the acceptance, which the residual then
-    reads."""
+    """Returns the residual of a rule that writes the ratio of the acceptance over p."""
     return jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
 
 
 def bonus(draft: Draft, n: Array, p: Array, wrong: Callable) -> Array:
-    """Returns p [B, V] at a rejected token, and after a whole draft the law that a
-    wrong rule takes there."""
+    """Returns p [B, V] at a rejected token, and `wrong` of the last q after a whole
+    draft."""
     q = token.rejected_law(draft._replace(num=draft.num + 1), n, p.shape[-1])
     return jnp.where((n < draft.num)[:, None], p, wrong(q))
 

@@ -24,7 +24,7 @@ from specjax.types import BLOCK, Hidden, Model
 
 
 def bound(most: int = 200) -> Iterator[None]:
-    """Yields a function for each turn of a loop, which fails after `most` turns."""
+    """Yields `most` times, and fails after that: the bound of a loop."""
     yield from [None] * most
     raise AssertionError(f"a loop has not ended after {most} turns")
 
@@ -90,7 +90,7 @@ def add_share(tree, other, share: float):
 
 
 def quantize_params(params: Any, kind: str = "int8") -> Any:
-    """Returns the same tree with its large matrices in eight bits; also for
+    """Returns the same tree with its large matrices in eight bits, as "int8" or as
     "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
     for name, leaf in flat.items():

@@ -189,8 +189,8 @@ def prompts(called: str) -> list[list[int]]:
 
 
 def texts(vocab: int, length: int = POSITIONS) -> np.ndarray:
-    """Returns texts [B, T] longer than many windows, with as many tokens as there are
-    positions."""
+    """Returns texts [B, T] with as many tokens as there are positions, which are many
+    windows."""
     return np.random.default_rng(1).integers(3, vocab, (BATCH, length))
 
 
