@@ -144,7 +144,7 @@ def invert(
     reduction = dict(axis=axis, keepdims=axis is not None)
     goal = u * jnp.sum(weights, **reduction)
 
-    def halve(_, ends):
+    def halve_interval(_, ends):
         low, high = ends
         middle = (low + high) // 2
         past = jnp.sum(jnp.where(places <= middle, weights, 0.0), **reduction) > goal
@@ -152,7 +152,7 @@ def invert(
         return low, jnp.where(past, middle, high)
 
     ends = jnp.zeros(goal.shape, jnp.int32), jnp.full(goal.shape, size - 1, jnp.int32)
-    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve, ends)
+    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve_interval, ends)
     positive = weights > 0
     ahead = jnp.where(positive & (places >= first), places, size)
     ahead = jnp.min(ahead, **reduction)

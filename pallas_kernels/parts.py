@@ -30,7 +30,7 @@ def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
     `reader`.
     """
 
-    def whole(logits: Array, temperature: Array) -> LawRow:
+    def standardize_row(logits: Array, temperature: Array) -> LawRow:
         size, temperature_row = logits.shape[-1], per_row(temperature, logits)
         vocab = size * lax.axis_size(axis)
         top, first, total = read(logits, temperature)
@@ -50,7 +50,7 @@ def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
         ids = jnp.broadcast_to(row.tie, most.shape).astype(jnp.int32)
         return row._replace(tie=ids, tau=jnp.broadcast_to(row.tau, most.shape))
 
-    return whole
+    return standardize_row
 
 
 def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:

@@ -69,14 +69,14 @@ def _top_by_two_reductions(z: Array) -> tuple[Array, Array]:
 def _top_by_one_reduction(z: Array) -> tuple[Array, Array]:
     """Returns the same by one reduction, which on a GPU takes half as many kernels."""
 
-    def larger(pair: Any, other: Any) -> tuple[Array, Array]:
+    def pick_larger(pair: Any, other: Any) -> tuple[Array, Array]:
         (value, at), (rival, place) = pair, other
         first = (value > rival) | ((value == rival) & (at < place))
         return jnp.where(first, value, rival), jnp.where(first, at, place)
 
     ids = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
     least = jnp.array(-jnp.inf, z.dtype), jnp.int32(z.shape[-1] - 1)
-    return jax.lax.reduce((z, ids), least, larger, (z.ndim - 1,))
+    return jax.lax.reduce((z, ids), least, pick_larger, (z.ndim - 1,))
 
 
 def _to_float(logits: Array) -> Array:

@@ -117,7 +117,7 @@ def last_kept(
         end = end._replace(logit=jnp.min(row.logits, -1, where=likely, initial=jnp.inf))
     if top_k is not None or top_p is not None:
         end = _shorter_prefix(end, _end_by_rank(row, end.logit, top_k, top_p))
-    tie = _nth(row.logits, end)
+    tie = _nth_equal(row.logits, end)
     return end.logit.reshape(lead), tie.reshape(lead)
 
 
@@ -211,43 +211,45 @@ def _end_by_bisection(
     def enough_ids(at: Array) -> Array:
         return jnp.sum(key >= at[:, None], axis=-1, dtype=jnp.int32) >= size
 
-    last = _greatest(enough_ids, low, jnp.where(every, low, high))
+    last = _bisect_greatest(enough_ids, low, jnp.where(every, low, high))
     number = size - jnp.sum(key > last[:, None], axis=-1, dtype=jnp.int32)
     if top_p is None:
-        return End(_logit(last, dtype), number)
+        return End(_float_of_key(last, dtype), number)
     weight = jnp.exp(row.log_weight(row.logits))
 
     def mass(kept: Array) -> Array:
         return _sum(jnp.where(kept, weight, 0.0))
 
     def weight_at(at: Array) -> Array:
-        return jnp.exp(row.log_weight(_logit(at, dtype)[:, None]))[:, 0]
+        return jnp.exp(row.log_weight(_float_of_key(at, dtype)[:, None]))[:, 0]
 
     goal = top_p * (mass(key > last[:, None]) + number * weight_at(last))
     high = jnp.where(ended, last, _order_key(row.top))
-    at = _greatest(lambda at: mass(key >= at[:, None]) >= goal, last, high)
+    at = _bisect_greatest(lambda at: mass(key >= at[:, None]) >= goal, last, high)
     share, missing = weight_at(at), goal - mass(key > at[:, None])
     needed = jnp.ceil(missing / jnp.where(share > 0, share, 1.0)).astype(jnp.int32)
     needed = jnp.maximum(needed, 1)
     needed = jnp.where(at == last, jnp.minimum(needed, number), needed)
     limited = top_p < 1
-    tau = _logit(jnp.where(limited, at, last), dtype)
+    tau = _float_of_key(jnp.where(limited, at, last), dtype)
     return End(tau, jnp.where(limited, needed, number))
 
 
-def _greatest(holds: Callable, low: Array, high: Array) -> Array:
+def _bisect_greatest(holds: Callable, low: Array, high: Array) -> Array:
     """Returns the greatest integer [R] in `low` .. `high` for which `holds`.
 
     `holds` must be true up to some number and false above it; `low` if it never is.
     """
 
-    def halve(bounds: tuple) -> tuple:
+    def halve_interval(bounds: tuple) -> tuple:
         low, high = bounds
         middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up
         yes = holds(middle)
         return jnp.where(yes, middle, low), jnp.where(yes, high, middle - 1)
 
-    return jax.lax.while_loop(lambda b: (b[0] < b[1]).any(), halve, (low, high))[0]
+    return jax.lax.while_loop(
+        lambda b: (b[0] < b[1]).any(), halve_interval, (low, high)
+    )[0]
 
 
 def _order_key(logits: Array) -> Array:
@@ -257,13 +259,13 @@ def _order_key(logits: Array) -> Array:
     return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
 
 
-def _logit(key: Array, dtype: Any) -> Array:
+def _float_of_key(key: Array, dtype: Any) -> Array:
     """Returns the float from which `_order_key` made an integer."""
     bits = jnp.where(key < 0, key ^ jnp.iinfo(key.dtype).max, key)
     return jax.lax.bitcast_convert_type(bits, dtype)
 
 
-def _nth(logits: Array, end: End) -> Array:
+def _nth_equal(logits: Array, end: End) -> Array:
     """Returns the id of the `end.number`-th logit equal to `end.logit`, [R] int32.
 
     It is the last of them if there are fewer, and V - 1 if there is none. The block

@@ -70,7 +70,7 @@ def decode(case: Case, temperature: float, seed: int = 0) -> Output:
     return answer(case, make_request(temperature, seed))
 
 
-def texts(output: Output) -> list[list[int]]:
+def generated_texts(output: Output) -> list[list[int]]:
     """Returns the generated tokens of each row."""
     rows = zip(output.tokens, output.length, PROMPT.length, strict=True)
     return [np.asarray(row)[start:end].tolist() for row, end, start in rows]
@@ -139,8 +139,8 @@ def test_a_text_is_its_prompt_then_its_tokens_then_nothing(case):
     assert not np.asarray(got.tokens)[~written].any()
     assert np.all((got.tokens >= 0) & (got.tokens < VOCAB))
     check_counts(got, case)
-    other = texts(decode(case, 1.0, seed=1))  # another key, another text
-    assert all(a != b for a, b in zip(texts(got), other, strict=True))
+    other = generated_texts(decode(case, 1.0, seed=1))  # another key, another text
+    assert all(a != b for a, b in zip(generated_texts(got), other, strict=True))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -168,7 +168,7 @@ def cut_after_end(text: list[int], eos: int) -> list[int]:
 def test_whichever_of_several_ids_comes_first_ends_the_row(case):
     """The end may be drafted, added, or absent, and cuts only the text after it; in the
     prompt it ends nothing."""
-    whole = texts(decode(case, 1.0))
+    whole = generated_texts(decode(case, 1.0))
     for at in range(GAMMA + 2):
         ends = [
             [-1, text[2 + 2 * row], text[4 + at + row]]
@@ -180,18 +180,20 @@ def test_whichever_of_several_ids_comes_first_ends_the_row(case):
             min((cut_after_end(text, eos) for eos in row), key=len)
             for text, row in zip(whole, ends, strict=True)
         ]
-        assert texts(got) == wanted
+        assert generated_texts(got) == wanted
         check_counts(got, case)
 
 
 @each_case
 def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
-    whole, new = texts(decode(case, 1.0)), np.array([0, 1, 7, NEW])
+    whole, new = generated_texts(decode(case, 1.0)), np.array([0, 1, 7, NEW])
     for shift in range(BATCH):
         lengths = np.roll(new, shift)
         request = make_request(1.0)._replace(limit=PROMPT.length + lengths)
         got = answer(case, request)
-        assert texts(got) == [t[:n] for t, n in zip(whole, lengths, strict=True)]
+        assert generated_texts(got) == [
+            t[:n] for t, n in zip(whole, lengths, strict=True)
+        ]
         check_counts(got, case)
 
 
@@ -224,7 +226,7 @@ def run(case: Case, between) -> list[list[int]]:
     while not np.all(has_ended(make_request(1.0), state)):
         next(turns)
         state, _ = step(between(state))
-    return texts(Output(state.tokens, state.length, ()))
+    return generated_texts(Output(state.tokens, state.length, ()))
 
 
 def poison(state: State) -> State:
@@ -258,7 +260,7 @@ CACHED = [
 def test_what_is_stale_is_never_read(case):
     """The draft's tokens are random and appear in the text, so that stale values would
     show."""
-    whole = texts(decode(case, 1.0))
+    whole = generated_texts(decode(case, 1.0))
     assert run(case, lambda state: state) == run(case, poison) == whole
 
 
@@ -270,4 +272,6 @@ def test_the_check_notices_a_slot_that_is_read(name, back):
             **{name: tiny.ruin_slots(getattr(state, name), at, at + 1)}
         )
 
-    assert run(BY_NAME["adaptive"], ruin) != texts(decode(BY_NAME["adaptive"], 1.0))
+    assert run(BY_NAME["adaptive"], ruin) != generated_texts(
+        decode(BY_NAME["adaptive"], 1.0)
+    )

@@ -196,7 +196,7 @@ def imports(source: str, module: str) -> set[str]:
     return names
 
 
-def offences(source: str, module: str) -> list[str]:
+def forbidden_imports(source: str, module: str) -> list[str]:
     """Returns the forbidden imports of `module`."""
     package, room = module.split(".")[0], find_room(module)
     excused = [
@@ -227,7 +227,9 @@ def modules() -> dict[str, Path]:
 def test_everyone_keeps_to_their_room():
     files = modules()
     assert {"specjax.step", "specjax.drafters", "specjax.training.loop"} <= {*files}
-    broken = [offences(path.read_text(), module) for module, path in files.items()]
+    broken = [
+        forbidden_imports(path.read_text(), module) for module, path in files.items()
+    ]
     assert not any(broken), "\n".join(itertools.chain(*broken))
 
 
@@ -280,4 +282,4 @@ specjax.fused: from pallas_kernels import fuse
 @pytest.mark.parametrize("line", [*filter(None, (REFUSED + FREE).splitlines())])
 def test_the_check_notices_and_lets_pass(line):
     module, _, source = line.partition(": ")
-    assert bool(offences(source, module)) == (line in REFUSED)
+    assert bool(forbidden_imports(source, module)) == (line in REFUSED)

@@ -41,7 +41,7 @@ from tests.support.jax_settings import use_settings
 SLOTS, NEW, GAMMA = 20, 8, 3
 
 
-def untouchable(model: Model) -> Model:
+def refuse_calls(model: Model) -> Model:
     def refuse(*_):
         raise AssertionError("a model was traced before its input was checked")
 
@@ -65,7 +65,7 @@ class Arguments(NamedTuple):
 @pytest.fixture(scope="module")
 def good() -> Arguments:
     world = tiny.transformers()
-    target, draft = untouchable(world.target), untouchable(world.draft)
+    target, draft = refuse_calls(world.target), refuse_calls(world.draft)
     decoder = Decoder(target, autoregressive.build(draft, GAMMA))
     prompt = make_prompt([[1, 2, 3], [4]])
     sampling = make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)

@@ -58,7 +58,10 @@ def cell_outputs(notebook: nbformat.NotebookNode) -> list[list]:
     that `varies` only the kinds of its outputs are returned.
     """
     return [
-        [kind if varies(cell) else words(output) for kind, output in outputs(cell)]
+        [
+            kind if varies(cell) else comparable_output(output)
+            for kind, output in outputs(cell)
+        ]
         for cell in notebooks.code(notebook)
     ]
 
@@ -71,7 +74,7 @@ def outputs(cell: nbformat.NotebookNode) -> list[tuple]:
     return [(output.output_type, output) for output in cell.outputs]
 
 
-def words(output: nbformat.NotebookNode) -> str | dict:
+def comparable_output(output: nbformat.NotebookNode) -> str | dict:
     """Returns text unchanged, and for other output its kind."""
     if "text" in output:
         return output.text

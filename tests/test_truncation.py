@@ -87,7 +87,9 @@ BROKEN = (
 )
 
 
-def differ(kept, z: np.ndarray, sampling: Sampling, mistake: str) -> np.ndarray:
+def rows_that_differ(
+    kept, z: np.ndarray, sampling: Sampling, mistake: str
+) -> np.ndarray:
     """Returns [R] bool: the rows in which the kept ids are not the prefix that a sort
     in float64 gives."""
     z, ids = np.where(np.isnan(z), -np.inf, z).astype(float), np.arange(z.shape[-1])
@@ -146,13 +148,13 @@ def kept_in_vocab(vocab: int) -> np.ndarray:
 @pytest.mark.parametrize("vocab", ROWS)
 def test_just_the_prefix_of_a_sort_in_float64_is_kept(vocab):
     assert sum(ROWS.values()) == 10_000
-    wrong = differ(kept_in_vocab(vocab), *case(vocab), CORRECT)
+    wrong = rows_that_differ(kept_in_vocab(vocab), *case(vocab), CORRECT)
     assert not wrong.any(), np.flatnonzero(wrong)
 
 
 @pytest.mark.parametrize("mistake", BROKEN)
 def test_a_mistake_is_seen(mistake):
-    assert differ(kept_in_vocab(129), *case(129), mistake).sum() > 10
+    assert rows_that_differ(kept_in_vocab(129), *case(129), mistake).sum() > 10
 
 
 def test_just_the_mass_is_enough_far_from_the_top_too():
@@ -204,7 +206,9 @@ def test_a_setting_left_out_is_one_that_limits_nothing_and_rows_may_be_mapped(na
     else:
         del off[name]
         tau, tie = last_kept(z, sampling._replace(**dict.fromkeys(off)))
-    assert not differ(kept_ids(z, tau, tie), z, sampling._replace(**off), CORRECT).any()
+    assert not rows_that_differ(
+        kept_ids(z, tau, tie), z, sampling._replace(**off), CORRECT
+    ).any()
 
 
 def test_float64_logits_are_ordered_in_float64():

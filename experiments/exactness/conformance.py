@@ -85,7 +85,9 @@ def impossible_probability(rule: Rule, verifier: Verifier) -> float:
     with jax.enable_x64(True):
         law = enumeration.run(case, (), ()).law
 
-    def can(text: tuple) -> bool:
+    def is_possible(text: tuple) -> bool:
         return all(case.p(text[:i])[x] > 0 for i, x in enumerate(text))
 
-    return float(sum(chance for (text, _), chance in law.items() if not can(text)))
+    return float(
+        sum(chance for (text, _), chance in law.items() if not is_possible(text))
+    )

@@ -31,10 +31,12 @@ def draft_temperature(
     """Breaks the draft: tokens are drawn at T / HOTTER, while their law claims T."""
     if draft.regime != SAMPLED:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
-    return draft._replace(factory=recipe(_colder, factory=draft.factory)), verifier
+    return draft._replace(
+        factory=recipe(_build_colder_draft, factory=draft.factory)
+    ), verifier
 
 
-def _colder(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
+def _build_colder_draft(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
     def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
         setting = Sampling(request.sampling.temperature / HOTTER)
         sharper = draw(key, request._replace(sampling=setting), state, gamma)

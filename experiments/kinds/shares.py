@@ -49,7 +49,9 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
         cell["share"] = float(whole[k, 0] / whole[:, 0].sum())
         for at, name in enumerate(MEANS, start=1):
             cell[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
-        further = interval(excess(whole, k), excess(drawn, k), texts)
+        further = interval(
+            excess_over_others(whole, k), excess_over_others(drawn, k), texts
+        )
         listed.append(cell | {"more": further, "label": order[k]})
     return listed
 
@@ -76,7 +78,7 @@ def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
         return sums[..., k, at] / sums[..., k, 0]
 
 
-def excess(sums: np.ndarray, k: int) -> np.ndarray:
+def excess_over_others(sums: np.ndarray, k: int) -> np.ndarray:
     """Returns the mean of `expected` for one label minus that for all other labels
     together."""
     others, at = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :], EXPECTED

@@ -153,7 +153,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         [drafts, shares, np.stack([calls.accepted, calls.tested], axis=1)], axis=1
     )
 
-    def excess(sums: np.ndarray) -> float:
+    def excess_calls(sums: np.ndarray) -> float:
         made, drafted, accepted, tested = sums[:4]
         return made / drafted / (rounds(accepted / tested, lower, gamma) / gamma) - 1
 
@@ -161,7 +161,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         return bootstrap(lambda sums: sums[one] / sums[other], totals)
 
     alpha, alpha_lower, each = share(4, 5), share(2, 3), share(0, 1)
-    more, error = bootstrap(excess, totals)
+    more, error = bootstrap(excess_calls, totals)
     told = {"calls_per_draft_token": each[0], "calls_per_draft_token_se": each[1]}
     told |= {"alpha_lower": alpha_lower[0], "alpha_lower_se": alpha_lower[1]}
     told |= {"alpha": alpha[0], "alpha_se": alpha[1]}

@@ -124,7 +124,7 @@ def measure(
     seen = np.isfinite(found)
     half, most = (np.quantile(found, x, method="higher") for x in (0.5, 0.9))
 
-    def plain(x: float) -> float | None:
+    def float_or_none(x: float) -> float | None:
         return float(x) if np.isfinite(x) else None
 
     share = float(seen.mean())
@@ -138,9 +138,9 @@ def measure(
         "tokens": len(steps.sequence),
         "sequences": int(steps.sequence.max()) + 1,
         "fault": fault,
-        "delay": plain(half),
+        "delay": float_or_none(half),
         "delay_se": float(np.std(found[seen], ddof=1)) if seen.sum() > 1 else None,
-        "delay_most": plain(most),
+        "delay_most": float_or_none(most),
         "alarms": share,
         "level": audit.LEVEL,
         "verdict": [verdict],

@@ -103,7 +103,7 @@ def features(seen: np.ndarray) -> np.ndarray:
     return np.clip(whole, -50, 50)
 
 
-def fit(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
+def fit_logistic(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
     """Fits a logistic regression to kept [M], shares, from x [M, F], by Newton's
     method; returns the argument of `predict`.
     """
@@ -173,7 +173,7 @@ def rules(it: WatchedRun, c: float, slope: float) -> dict[str, np.ndarray]:
         fixed = {g: np.full(len(here), g) for g in range(1, gamma + 1)}
         put("gamma", here, best(fixed))
         learned = tested & other[:, None]
-        head = predict(fit(x[learned], it.chance[learned]), x)
+        head = predict(fit_logistic(x[learned], it.chance[learned]), x)
         sure = np.exp(it.seen[..., 0])
         scores = {
             "q": sure,

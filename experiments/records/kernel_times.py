@@ -64,13 +64,15 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
         if (line["acceptance"], line["cache"]) == first:
             best.setdefault(group(line["name"]), line)
 
-    def fastest(name: str, quantity: str) -> float | str:
+    def fastest_or_unclear(name: str, quantity: str) -> float | str:
         if name not in best:
             return FAILED if has_program(name, setting) else SKIPPED
         return best[name][quantity] if best[name]["us"] > 0 else UNCLEAR
 
-    values = {f"{name}_us": fastest(key, "us") for name, key in CHOICES.items()}
-    values["fused_share"] = fastest(CHOICES["fused"], "share")
+    values = {
+        f"{name}_us": fastest_or_unclear(key, "us") for name, key in CHOICES.items()
+    }
+    values["fused_share"] = fastest_or_unclear(CHOICES["fused"], "share")
     for other in ("ref_jnp", "onepass", "triton", "four_launches"):
         values[f"over_{other}"] = ratio(values[f"{other}_us"], values["fused_us"], True)
     values["sigmoid_over_exact"] = ratio(values["fused_us"], values["sigmoid_us"])

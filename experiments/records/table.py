@@ -178,7 +178,7 @@ def published_number(
 
 
 @cache
-def papers() -> dict:
+def published_values() -> dict:
     return json.loads(PUBLISHED.read_text("utf-8"))
 
 
@@ -192,7 +192,7 @@ def published_value(path: str) -> float:
     Raises:
         KeyError: not exactly one row has the cells.
     """
-    at = papers()
+    at = published_values()
     for step in path.split("/"):
         if isinstance(at, list):
             at = at[int(step)]
@@ -219,7 +219,7 @@ def parse_value(word: str) -> str | float | None:
 
 def published_rows(key: str) -> list[dict]:
     """Returns a table of Leviathan et al. (2023), as a dictionary for each row."""
-    table = papers()["leviathan2023"][key]
+    table = published_values()["leviathan2023"][key]
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 

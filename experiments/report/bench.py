@@ -36,12 +36,12 @@ def outcome(line: Line, record: dict | None) -> dict:
 def join_values(it: Item, key: str, digits: str = "") -> str:
     """Returns the value of a number for every engine, as one text."""
 
-    def shown(x) -> str:
+    def show_value(x) -> str:
         if digits:
             return format(x, digits)
         return str(x) if isinstance(x, str | int) else number(x)
 
-    return ", ".join(f"{name} {shown(x)}" for name, x in it.get(key, {}).items())
+    return ", ".join(f"{name} {show_value(x)}" for name, x in it.get(key, {}).items())
 
 
 def same_texts(it: Item) -> str:

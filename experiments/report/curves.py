@@ -142,7 +142,7 @@ def measured_points(kind: Kind, rows: list[str], it: dict) -> list[Point]:
     if kind.measured == "best_gamma":
         if not it["best_c"]:
             return []
-        return [point(curve=nearest(rows, it["best_c"]), value=it["best_gamma"])]
+        return [point(curve=nearest_row(rows, it["best_c"]), value=it["best_gamma"])]
     several = []
     for row in (row for row in rows if order(row) in it["gamma"]):
         at = it["gamma"].index(order(row))
@@ -157,7 +157,9 @@ def published_points(name: str, rows: list[str]) -> list[Point]:
     """
     if name == "figure3":
         table = published_rows("table4_expected_vs_measured")
-        return [Point(nearest(rows, it["c"]), it["alpha"], it["gamma"]) for it in table]
+        return [
+            Point(nearest_row(rows, it["c"]), it["alpha"], it["gamma"]) for it in table
+        ]
     key, value = ("table2_walltime", "speedup")
     if name == "figure2":
         key, value = "table1_operations_speed", "speed"
@@ -169,7 +171,7 @@ def published_points(name: str, rows: list[str]) -> list[Point]:
     ]
 
 
-def nearest(rows: list[str], c: float) -> str:
+def nearest_row(rows: list[str], c: float) -> str:
     return min(rows, key=lambda row: abs(math.log(order(row) / c)))
 
 

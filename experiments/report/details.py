@@ -29,7 +29,7 @@ def long_tables(name: str, records: Records) -> dict[str, Grid]:
     return LONG[name](records) if name in LONG else {}
 
 
-def flat(estimates: dict[str, dict]) -> dict:
+def flatten_estimates(estimates: dict[str, dict]) -> dict:
     """Returns the value and the error of each estimate, under flat names."""
     values = {name: it["value"] for name, it in estimates.items()}
     return values | {f"{name}_se": it["se"] for name, it in estimates.items()}
@@ -44,7 +44,7 @@ def estimators(records: Records) -> list[Grid]:
         for line in catalogue.find_table("table3").lines
         if line.row in records.get(line.folder, {}) and line.quantity == "alpha"
     ]
-    items = [it | flat(it.get("estimates", {})) for it in items]
+    items = [it | flatten_estimates(it.get("estimates", {})) for it in items]
     return grid("estimators", [it for it in items if "rao_blackwell" in it])
 
 
@@ -83,7 +83,11 @@ def lenient_runs(records: Records) -> Iterator[dict]:
         what += f", T = {it['protocol']['temperature']:g}"
         for run in it["runs"]:
             names = "counts", "alpha_own_text", "log_p"
-            own = run | flat({name: run[name] for name in names}) | {"what": what}
+            own = (
+                run
+                | flatten_estimates({name: run[name] for name in names})
+                | {"what": what}
+            )
             for name in ("alpha", "tv"):
                 at = f"{name}_l{run['lenience']:g}"
                 own |= {name: it[at], f"{name}_se": it[f"{at}_se"]}
@@ -215,7 +219,7 @@ def pairs(records: Records) -> list[Grid]:
     return grid("pairs", items, **titled)
 
 
-def forbidden(it: Item) -> str:
+def impossible_frequency(it: Item) -> str:
     """Returns how often a call emits an id that the target cannot draw."""
     if it["impossible"]:
         return number(it["impossible"])
@@ -224,7 +228,9 @@ def forbidden(it: Item) -> str:
 
 def conformance(records: Records) -> list[Grid]:
     rules = numbers_by_row(records, "conformance").get("rules", {"rules": []})["rules"]
-    return grid("conformance", [it | {"forbidden": forbidden(it)} for it in rules])
+    return grid(
+        "conformance", [it | {"forbidden": impossible_frequency(it)} for it in rules]
+    )
 
 
 def microscope(records: Records) -> list[Grid]:

@@ -13,7 +13,7 @@ from experiments import catalogue
 from experiments.records import kernel_times
 from experiments.records.kernel_times import WARM
 from experiments.records.markup import number, number_or_blank
-from experiments.records.table import Line, Records, papers
+from experiments.records.table import Line, Records, published_values
 from experiments.records.words import FAILED, ratio
 from experiments.report.columns import grid
 from experiments.report.typeset import Grid
@@ -51,7 +51,7 @@ def details(records: Records) -> list[Grid]:
     return [
         *grid("gpu_goals", goals(rows), date=date),
         *grid("gpu_times", times(rows)),
-        *grid("gpu_peers", peers()),
+        *grid("gpu_peers", published_peers()),
         *grid("gpu_found", found),
     ]
 
@@ -179,8 +179,8 @@ def program_quantity(name: str) -> str:
     return f"{kind}_us" if carried.split("/")[0] in ("", "none") else ""
 
 
-def peers() -> list[dict]:
-    table = papers()["wagner2024"]["table3_bandwidth_gb_s"]["rows"]
+def published_peers() -> list[dict]:
+    table = published_values()["wagner2024"]["table3_bandwidth_gb_s"]["rows"]
     every = [value for row in table for value in row[2:]]
     wagner = {"who": "Wagner et al. (2024)", "machine": "their GPUs"}
     wagner |= {"what": "speed of the memory reached, GB/s, all models and methods"}

@@ -76,7 +76,7 @@ def speech(records: Records) -> list[Grid]:
     return grids
 
 
-def worth(it: Item, way: str) -> str:
+def gain_text(it: Item, way: str) -> str:
     keys = {"pass1": ["pass1"], "rouge": ["rouge1", "rouge2"]}[it["metric"]]
     return ", ".join(f"{key} {number(it[f'{key}_{way}'])}" for key in keys)
 
@@ -87,7 +87,7 @@ def chen(records: Records) -> list[Grid]:
     for row, it in numbers_by_row(records, "chen_data", "chen_paper").items():
         if "theoretical_speed" in it:
             stopped = it.get("why_not_alone", {}).items()
-            told = {way: worth(it, way) for way in ("alone", "speculative")}
+            told = {way: gain_text(it, way) for way in ("alone", "speculative")}
             told["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
             items.append(it | told | {"row": row})
     return grid("chen", items)

@@ -27,7 +27,7 @@ def format_published(line: Line) -> str:
     return "" if line.published is None else f"{line.published:.{line.decimals}f}"
 
 
-def differs(line: Line, record: Mapping) -> bool:
+def contradicts_published(line: Line, record: Mapping) -> bool:
     """Returns whether a number that must round to the published one does not."""
     if not line.exact or line.published is None:
         return False

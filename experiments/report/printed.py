@@ -64,7 +64,7 @@ def print_table(table: Table, results: Records) -> Printed:
         wider,
         notes.texts,
         said,
-        absent(table, results),
+        missing_row_lines(table, results),
         table.note,
         table.command,
         table.name if table.name.startswith("figure") else None,
@@ -147,7 +147,7 @@ def row_remarks(row: Row, usual: str) -> list[str]:
     for line in lines:
         told = kernel_times.note(record["measured"], line.quantity)
         found += [f"{text} (times of programs)" for text in told]
-        if numbers.differs(line, record):
+        if numbers.contradicts_published(line, record):
             name = line.column or line.label
             found.append(f"{name}: {DIFFERS}")
     found += records.notes(record)
@@ -207,7 +207,7 @@ def origin(rows: Sequence[Row]) -> list[str]:
     return [f"{usual[0].upper()}{usual[1:]}, {when}{but}."]
 
 
-def absent(table: Table, results: Records) -> list[str]:
+def missing_row_lines(table: Table, results: Records) -> list[str]:
     """Returns a line for each reason why rows have no record, with their number."""
     reasons: dict[str | None, list[tuple[str, str]]] = {}
     for line in table.lines:

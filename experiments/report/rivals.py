@@ -46,7 +46,7 @@ def lines(it: Item) -> Iterator[dict]:
     best = min((x for k, x in times.items() if k.startswith("specjax")), default=None)
     for name, ms in sorted(times.items(), key=lambda pair: pair[1]):
         over = f"over_{name}"
-        like = faster(it, over, name) if over in it else ""
+        like = ratio_text(it, over, name) if over in it else ""
         yield {
             "engine": name,
             "ms": f"{ms:.4g}",
@@ -65,7 +65,7 @@ def lines(it: Item) -> Iterator[dict]:
         yield blank | {"engine": name, "why": why}
 
 
-def faster(it: Item, over: str, name: str) -> str:
+def ratio_text(it: Item, over: str, name: str) -> str:
     """Returns a ratio, with its interval if there are enough times."""
     times = it["seconds"][name]
     if len(times) * len(times[0]) < FEW:

@@ -91,7 +91,7 @@ def state(line: Line, record: dict) -> str:
     why = numbers.value(record["measured"], line.quantity)
     if why in numbers.REASONS:
         return str(why)
-    if numbers.differs(line, record):
+    if numbers.contradicts_published(line, record):
         return printed.DIFFERS
     told = "ok, recorded earlier" if "earlier" in record else "ok"
     own = kernel_times.note(record["measured"], line.quantity)

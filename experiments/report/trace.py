@@ -84,7 +84,7 @@ def drawing(measured: dict) -> str:
     for i, step in enumerate(measured["steps"]):
         plain.append(Cell(MARGIN, y, str(i + 1).rjust(digits), FAINT))
         looks = LOOKS.items()
-        each = [(visible(it), look) for kind, look in looks for it in step[kind]]
+        each = [(escape_text(it), look) for kind, look in looks for it in step[kind]]
         boxed += place_in_line(MARGIN + ADVANCE * (digits + 2), y, each)
         y += LINE
     return page([*plain, *boxed], y + MARGIN)
@@ -101,7 +101,7 @@ def head(measured: dict, unit: str) -> list[Cell]:
         f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
     ]
     if "prompt" in measured:
-        heads.insert(0, f"prompt: {visible(measured['prompt'])}")
+        heads.insert(0, f"prompt: {escape_text(measured['prompt'])}")
     lines = [line for each in heads for line in wrap(each)]
     return [Cell(MARGIN, MARGIN + LINE * i, line) for i, line in enumerate(lines)]
 
@@ -121,7 +121,7 @@ def place_in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[
     return cells
 
 
-def visible(text: str) -> str:
+def escape_text(text: str) -> str:
     """Returns text on one line that is legal in XML; characters that do not print are
     escaped.
     """

@@ -161,7 +161,7 @@ def fit(grid: Grid, notes: Notes, limit: int = LIMIT) -> list[Grid]:
     grid = shorten(trim(grid), notes, limit)
     if line_width(grid) <= limit:
         return [grid]
-    turned = turn(grid)
+    turned = transpose(grid)
     if len(grid.rows) <= FEW and line_width(turned) <= limit:
         return [turned]
     return panels(grid, limit)
@@ -184,12 +184,12 @@ def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
     first, until it fits or no cell is long."""
     rows = [list(row) for row in grid.rows]
 
-    def longest(at: int) -> int:
+    def longest_cell(at: int) -> int:
         return max((len(row[at]) for row in rows), default=0)
 
     while line_width(grid._replace(rows=rows)) > limit:
-        at = max(range(grid.keys, len(grid.head)), key=longest, default=0)
-        if at == 0 or longest(at) <= LONG:
+        at = max(range(grid.keys, len(grid.head)), key=longest_cell, default=0)
+        if at == 0 or longest_cell(at) <= LONG:
             break
         for row in rows:
             if len(row[at]) > LONG:
@@ -197,7 +197,7 @@ def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
     return grid._replace(rows=rows)
 
 
-def turn(grid: Grid) -> Grid:
+def transpose(grid: Grid) -> Grid:
     """Returns a grid with a row for each column, and a column for each row."""
     names = []
     for first, *others in (row[: grid.keys] for row in grid.rows):

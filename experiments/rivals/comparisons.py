@@ -221,14 +221,14 @@ def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
     size, made_calls = {"new_tokens": length, "batch": batch}, {}
     engines = Engines({}, {}, {})
 
-    def mine() -> dict[str, Callable]:
+    def our_decoders() -> dict[str, Callable]:
         draft = ours.load(where.draft, where.vocab)
         return {
             OURS: ours.decoder(own.model, inputs, **size, draft=draft, gamma=gamma),
             f"{OURS}_plain": ours.decoder(own.model, inputs, **size),
         }
 
-    def alone() -> dict[str, Callable]:
+    def plain_decoders() -> dict[str, Callable]:
         from experiments.rivals import huggingface
 
         target = huggingface.load(where.target, setting.threads)
@@ -245,9 +245,9 @@ def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
             made_calls["huggingface"] = huggingface.calls(target, program)
         return {"huggingface": program}
 
-    engines.add(OURS, mine)
+    engines.add(OURS, our_decoders)
     engines.add("huggingface", assisted)
-    engines.add("huggingface_plain", alone)
+    engines.add("huggingface_plain", plain_decoders)
     result, written = {}, {}
     if OURS in engines.written:
         outputs = engines.written[OURS]

@@ -76,11 +76,11 @@ def token_speed_ratio(
     for seconds, tokens in (slow, fast):
         columns += [seconds.ravel(), np.tile(tokens, len(seconds))]
 
-    def faster(*sums: np.ndarray) -> float:
+    def speed_ratio(*sums: np.ndarray) -> float:
         slow, of_slow, fast, of_fast = (each.sum() for each in sums)
         return float(slow / of_slow / (fast / of_fast))
 
-    return with_interval(name, faster, tuple(columns))
+    return with_interval(name, speed_ratio, tuple(columns))
 
 
 def time_numbers(

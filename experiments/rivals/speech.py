@@ -204,10 +204,10 @@ def compare_ids(
         return result
     pair = load_pair(pretrained.load(setting.model), None)
 
-    def plain(ids: list[int]) -> list[int]:
+    def text_ids(ids: list[int]) -> list[int]:
         return [i for i in ids if i < pair.tokens.end]
 
-    rows = {name: [plain(ids) for _, ids in each] for name, each in values.items()}
+    rows = {name: [text_ids(ids) for _, ids in each] for name, each in values.items()}
     for name, theirs in rows.items():
         both = [*zip(rows[OURS], theirs, strict=True)]
         result["same_texts"][name] = sum(a == b for a, b in both)

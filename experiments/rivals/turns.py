@@ -64,12 +64,12 @@ def collect(
         del left[name]
         say(f"{label}: {name} gives no number: {error}")
 
-    def missing(name: str, turn: int) -> list[Place]:
+    def missing_places(name: str, turn: int) -> list[Place]:
         places = (Place(name, turn, group) for group in range(len(groups)))
         return [place for place in places if place not in journal.calls]
 
     for name in [*left]:
-        if not any(missing(name, turn) for turn in range(rounds)):
+        if not any(missing_places(name, turn) for turn in range(rounds)):
             continue
         say(f"{label}: {name}, first calls, not timed")
         try:
@@ -79,7 +79,7 @@ def collect(
             drop(name, error)
     for turn in range(rounds):
         for name in [*left]:
-            if not (places := missing(name, turn)):
+            if not (places := missing_places(name, turn)):
                 continue
             time.sleep(pause)
             try:

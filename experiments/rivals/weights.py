@@ -93,7 +93,7 @@ def build(side: Side, seed: int, number: int) -> dict:
     table, rotation = circle(random, order, config.dim)
     flat["token_embedder/embedding"] = table
     into, out = (flat[f"decoder/layers_0/mlp/{name}/kernel"] for name in ("wi", "wo"))
-    turn(into, out, rotation)
+    write_rotation(into, out, rotation)
     return unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
 
 
@@ -135,7 +135,7 @@ def circle(
     return table.astype(np.float32), rotation.astype(np.float32)
 
 
-def turn(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
+def write_rotation(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
     """Writes x -> x (rotation - 1) into the weights of a relu MLP, [E, F] and [F, E].
 
     relu(x) - relu(-x) is x. The units that are not needed stay random.

@@ -119,8 +119,10 @@ def measure(
         "arrivals": float(setting.requests / at[-1]),
         **measured,
         **compared,
-        **simulate.gains(measured),
-        **{f"{k}_predicted": x for k, x in simulate.gains(predicted).items()},
+        **simulate.gains_per_second(measured),
+        **{
+            f"{k}_predicted": x for k, x in simulate.gains_per_second(predicted).items()
+        },
         "by_batch": by_batch,
         **simulate.loads(median, emitted, setting),
     }

@@ -123,7 +123,7 @@ def answer_times(
     queue, left = simpy.Store(env), {*range(len(at))}
     all_told = env.event()
 
-    def come():
+    def add_requests():
         yield env.timeout(0)
         for index, when in enumerate(at):
             if when > env.now:  # who come at once are there at once
@@ -136,7 +136,7 @@ def answer_times(
         if not left:
             all_told.succeed()
 
-    env.process(come())
+    env.process(add_requests())
     env.process(serve(env, queue, costs, tell))
     env.run(all_told)
     return times
@@ -245,7 +245,7 @@ def runs(
     return found | {"load": float(load)}
 
 
-def gains(runs: dict[str, float]) -> dict[str, float]:
+def gains_per_second(runs: dict[str, float]) -> dict[str, float]:
     """Returns the gains in tokens per second of refilling, and of a draft."""
 
     def relative_gain(one: str, other: str) -> float:

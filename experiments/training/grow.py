@@ -86,7 +86,7 @@ def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> di
         encoder["positions"] = jnp.asarray(sinusoids(large.states, large.dim))
     last = decoder[f"layers_{small.decoder_layers - 1}"]
     for i in range(small.decoder_layers, large.decoder_layers):
-        decoder[f"layers_{i}"] = _idle(last)
+        decoder[f"layers_{i}"] = _without_output(last)
     return {**params, "encoder": encoder, "decoder": decoder}
 
 
@@ -122,11 +122,13 @@ def _deepen(params: Mapping, small: Config, large: Config) -> dict:
         layers = [tree.pop(f"layers_{i}") for i in range(before)]
         for place in range(after):
             layer = layers[next(i for i, at in enumerate(places) if at >= place)]
-            tree[f"layers_{place}"] = layer if place in places else _idle(layer)
+            tree[f"layers_{place}"] = (
+                layer if place in places else _without_output(layer)
+            )
         grown |= {stack: tree} if stack else {}
     return grown
 
 
-def _idle(layer: Mapping) -> dict:
+def _without_output(layer: Mapping) -> dict:
     flat = flatten_dict(layer).items()
     return unflatten_dict({p: x * 0 if p[-2] in LAST else x for p, x in flat})

@@ -151,7 +151,7 @@ def lessons(
     plan, digest = ContinuedTexts(**recipe["written"]), loop.digest(target.params)
     length = plan.prompt + plan.new
 
-    def wrote(name: str, apart: bool, temperature: float) -> Written:
+    def write_texts(name: str, apart: bool, temperature: float) -> Written:
         seed = 2 * apart + int(temperature)
         count = plan.held_out if apart else getattr(plan, name)
         rows = cut_documents(
@@ -187,7 +187,7 @@ def lessons(
         more.append(
             written.keep(runs / "read.npz", target, texts=read_texts, about=about)
         )
-    return learning.lessons(digest, wrote, more)
+    return learning.lessons(digest, write_texts, more)
 
 
 def cut_documents(

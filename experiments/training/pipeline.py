@@ -182,7 +182,7 @@ def command(main: Callable[[], None]) -> None:
 def add_mesh(parser: argparse.ArgumentParser) -> None:
     """Adds --mesh; a mesh for which there are too few devices is refused."""
 
-    def usable(text: str) -> str:
+    def is_usable(text: str) -> str:
         try:
             with mesh.using(text):
                 return text
@@ -190,7 +190,7 @@ def add_mesh(parser: argparse.ArgumentParser) -> None:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     of_mesh = "devices, data=4,model=2: rows over 4, matrices over 2; default: one"
-    parser.add_argument("--mesh", default="", type=usable, help=of_mesh)
+    parser.add_argument("--mesh", default="", type=is_usable, help=of_mesh)
 
 
 def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:

@@ -56,7 +56,7 @@ def main() -> None:
     if not made.exists():
         train_draft.train(target, setting)
     (name,) = zoo.HEADS
-    pack(made, options.export / name)
+    pack_head(made, options.export / name)
     digest = hashlib.sha256(prompts.read_bytes()).hexdigest()
     path = options.export / f"{name}.json"
     pipeline.save(path, runs, recipe, prompts=digest)
@@ -89,7 +89,7 @@ def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[st
     return [*found]
 
 
-def pack(made: Path, out: Path) -> None:
+def pack_head(made: Path, out: Path) -> None:
     """Writes the folder of a head again, with weights in bfloat16, and without the
     embedding of its target, which is bundled too."""
     out.mkdir(exist_ok=True)

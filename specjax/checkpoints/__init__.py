@@ -341,7 +341,7 @@ def _open_folder(
 
 def _t5x(path: str, dtype: str) -> Opened:
     arrays = t5x.open(path)
-    config = names_t5.infer(arrays.arrays, dtype, arrays.where)
+    config = names_t5.infer_sizes(arrays.arrays, dtype, arrays.where)
     names = archive.same_names(t5.abstract_params(config))
     return Opened(config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 

@@ -281,7 +281,7 @@ def reader(
         elif not archive.by_rows:
             copy([slice(None)])
         else:
-            _share(copy, _portions(sizes))
+            _run_in_threads(copy, _portions(sizes))
         return cast
 
     return read
@@ -293,7 +293,7 @@ def _portions(sizes: tuple[int, ...]) -> list[slice]:
     return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
 
 
-def _share(do: Callable[[list[slice]], None], portions: list[slice]) -> None:
+def _run_in_threads(do: Callable[[list[slice]], None], portions: list[slice]) -> None:
     """Calls `do` in several threads, each time with some of the portions."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))

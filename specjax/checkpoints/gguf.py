@@ -182,7 +182,7 @@ def config_fields(held: Contents) -> Fields:
         of_27b = sizes["num_hidden_layers"] == WIDE[kind]
         fields["query_pre_attn_scalar"] = dim // heads if of_27b else width
     fields |= _windows(header, sizes["num_hidden_layers"])
-    fields |= _caps(header) | _rope_fields(held, header, fields)
+    fields |= _cap_fields(header) | _rope_fields(held, header, fields)
     tokens = vocabulary(held)
     fields |= {"bos_token_id": tokens.named.get("bos")}
     fields |= {"eos_token_id": list(tokens.ends)}
@@ -269,7 +269,7 @@ def _windows(header: Header, layers: int) -> Fields:
     return fields | {"sliding_window_pattern": None, "rope_local_base_freq": near}
 
 
-def _caps(header: Header) -> Fields:
+def _cap_fields(header: Header) -> Fields:
     """Returns the fields that cap scores and logits; in a Gemma 3 a cap of 0 means
     none."""
     fields: Fields = {name: None for name in CAPS}

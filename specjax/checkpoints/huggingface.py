@@ -97,7 +97,7 @@ def weights(folder: Path) -> tuple[list[Path], set[str]]:
     if (folder / WHOLE).is_file():
         return [folder / WHOLE], set()
     if not (folder / INDEX).is_file():
-        raise ValueError(_advice(folder))
+        raise ValueError(_missing_weights(folder))
     listed = field.read(folder / INDEX).get("weight_map")
     if not isinstance(listed, dict) or not all(
         isinstance(file, str) and Path(file).name == file for file in listed.values()
@@ -113,7 +113,7 @@ def weights(folder: Path) -> tuple[list[Path], set[str]]:
     return files, set(listed)
 
 
-def _advice(folder: Path) -> str:
+def _missing_weights(folder: Path) -> str:
     pickled = sorted(path.name for path in folder.glob("*.bin"))
     has = f"has {pickled[0]}" if pickled else "has no weights"
     return (

@@ -124,7 +124,7 @@ def read_kind(fields: Fields) -> tuple[Kind, Fields]:
     if tower:
         classes = ["ForConditionalGeneration", "Model"]
         field.refuse_read(fields, ("text_config",))
-        fields = inner(fields)
+        fields = text_fields(fields)
         name = WITHIN[name]
     kind = KINDS[name]
     known = [kind.called + suffix for suffix in classes]
@@ -149,7 +149,7 @@ def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
     return fields | {"layer_types": None} if {*map(str, types)} == {plain} else fields
 
 
-def inner(fields: Fields) -> Fields:
+def text_fields(fields: Fields) -> Fields:
     """Returns the fields of the text model in a config.json of several models; the
     outer fields say how a text ends, and whether its readout is tied. Raises ValueError
     where there is no text model."""
@@ -180,8 +180,8 @@ def read_rotation(
 ) -> tuple[Rotation, Rotation | None]:
     """Returns the rotation of all layers, and that of the local ones where it differs.
     Raises ValueError for an unknown kind of rotation."""
-    base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
-    whole = _object(stated, "rope_parameters")
+    base, scaling = stated["rope_theta"], _field_object(stated, "rope_scaling")
+    whole = _field_object(stated, "rope_parameters")
     if "rope_local_base_freq" not in stated:
         base = BASE if base is None else base
         return _rotation(scaling or whole, base, positions), None
@@ -190,7 +190,7 @@ def read_rotation(
             raise ValueError(
                 f"config.json: rope_parameters has {name}; known are {FULL}, {SLIDING}"
             )
-    full, sliding = (_object(whole, name) for name in (FULL, SLIDING))
+    full, sliding = (_field_object(whole, name) for name in (FULL, SLIDING))
     older = scaling.get("type") not in (None, "default")
     if older and scaling.get("rope_type") is None:
         raise ValueError(
@@ -204,7 +204,7 @@ def read_rotation(
     return full, _rotation(sliding, nearby, positions)
 
 
-def _object(fields: Fields, name: str) -> Fields:
+def _field_object(fields: Fields, name: str) -> Fields:
     value = fields.get(name)
     if value is None:
         return {}
@@ -330,8 +330,8 @@ def read_config(fields: Fields, dtype: str) -> llama.Config:
         window=window,
         local=local,
         scale=_scale(stated, width),
-        score_cap=_cap(stated, "attn_logit_softcapping"),
-        logit_cap=_cap(stated, "final_logit_softcapping"),
+        score_cap=_cap_or_none(stated, "attn_logit_softcapping"),
+        logit_cap=_cap_or_none(stated, "final_logit_softcapping"),
     )
 
 
@@ -381,7 +381,7 @@ def _scale(stated: Fields, width: int) -> float | None:
     return None if scalar == width else scalar**-0.5
 
 
-def _cap(stated: Fields, name: str) -> float | None:
+def _cap_or_none(stated: Fields, name: str) -> float | None:
     return None if stated.get(name) is None else field.number(stated, name)
 
 

@@ -192,7 +192,9 @@ def _stack(stack: str, layers: int, config: t5.Config) -> dict[str, Source]:
     return found
 
 
-def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5.Config:
+def infer_sizes(
+    arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str
+) -> t5.Config:
     """Infers sizes from the shapes of a T5X checkpoint's arrays, which have our names.
     Raises ValueError for arrays that are not a T5's."""
     each = "encoder/layers_0/relpos_bias/rel_embedding"

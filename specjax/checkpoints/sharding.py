@@ -39,7 +39,7 @@ def check(model: "Pretrained", *, devices: int) -> None:
     devices."""
     if model.config is not None:
         check_sizes(model.name, model.config, devices=devices)
-    if model.config is None or not fits(model.params, model.config):
+    if model.config is None or not params_fit(model.params, model.config):
         raise ValueError(
             f"{model.name} is not a model to split: leave draft={devices} out"
         )
@@ -61,7 +61,7 @@ def check_sizes(name: str, config: Config, *, devices: int) -> None:
             )
 
 
-def fits(params: Any, config: Config) -> bool:
+def params_fit(params: Any, config: Config) -> bool:
     """Returns whether these are the parameters of a model of these sizes, and nothing
     else."""
     shapes = families.of(config).abstract_params(config)

@@ -128,7 +128,7 @@ def context(store: Store, rank: Array) -> Array:
 def count_before(store: Store, end: Array) -> Array:
     """Returns the number of places whose context sorts before `end` [C]."""
 
-    def halve(_: int, bounds: tuple) -> tuple:
+    def halve_interval(_: int, bounds: tuple) -> tuple:
         low, high = bounds
         middle = (low + high) // 2
         own = context(store, middle)
@@ -140,4 +140,4 @@ def count_before(store: Store, end: Array) -> Array:
 
     size = store.order.size
     bounds = jnp.int32(0), jnp.int32(size)
-    return jax.lax.fori_loop(0, size.bit_length(), halve, bounds)[0]
+    return jax.lax.fori_loop(0, size.bit_length(), halve_interval, bounds)[0]

@@ -115,11 +115,11 @@ def rollout(
             law = law._replace(logits=proposal.table, row=proposal.row)
         return token, law
 
-    def own_arrays(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
+    def without_shared(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
         return drawn[0], probs.per_row(drawn[1])
 
     def pack(drawn: tuple[Array, Law]) -> dict[str, Array]:
-        return _pack(jax.tree.leaves(own_arrays(drawn)))
+        return _pack(jax.tree.leaves(without_shared(drawn)))
 
     def record(
         buffers: Any, policy: tuple, proposal: Proposal, slot: Any
@@ -137,13 +137,13 @@ def rollout(
         after, going = go_on(before, law, token, slot)
         drafting = slot < num
         num = jnp.where(drafting & ~going, slot + 1, num)
-        return num, jax.tree.map(partial(_where, drafting), after, before)
+        return num, jax.tree.map(partial(_choose_rows, drafting), after, before)
 
     policy = () if go_on is None else (num, state.policy)
     most, first = jnp.max(num), jax.eval_shape(lambda: draw_token(initial, 0))
-    shapes = jax.eval_shape(own_arrays, first)
+    shapes = jax.eval_shape(without_shared, first)
 
-    def longest(policy: tuple) -> Array:
+    def longest_budget(policy: tuple) -> Array:
         return jnp.max(policy[0]) if policy else most
 
     def draft_next(slot: Any, drafted: tuple) -> tuple:
@@ -157,7 +157,7 @@ def rollout(
         slot, before = carried[1], carried[2:]
         drafted, after = draft_next(slot, before), slot + 1
         # Computed with the slot, since a GPU would otherwise need one more kernel.
-        return after < longest(drafted[1]), after, *drafted
+        return after < longest_budget(drafted[1]), after, *drafted
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
@@ -165,7 +165,7 @@ def rollout(
     )
     drafted = *record(empty, policy, initial, slot=0), initial.carry
     if gamma > 1 and count is None:
-        carried = longest(drafted[1]) > 1, jnp.int32(1), *drafted
+        carried = longest_budget(drafted[1]) > 1, jnp.int32(1), *drafted
         carried = jax.lax.while_loop(lambda it: it[0], while_longest, carried)
         drafted = carried[2:]
     elif gamma > 1:
@@ -198,7 +198,7 @@ def known_count(state: State, gamma: int, positions: int | None) -> int | None:
     return min(int(state.budget.max()), gamma)
 
 
-def _where(rows: Array, x: Array, y: Array) -> Array:
+def _choose_rows(rows: Array, x: Array, y: Array) -> Array:
     """Returns x in the rows [B] that are True, y in the others."""
     return jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 

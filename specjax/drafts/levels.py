@@ -108,7 +108,9 @@ def build(
         def is_running(carried: tuple[Array, State, Law]) -> Array:
             return ~jnp.all(has_ended(own, carried[1]))
 
-        def turn(carried: tuple[Array, State, Law]) -> tuple[Array, State, Law]:
+        def run_inner_step(
+            carried: tuple[Array, State, Law],
+        ) -> tuple[Array, State, Law]:
             count, inner, laws = carried
             made = decide(inner, count)
             law, at = mark_lost(made), inner.length - state.length
@@ -132,7 +134,9 @@ def build(
         first = jnp.int32(0)
         empty = jax.eval_shape(decide, initial, first).law
         laws = jax.tree.map(lambda leaf: more_rows(leaf, gamma), empty)
-        _, inner, laws = jax.lax.while_loop(is_running, turn, (first, initial, laws))
+        _, inner, laws = jax.lax.while_loop(
+            is_running, run_inner_step, (first, initial, laws)
+        )
         index = state.length[:, None] + jnp.arange(gamma)
         tokens = jnp.take_along_axis(inner.tokens, index, axis=1)
         made = Draft(
@@ -200,11 +204,11 @@ def read_again(model: Model, count: int) -> Model:
         features, cache = model.apply(params, block, begin, reading.cache)
         own = (start - begin)[:, None] + jnp.arange(tokens.shape[1])
 
-        def own_rows(leaf: Array) -> Array:
+        def take_own_rows(leaf: Array) -> Array:
             at = own.reshape(*own.shape, *[1] * (leaf.ndim - 2))
             return jnp.take_along_axis(leaf, at, axis=1)
 
-        return jax.tree.map(own_rows, features), Reading(cache, text)
+        return jax.tree.map(take_own_rows, features), Reading(cache, text)
 
     return model._replace(apply=apply)
 

@@ -65,7 +65,7 @@ def replicate(draft: DraftSource) -> DraftSource:
     """Returns the draft with its parameters and caches replicated on every device along
     `model`."""
     params = mesh.put(draft.params, PartitionSpec())
-    law = draft.law and unsplit(draft.law)
+    law = draft.law and split_rows_only(draft.law)
     return draft._replace(params=params, factory=whole_factory(draft.factory), law=law)
 
 
@@ -81,13 +81,13 @@ def _replicated_factory(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
 def replicated_drafter(drafter: Drafter) -> Drafter:
     """Returns the same drafter with caches that are not split."""
     return drafter._replace(
-        init=unsplit(drafter.init),
-        draft=unsplit(drafter.draft),
-        observe=drafter.observe and unsplit(drafter.observe),
+        init=split_rows_only(drafter.init),
+        draft=split_rows_only(drafter.draft),
+        observe=drafter.observe and split_rows_only(drafter.observe),
     )
 
 
-def unsplit(function: Any) -> Any:
+def split_rows_only(function: Any) -> Any:
     """Returns the same function, traced so that only rows are split over the mesh."""
 
     @functools.wraps(function)

@@ -55,7 +55,7 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
     if source.drafter(gamma).siblings is not None:
         gamma = NODES
 
-    def takes(rule: str) -> bool:
+    def accepts_rule(rule: str) -> bool:
         verifier = verifiers.find(rule)
         drafter = source.drafter(gamma, for_rule(verifier))
         return sampled_texts.accepts(model, drafter, verifier, how)
@@ -67,8 +67,8 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
         if verifiers.find(rule).noise is token.noise
         and not (chain and (claim.chains or rule == "rejection"))
     ]
-    wrong = [rule for rule in rules if not takes(rule)]
-    chosen = rules or [rule for rule in readers if takes(rule)]
+    wrong = [rule for rule in rules if not accepts_rule(rule)]
+    chosen = rules or [rule for rule in readers if accepts_rule(rule)]
     if wrong or not chosen:
         raise ValueError(
             f"{name} cannot be verified by {' '.join(wrong) or 'any rule'}: leave"

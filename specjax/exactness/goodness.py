@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 LEAST = 5  # expected in a cell, below which cells are merged
-POWER = 0.99  # the share of runs in which what is `visible` is found
+POWER = 0.99  # the share of runs in which a visible difference is found
 
 
 def g_test(counts: np.ndarray, law: np.ndarray) -> float:
@@ -87,7 +87,7 @@ def chance_variation(law: np.ndarray, total: int) -> float:
     return float(np.sqrt(law * (1 - law) / (2 * np.pi * total)).sum())
 
 
-def visible(law: np.ndarray, total: int, level: float) -> float:
+def least_visible_distance(law: np.ndarray, total: int, level: float) -> float:
     """Returns the least total variation at which any other law is detected.
 
     A G-test of `total` draws that raises a false alarm with probability `level` detects

@@ -201,7 +201,7 @@ def certify(
         texts=len(written),
         tv=goodness.total_variation(counts, expected),
         chance=goodness.chance_variation(expected, len(written)),
-        visible=goodness.visible(expected, len(written), level),
+        visible=goodness.least_visible_distance(expected, len(written), level),
         p_value=goodness.bonferroni(p_values),
         tokens=float(np.mean([tokens for _, tokens in results[:calls]])),
     )

@@ -151,7 +151,7 @@ def _compile(verifier: Verifier, variant: Variant) -> Callable:
 
     @jax.jit
     def run(problem: Problem, first: int, end: int) -> tuple[Tally, tuple[Deal, Array]]:
-        def turn(number: Array, carry: Any) -> Any:
+        def soak_chunk(number: Array, carry: Any) -> Any:
             dealt, wrong = trial(problem, number)
             counts, earlier, draws = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
@@ -164,7 +164,7 @@ def _compile(verifier: Verifier, variant: Variant) -> Callable:
         zero = jnp.zeros(len(KINDS), jnp.int32)
         draws = jax.eval_shape(drawn_moments, none[0])
         empty = Tally(zero, zero - 1, jnp.zeros(draws.shape, draws.dtype))
-        return jax.lax.fori_loop(first, end, turn, (empty, none))
+        return jax.lax.fori_loop(first, end, soak_chunk, (empty, none))
 
     return run
 

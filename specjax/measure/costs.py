@@ -71,10 +71,10 @@ def prefill(pair: Pair, gamma: int) -> partial:
 
 def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
     """Returns a state in the middle of its texts, at which single calls are timed."""
-    return halfway(prefill(pair, gamma)(prompt), request)
+    return halfway_state(prefill(pair, gamma)(prompt), request)
 
 
-def halfway(state: State, request: Request) -> State:
+def halfway_state(state: State, request: Request) -> State:
     """Returns a state whose rows are half way to their limits."""
     return state._replace(length=(request.start + request.limit) // 2)
 

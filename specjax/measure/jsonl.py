@@ -90,7 +90,7 @@ def put(path: Path, record: dict) -> None:
     def drop(descriptor: int) -> None:
         gone = list(old)
 
-        def left() -> Iterator[bytes]:
+        def lines_left() -> Iterator[bytes]:
             for line in lines(descriptor, path):
                 each = parse(line) if line.strip() else None
                 if each in gone:  # once: the new one may be equal, and comes last
@@ -98,7 +98,7 @@ def put(path: Path, record: dict) -> None:
                 else:
                     yield line
 
-        writing.write_whole(path, left())
+        writing.write_whole(path, lines_left())
 
     with_lock(path, drop)
 

@@ -84,7 +84,7 @@ DIGITS = 6  # of seconds: a clock tells no more
 Name = tuple[int, int, int]  # of a program: kind, gamma, index
 
 
-def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
+def program_order(names: Iterable[Name], measured: int, others: int) -> list[Name]:
     """Returns the order of the programs in a round.
 
     A machine's speed drifts during a round, so each kind of text and of program is

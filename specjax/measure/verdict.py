@@ -38,7 +38,10 @@ def verdict(row: dict) -> str:
     costs most".
     """
     speed = f"{row['best_speedup']:.2f}x{ends(row['best_speedup_ci'])}"
-    parts = [f"gamma {row['best_gamma']}: {speed}, {faster(row)}", text_guarantee(row)]
+    parts = [
+        f"gamma {row['best_gamma']}: {speed}, {speed_verdict(row)}",
+        text_guarantee(row),
+    ]
     return "; ".join([*parts, f"{COSTS[largest_cost(row)]} costs most"])
 
 
@@ -47,7 +50,7 @@ def ends(interval: list[float] | None) -> str:
     return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 
 
-def faster(row: dict) -> str:
+def speed_verdict(row: dict) -> str:
     """Returns what the interval of the best speed shows, in words."""
     if row["best_speedup_ci"] is None:
         return "of a single text, so without an interval"

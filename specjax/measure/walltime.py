@@ -324,7 +324,7 @@ def run(
             warm.append(draft)
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft
-    order = timing.turn(programs, first, each)
+    order = timing.program_order(programs, first, each)
     turns = {name: programs[name] for name in order}
 
     def fetch() -> dict:

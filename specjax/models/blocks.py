@@ -22,7 +22,7 @@ def rms_norm(x: Array) -> Array:
 
 
 class Turn(NamedTuple):
-    """The rotation of rotary positions (Su et al. 2021): `turn(x)` for x [B, H, T, D].
+    """The rotation of rotary positions (Su et al. 2021), a function of x [B, H, T, D].
 
     cos, sin: of each position's angles, [B, 1, T, D / 2].
     """
@@ -31,7 +31,7 @@ class Turn(NamedTuple):
     sin: Array
 
     def __call__(self, x: Array) -> Array:
-        return turn(x, cos=self.cos, sin=self.sin)
+        return rotate(x, cos=self.cos, sin=self.sin)
 
 
 def rotary(positions: Array, width: int, dtype: DTypeLike) -> Turn:
@@ -43,7 +43,7 @@ def rotary(positions: Array, width: int, dtype: DTypeLike) -> Turn:
     return Turn(jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype))
 
 
-def turn(x: Array, *, cos: Array, sin: Array) -> Array:
+def rotate(x: Array, *, cos: Array, sin: Array) -> Array:
     """Rotates features i and i + D / 2 of x [..., D] by an angle; cos, sin: [..., D /
     2]."""
     half = x.shape[-1] // 2

@@ -100,10 +100,10 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
     keep_path = model.keep
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
-        def move(leaf: Array) -> Array:
+        def move_states(leaf: Array) -> Array:
             return _write_row(leaf, _read_slots(leaf, start[:, None] + path), start)
 
-        states = jax.tree.map(move, cache.states)
+        states = jax.tree.map(move_states, cache.states)
         return Cache(keep_path(cache.model, start, path), states, cache.last)
 
     return constrained._replace(keep=keep)
@@ -154,7 +154,9 @@ def _states(
     def state_after(state: Any, place: Array) -> Any:
         moved = rules.advance(state, tokens[:, place - earlier])
         return jax.tree.map(
-            lambda new, old: _where(own[:, place], new, old[:, place]), moved, kept
+            lambda new, old: _choose_rows(own[:, place], new, old[:, place]),
+            moved,
+            kept,
         )
 
     if branches is None:
@@ -172,7 +174,9 @@ def _states(
     def branch(place: Array, states: Any) -> Any:
         above = parent[:, place - earlier]
         state = jax.tree.map(
-            lambda leaf, first: _where(above >= 0, _read_slots(leaf, above), first),
+            lambda leaf, first: _choose_rows(
+                above >= 0, _read_slots(leaf, above), first
+            ),
             states,
             before,
         )
@@ -186,7 +190,7 @@ def _states(
     return jax.tree.map(lambda leaf: leaf[:, earlier:], states)
 
 
-def _where(rows: Array, left: Array, right: Array) -> Array:
+def _choose_rows(rows: Array, left: Array, right: Array) -> Array:
     """Chooses between leaves [B, ...] by row, as `jnp.where`."""
     return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
 

@@ -43,10 +43,10 @@ def serves(x: Array, kernels: Sequence[Any], transposed: bool = False) -> bool:
     """Returns whether compiled code multiplies x [..., K] by these matrices."""
     kinds = {_kind(kernel, transposed) for kernel in kernels}
     known = None not in kinds and not {"int8", "dynamic"} <= kinds
-    return known and _few(x) and operation.in_use()
+    return known and _has_few_rows(x) and operation.in_use()
 
 
-def _few(x: Array) -> bool:
+def _has_few_rows(x: Array) -> bool:
     few = 1 <= math.prod(x.shape[:-1]) <= MOST
     return few and x.dtype.name in FLOATS and jax.sharding.get_abstract_mesh().empty
 
@@ -111,7 +111,7 @@ class Normalized(NamedTuple):
 
 def normalize(x: Array, norm: Norm) -> Array:
     """Returns norm(x), computed by compiled code for few rows."""
-    if not (_few(x) and operation.in_use()):
+    if not (_has_few_rows(x) and operation.in_use()):
         return norm(x)
     return operation.run(NORM, Normalized(x, norm))[0]
 
@@ -279,7 +279,7 @@ def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
 def serves_attention(of: Attended) -> bool:
     """Returns whether compiled code computes the attention to a layer's cache for these
     queries."""
-    if not isinstance(of.cache, KeyValues) or not _few(of.query):
+    if not isinstance(of.cache, KeyValues) or not _has_few_rows(of.query):
         return False
     (batch, count, width), values = of.query.shape, of.cache.values
     slots = values.shape[2]

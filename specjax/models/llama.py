@@ -281,7 +281,7 @@ class Decoder(nn.Module):
             return rotator(rotation, config.head_width, positions, dtype)
 
         @functools.cache
-        def visible(slots: int, window: int | None) -> Array:
+        def sees_slots(slots: int, window: int | None) -> Array:
             """Returns whether the tokens see each slot of a layer, [B, T, S]."""
             if cache is None:
                 held = start[:, None] + jnp.arange(count)
@@ -310,7 +310,7 @@ class Decoder(nn.Module):
                 x,
                 positions,
                 layer,
-                mask=visible(slots, config.window if local else None),
+                mask=sees_slots(slots, config.window if local else None),
                 rotate=nearby if local else everywhere,
                 start=start,
                 ring=local,

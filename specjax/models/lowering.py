@@ -71,7 +71,7 @@ def _apply(apply: ModelApply) -> ModelApply:
             branches: Branches | None,
         ) -> tuple[Any, Any]:
             features, layers = apply(params, tokens, start, cache, branches)
-            return features, _settle(cache, layers)
+            return features, _write_unwritten(cache, layers)
 
         def apply_to_twins(
             params: Any,
@@ -320,7 +320,7 @@ def _pack(layer: KeyValues) -> Array:
     return jnp.stack([layer.keys.swapaxes(2, 3), layer.values], axis=1)
 
 
-def _settle(cache: Any, after: Any) -> Any:
+def _write_unwritten(cache: Any, after: Any) -> Any:
     """Returns the caches after a call, with `Layers` turned back into the joined caches
     of `cache`."""
 
@@ -353,12 +353,12 @@ def keep(
         new = join([read_slots(layer, slots) for layer in cache])
         return _put_joined(cache, new, start, layer=0)
 
-    def move(layer: Any, put: Callable[..., Any]) -> Any:
+    def move_slots(layer: Any, put: Callable[..., Any]) -> Any:
         if isinstance(layer, Int8Layer):  # as they are: nothing is rounded twice
-            return Int8Layer(*(move(part, put) for part in layer))
+            return Int8Layer(*(move_slots(part, put) for part in layer))
         return put(layer, read_slots(layer, slots), start)[0]
 
-    return list(map(move, cache, writes or [write] * len(cache)))
+    return list(map(move_slots, cache, writes or [write] * len(cache)))
 
 
 @with_int8

@@ -93,7 +93,7 @@ def compiled_library() -> Library:
         path = find_intact(place) or compile_to(command, place)
     except Exception as error:
         why = f"{shlex.join(command)} compiled no library ({summary(error)})"
-        return Library(f"{why}: {remedy(error)}")
+        return Library(f"{why}: {suggest_remedy(error)}")
     try:
         return Library(None, register(path))
     except Exception as error:
@@ -211,7 +211,7 @@ def summary(error: Exception) -> str:
     return (lines or [str(error)])[0].strip()[:200]
 
 
-def remedy(error: Exception) -> str:
+def suggest_remedy(error: Exception) -> str:
     """Returns what to do about an error.
 
     If the cache folder cannot be written, the remedy is another folder; otherwise, and

@@ -47,7 +47,7 @@ def in_use() -> bool:
     return bool(max_rows())
 
 
-def _twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:
+def _apply_twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:
     return operation.twin(jax.tree.unflatten(tree, leaves))
 
 
@@ -73,19 +73,19 @@ def _abstract(*leaves: Any, operation: Operation, tree: Any) -> list[Any]:
 
 
 def _batch(leaves: Any, axes: Any, **static: Any) -> tuple[list[Any], list[int]]:
-    twin = functools.partial(_twin, **static)
+    twin = functools.partial(_apply_twin, **static)
     batched = jax.vmap(lambda *leaves: tuple(twin(*leaves)), tuple(axes))(*leaves)
     return list(batched), [0] * len(batched)
 
 
 def _differentiate(leaves: Any, tangents: Any, **static: Any) -> tuple[Any, Any]:
-    twin = functools.partial(_twin, **static)
+    twin = functools.partial(_apply_twin, **static)
     return jax.jvp(twin, leaves, tuple(map(ad.instantiate_zeros, tangents)))
 
 
 batching.primitive_batchers[rows_p] = _batch
 ad.primitive_jvps[rows_p] = _differentiate
-for _on, _rule in (None, _twin), ("cpu", _native):
+for _on, _rule in (None, _apply_twin), ("cpu", _native):
     mlir.register_lowering(
         rows_p, mlir.lower_fun(_rule, multiple_results=True), platform=_on
     )

@@ -111,7 +111,7 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
         sizes = shape(*operands, transposed=transposed)
         return jax.core.ShapedArray(sizes, jnp.float32)
 
-    def thin(x: Array, *weights: Any, transposed: bool) -> Any:
+    def call_thin(x: Array, *weights: Any, transposed: bool) -> Any:
         kind = "" if weights[0].dtype == jnp.int8 else f"_{weights[0].dtype.name}"
         target = f"specjax_{name}{kind}" + ("_transposed" if transposed else "")
         sizes = shape(x, *weights, transposed=transposed)
@@ -120,7 +120,7 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
 
     product.def_impl(run_eagerly)
     product.def_abstract_eval(abstract)
-    for on, rule in (None, plain), ("cpu", thin):
+    for on, rule in (None, plain), ("cpu", call_thin):
         lowering = mlir.lower_fun(rule, multiple_results=False)
         mlir.register_lowering(product, lowering, platform=on)
     return product

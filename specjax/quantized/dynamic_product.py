@@ -38,7 +38,7 @@ def dot(x: Array, w: Dynamic, transposed: bool) -> Array:
     return y.reshape(*x.shape[:-1], -1)
 
 
-def bits(K: int) -> int:
+def row_bits(K: int) -> int:
     """Returns the bits that the integers of a row may have so that a sum of K products
     fits into 32 bits.
 
@@ -52,16 +52,16 @@ def round_rows(x: Array) -> tuple[Array, Array]:
 
     s is a power of two, so it adds no rounding. For a row that is not finite s is NaN.
     """
-    x, most = x.astype(jnp.float32), bits(x.shape[-1])
+    x, most = x.astype(jnp.float32), row_bits(x.shape[-1])
     unsigned = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)  # ordered as |x|
     exponent = unsigned.max(-1, keepdims=True) >> 23  # that of the largest, plus 127
     finite, exponent = exponent < 255, jnp.maximum(exponent, most)
-    q = jnp.round(x * _power(253 + most - exponent))
-    s = jnp.where(finite, _power(exponent + 1 - most), jnp.nan)
+    q = jnp.round(x * _power_of_two(253 + most - exponent))
+    s = jnp.where(finite, _power_of_two(exponent + 1 - most), jnp.nan)
     return jnp.where(finite, q, 0).astype(jnp.int32), s
 
 
-def _power(exponent: Array) -> Array:
+def _power_of_two(exponent: Array) -> Array:
     """Returns 2 to the power `exponent` - 127."""
     return jax.lax.bitcast_convert_type(exponent << 23, jnp.float32)
 

@@ -247,7 +247,7 @@ def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
     mesh.check_rows(recipe.batch)
     if mesh.layout.value is not None and mesh.layout.value.model > 1:
         shapes = jax.eval_shape(task.init, root_key(0))
-        if task.config is None or not sharding.fits(shapes, task.config):
+        if task.config is None or not sharding.params_fit(shapes, task.config):
             raise ValueError(f"{name} trains no whole model: leave model out of --mesh")
         sharding.check_sizes(name, task.config, devices=mesh.layout.value.model)
 

@@ -39,11 +39,13 @@ def decide(
     ratio = ratios(draft, p, q)
 
     # w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)).
-    def walk(w: Array, r: Array) -> tuple[Array, Array]:
+    def next_weight(w: Array, r: Array) -> tuple[Array, Array]:
         return (jnp.minimum(1.0, w * r),) * 2
 
     first = jnp.ones_like(p[:, 0, 0])
-    w = jnp.stack([first, *jax.lax.scan(walk, first, ratio.T)[1]], axis=1)  # [B, G + 1]
+    w = jnp.stack(
+        [first, *jax.lax.scan(next_weight, first, ratio.T)[1]], axis=1
+    )  # [B, G + 1]
 
     # s_i = sum_x max(0, w_i p_{i+1}(x) - q_{i+1}(x)); q = 0 after the last drafted one.
     q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))

@@ -106,7 +106,7 @@ def solve_rho(p: Array, q: Array, count: Array) -> Array:
     The result is never below the root, so that what is left of p is not negative.
     """
 
-    def halve(_: Any, ends: tuple) -> tuple:
+    def halve_interval(_: Any, ends: tuple) -> tuple:
         low, high = ends
         middle = (low + high) / 2
         b = overlap(p, q, middle)
@@ -116,7 +116,7 @@ def solve_rho(p: Array, q: Array, count: Array) -> Array:
     one = jnp.ones(count.shape, p.dtype)
     ends = one, jnp.maximum(one, count)
     halvings = jnp.finfo(p.dtype).nmant + 4  # end at two neighbouring numbers
-    high = jax.lax.fori_loop(0, halvings, halve, ends)[1]
+    high = jax.lax.fori_loop(0, halvings, halve_interval, ends)[1]
     b = overlap(p, q, one)
     return jnp.where(any_accepted(b, count) <= b, one, high)
 

@@ -180,10 +180,10 @@ def law(logits: Array, sampling: Sampling) -> Law:
         return probs.standardize(logits, sampling)
     rows, vocab = logits.shape[:-1], logits.shape[-1]
 
-    def full() -> tuple[Array, ...]:
+    def read_full_law() -> tuple[Array, ...]:
         return tuple(probs.standardize(logits, sampling)[1:6])
 
-    def plain() -> tuple[Array, ...]:
+    def read_scaled_law() -> tuple[Array, ...]:
         temperature = sampling.temperature.reshape(-1, *(1,) * (logits.ndim - 2))
         scale = jnp.broadcast_to(1 / temperature, rows)
         zero = jnp.zeros_like(scale)
@@ -191,7 +191,7 @@ def law(logits: Array, sampling: Sampling) -> Law:
         return scale, zero, zero - jnp.inf, last, zero
 
     greedy = jnp.any(sampling.temperature == 0)
-    return Law(logits, *jax.lax.cond(greedy, full, plain))
+    return Law(logits, *jax.lax.cond(greedy, read_full_law, read_scaled_law))
 
 
 def raw_logits(law: Law) -> Array:

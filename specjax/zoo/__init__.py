@@ -82,15 +82,15 @@ def save(
 
     Args:
       bits: 16, in bfloat16; or 8, matrices as int8 with a scale for each output, by
-        `rounding.pack`.
+        `rounding.pack_arrays`.
       more: arrays that are written as they are.
 
     Raises:
-      ValueError: other bits; and of eight, as `pack`.
+      ValueError: `bits` is another number; with 8 bits, as `pack_arrays` does.
     """
     flat = flatten_dict(params, sep="/")
     if bits == 8:
-        stored = rounding.pack(flat)
+        stored = rounding.pack_arrays(flat)
     elif bits == 16:
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:

@@ -35,7 +35,7 @@ def whole_text_logits(case: Case):
 
 @pytest.mark.parametrize(
     "case",
-    slow.unless(lambda case: case.name in ("gpt", "t5"), CASES),
+    slow.mark_slow_unless(lambda case: case.name in ("gpt", "t5"), CASES),
     ids=lambda case: case.name,
 )
 def test_texts_are_those_of_the_definition(case):

@@ -312,7 +312,7 @@ def mutants(wrong: dict) -> list:
     ]
 
 
-def caught(shape: Shape, drafted: bool) -> bool:
+def is_caught(shape: Shape, drafted: bool) -> bool:
     return (
         count_differences(
             search_models(shape, MODELS, drafted=drafted), plain(shape, MODELS)
@@ -329,7 +329,7 @@ def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
     for shape in shapes:
         plain(shape, MODELS)
     mutate(monkeypatch, module, old, new)
-    assert any(caught(shape, drafted=False) for shape in shapes)
+    assert any(is_caught(shape, drafted=False) for shape in shapes)
 
 
 @pytest.mark.slow
@@ -337,13 +337,13 @@ def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
 def test_a_wrong_verification_is_seen(monkeypatch, module, old, new):
     plain(SHAPES[0], MODELS)
     mutate(monkeypatch, module, old, new)
-    assert caught(SHAPES[0], drafted=True)
+    assert is_caught(SHAPES[0], drafted=True)
 
 
 @pytest.mark.slow
 def test_the_code_without_a_change_is_not_seen(monkeypatch):
     mutate(monkeypatch, search, "walk.going & exact", "exact & walk.going")
-    assert not caught(SHAPES[0], drafted=True)
+    assert not is_caught(SHAPES[0], drafted=True)
 
 
 WRONG: list[tuple[dict, str]] = [

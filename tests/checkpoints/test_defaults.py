@@ -44,7 +44,7 @@ def read_or_refused(read, *args):
         return str(error)
 
 
-def differs(read, row, without: dict, key: str) -> None:
+def check_default(read, row, without: dict, key: str) -> None:
     """Asserts that a missing key means the value that the format's reader takes for it,
     and not another value."""
     missing = read_or_refused(read, without)
@@ -78,7 +78,7 @@ def test_a_header_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
         return read | {"config": names_llama.read_config(read, "float32")}
 
     assert isinstance(read(stated), dict)
-    differs(read, row, stated, f"{kind}.{row.key}")
+    check_default(read, row, stated, f"{kind}.{row.key}")
 
 
 @pytest.mark.parametrize("kind", gguf.KINDS)
@@ -115,7 +115,7 @@ def test_a_tokenizer_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
         return config, vocabulary(of), build(library, of, config).to_str()
 
     assert isinstance(read(stated), tuple)
-    differs(read, row, stated, at + row.key)
+    check_default(read, row, stated, at + row.key)
 
 
 LLAMA = {
@@ -158,7 +158,7 @@ def test_a_config_without_a_field_is_read_as_transformers_reads_it(kind, row):
         return config, family.ends(fields, config)
 
     assert isinstance(read(stated), tuple)
-    differs(read, row, stated, row.key)
+    check_default(read, row, stated, row.key)
 
 
 def test_the_table_has_every_field_with_a_default():

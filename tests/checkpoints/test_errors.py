@@ -57,7 +57,7 @@ LAYOUTS = {layout.__name__ for layout in t5x_files.LAYOUTS}
 # Ways to break one.
 
 
-def holds(file: str, content: bytes | str) -> Break:
+def write_content(file: str, content: bytes | str) -> Break:
     data = content.encode() if isinstance(content, str) else content
     return lambda folder: (folder / file).write_bytes(data) and None
 
@@ -72,7 +72,7 @@ def short(pattern: str, end: int) -> Break:
     return cut_file
 
 
-def lacks(*patterns: str) -> Break:
+def remove_files(*patterns: str) -> Break:
     def remove(folder: Path) -> None:
         for path in [path for name in patterns for path in folder.rglob(name)]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -80,7 +80,7 @@ def lacks(*patterns: str) -> Break:
     return remove
 
 
-def adapter(name: str, *more: str) -> Break:
+def write_adapter(name: str, *more: str) -> Break:
     """Returns a break that writes what peft writes; `name` is read, or the folder where
     it is empty."""
 
@@ -101,7 +101,7 @@ def lists_another(folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps(index))
 
 
-def tells(**metadata) -> Break:
+def change_metadata(**metadata) -> Break:
     """Returns a break that changes the metadata of a bundled file; a dict changes
     sizes, and `...` removes a key."""
 
@@ -128,7 +128,7 @@ def write_shape(name: str, *shape: int) -> Break:
     return lambda folder: write_tree(folder / TREE, t5x_files.nest(flat))
 
 
-def unlike(name: str, of: str) -> Break:
+def store_unlike(name: str, of: str) -> Break:
     def store(stored):
         return stored | {name: folders.nudge(stored[of])}
 
@@ -220,55 +220,131 @@ CONFIGS = {  # of which folder: fields of its config.json, and what is said of t
 CASES: list[tuple[str, Break, str]] = [
     # Files of config.json.
     ("v1_1", short(CONFIG, -9), r"config.json is not JSON"),
-    ("v1_1", holds(CONFIG, DEEP), r"config.json is not JSON: maximum recursion"),
-    ("v1_1", holds(CONFIG, "[1, 2]"), r"config.json holds list, not an object"),
-    ("v1_1", lacks(CONFIG), r"has no sizes: write it with specjax.zoo.save, or .*conf"),
+    (
+        "v1_1",
+        write_content(CONFIG, DEEP),
+        r"config.json is not JSON: maximum recursion",
+    ),
+    ("v1_1", write_content(CONFIG, "[1, 2]"), r"config.json holds list, not an object"),
+    (
+        "v1_1",
+        remove_files(CONFIG),
+        r"has no sizes: write it with specjax.zoo.save, or .*conf",
+    ),
     # Their files.
-    ("whisper", unlike("proj_out.weight", f"model.{EMBEDDED}"), r"proj_.*one table"),
+    (
+        "whisper",
+        store_unlike("proj_out.weight", f"model.{EMBEDDED}"),
+        r"proj_.*one table",
+    ),
     ("v1_1", short(WEIGHTS, -7), NOT_WHOLE),
-    ("v1_1", holds(WEIGHTS, unknown_dtype_file()), r"a is stored as F8_E8M0: c"),
+    (
+        "v1_1",
+        write_content(WEIGHTS, unknown_dtype_file()),
+        r"a is stored as F8_E8M0: c",
+    ),
     (
         "v1_1",
         rename_to_pickle,
         r"has pytorch_model.bin.*a pickle.*save_pretrained.* wr",
     ),
-    ("v1_1", lacks(WEIGHTS), r"has no weights, neither model.saf.* nor .*convert it w"),
-    ("v1_1", lacks(WEIGHTS, CONFIG), r"is not a checkpoint: .*no config.json.*: no we"),
-    ("shards", lacks("model-00002-*"), r"lacks shards .*: model-00002-of-00019.safet"),
+    (
+        "v1_1",
+        remove_files(WEIGHTS),
+        r"has no weights, neither model.saf.* nor .*convert it w",
+    ),
+    (
+        "v1_1",
+        remove_files(WEIGHTS, CONFIG),
+        r"is not a checkpoint: .*no config.json.*: no we",
+    ),
+    (
+        "shards",
+        remove_files("model-00002-*"),
+        r"lacks shards .*: model-00002-of-00019.safet",
+    ),
     ("shards", short("model-*", -7), r"00019-of-00019.saf.* is not a whole .*: copy"),
     ("shards", lists_another, r"lists arrays that no shard .*: shared.scale$"),
-    ("shards", holds(INDEX, '{"metadata": {}}'), r"index.json has no weight_map"),
+    (
+        "shards",
+        write_content(INDEX, '{"metadata": {}}'),
+        r"index.json has no weight_map",
+    ),
     ("shards", save_array_twice, r"is in two files"),
     # Their arrays.
-    ("v1_1", unlike(EMBEDDED, "shared.weight"), f"{EMBEDDED} differs from sha"),
+    ("v1_1", store_unlike(EMBEDDED, "shared.weight"), f"{EMBEDDED} differs from sha"),
     # A bundled model's sizes.
-    ("bundled", tells(config="[1]"), r"mine.safetensors: its sizes are list, not an"),
-    ("bundled", tells(config=DEEP), r"its sizes are not JSON"),
-    ("bundled", tells(config={"dim": ...}), r"its sizes lack dim"),
-    ("bundled", tells(config={"dims": 8}), r"its sizes hold unknown 'dims'"),
-    ("bundled", tells(family="bert"), r"its family is 'bert'; known are gpt, t5, lla"),
-    ("bundled", tells(config={"num_heads": 0}), rf"num_heads {SIZE}: 0"),
-    ("bundled", tells(config={"num_heads": 3}), r"dim 8 is not a multiple of heads 3"),
-    ("bundled", tells(config={"num_heads": 8}), r"heads are of even width, not 1"),
-    ("bundled", tells(config={"tied": 1}), r"tied must be true or false: 1"),
-    ("bundled", tells(config={"positions": -1}), r"positions must be null or a whole"),
-    ("bundled t5", tells(config={"pieces": 13}), r"pieces 13 exceeds vocab 12"),
-    ("bundled t5", tells(config={"gate": "relu"}), r"gate is 'relu'; known are gelu,"),
-    ("bundled llama", tells(config={"style": "mamba"}), r"'mamba'; known are llama"),
-    ("bundled llama", tells(config={"key_heads": 3}), r"not a multiple of key_heads 3"),
-    ("bundled llama", tells(config={"local": [-1]}), r"local must be a list"),
-    ("bundled llama", tells(config={"window": None}), r"local layers need a window"),
-    ("bundled llama", tells(config={"rotation": {"base": "9"}}), r"base must be a n"),
+    (
+        "bundled",
+        change_metadata(config="[1]"),
+        r"mine.safetensors: its sizes are list, not an",
+    ),
+    ("bundled", change_metadata(config=DEEP), r"its sizes are not JSON"),
+    ("bundled", change_metadata(config={"dim": ...}), r"its sizes lack dim"),
+    ("bundled", change_metadata(config={"dims": 8}), r"its sizes hold unknown 'dims'"),
+    (
+        "bundled",
+        change_metadata(family="bert"),
+        r"its family is 'bert'; known are gpt, t5, lla",
+    ),
+    ("bundled", change_metadata(config={"num_heads": 0}), rf"num_heads {SIZE}: 0"),
+    (
+        "bundled",
+        change_metadata(config={"num_heads": 3}),
+        r"dim 8 is not a multiple of heads 3",
+    ),
+    (
+        "bundled",
+        change_metadata(config={"num_heads": 8}),
+        r"heads are of even width, not 1",
+    ),
+    ("bundled", change_metadata(config={"tied": 1}), r"tied must be true or false: 1"),
+    (
+        "bundled",
+        change_metadata(config={"positions": -1}),
+        r"positions must be null or a whole",
+    ),
+    (
+        "bundled t5",
+        change_metadata(config={"pieces": 13}),
+        r"pieces 13 exceeds vocab 12",
+    ),
+    (
+        "bundled t5",
+        change_metadata(config={"gate": "relu"}),
+        r"gate is 'relu'; known are gelu,",
+    ),
+    (
+        "bundled llama",
+        change_metadata(config={"style": "mamba"}),
+        r"'mamba'; known are llama",
+    ),
+    (
+        "bundled llama",
+        change_metadata(config={"key_heads": 3}),
+        r"not a multiple of key_heads 3",
+    ),
+    ("bundled llama", change_metadata(config={"local": [-1]}), r"local must be a list"),
+    (
+        "bundled llama",
+        change_metadata(config={"window": None}),
+        r"local layers need a window",
+    ),
+    (
+        "bundled llama",
+        change_metadata(config={"rotation": {"base": "9"}}),
+        r"base must be a n",
+    ),
     ("bundled", save_integers, r"lus:\n  more\nof an unusable dtype:\n  embed"),
     # T5X's files.
     *[("native", short(TREE, kept), CUT) for kept in (0, -1)],
     *[("inline", short(TREE, kept), CUT) for kept in (1, 40)],
-    ("native", lacks(A_CHUNK), CHUNKLESS),
-    ("orbax_folders", lacks(A_CHUNK), CHUNKLESS),
-    ("orbax_folders", lacks(DESCRIBED), UNDESCRIBED),
+    ("native", remove_files(A_CHUNK), CHUNKLESS),
+    ("orbax_folders", remove_files(A_CHUNK), CHUNKLESS),
+    ("orbax_folders", remove_files(DESCRIBED), UNDESCRIBED),
     ("orbax", short("_METADATA", 50), r"_METADATA is not Orbax's, copy it again"),
     ("orbax", short("state/manifest.ocdbt", 50), r"damaged or was cut short, copy"),
-    ("orbax", lacks("manifest.ocdbt"), r"no description"),
+    ("orbax", remove_files("manifest.ocdbt"), r"no description"),
     ("orbax", zarr3, r"its arrays are zarr 3"),
     # T5X's trees.
     ("inline", tree(), r"no parameters under target: found optimizer/state"),
@@ -289,7 +365,11 @@ CASES: list[tuple[str, Break, str]] = [
     ("nothing", lambda folder: "/", r"^/ is not a checkpoint: not a folder of"),
     ("nothing", lambda folder: "/dev", r"^/dev is not a checkpoint: not a folder of"),
     *(
-        ("nothing", adapter(*files), r"holds an adapter for 'org/base' and no model: m")
+        (
+            "nothing",
+            write_adapter(*files),
+            r"holds an adapter for 'org/base' and no model: m",
+        )
         for files in (("",), ("", "config.json"), (ADAPTED,))
     ),
     ("nothing", two_files, r"nor one .*: a.safetensors, b.safetensors"),

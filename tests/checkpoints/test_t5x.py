@@ -26,7 +26,7 @@ def test_every_layout(tmp_path, layout):
     archive = t5x.open(path)
     assert_same(archive, flat)
     assert archive.where == str(path)
-    assert names_t5.infer(archive.arrays, "float32", "here") == CONFIG
+    assert names_t5.infer_sizes(archive.arrays, "float32", "here") == CONFIG
     part = slice(2, 5), slice(0, 3)
     assert (archive.read(LARGE, part) == flat[LARGE][part]).all()
     assert_same(t5x.open(f"file://{path}"), flat)
@@ -107,7 +107,7 @@ def test_layers_of_scalable_t5_are_seen_apart(tmp_path, axis):
     stored = files.scalable(flat, axis)
     archive = t5x.open(native(tmp_path / "checkpoint_7", stored))
     assert_same(archive, flat)
-    assert names_t5.infer(archive.arrays, "float32", "here") == SCALABLE
+    assert names_t5.infer_sizes(archive.arrays, "float32", "here") == SCALABLE
     for name in ("self_attention/out/kernel", "self_attention/key/kernel", "mlp/wo"):
         name = next(n for n in flat if n.startswith(f"decoder/layers_2/{name}"))
         part = slice(1, 5), slice(2, 3)
@@ -152,7 +152,7 @@ def test_where_older_trees_have_their_parameters(tmp_path):
 def test_sizes_are_inferred(config):
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     pieces = 32100 if config.vocab == 32128 else None
-    inferred = names_t5.infer(flat, "float32", "here")
+    inferred = names_t5.infer_sizes(flat, "float32", "here")
     assert inferred == config._replace(pieces=pieces)
 
 

@@ -35,7 +35,7 @@ def setting(folder: Path, *flags: str) -> decode.Setting:
     return decode.make_setting(decode.make_parser().parse_args(argv))
 
 
-def wrote(folder: Path, texts: list[str]) -> None:
+def write_prompts(folder: Path, texts: list[str]) -> None:
     """Writes a file of prompts with an empty line before each third one."""
     lines = [json.dumps({"prompt": text}) + "\n" for text in texts]
     lines[2::3] = [f"  \n{line}" for line in lines[2::3]]
@@ -98,7 +98,7 @@ def at_once(monkeypatch):
 
 def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, capsys):
     texts = [f"text {i}" for i in range(100_000)]
-    wrote(tmp_path, texts)
+    write_prompts(tmp_path, texts)
     asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, echo_request)
     decode.prepare(asked)
     begin = lambda block: launcher.submit(decode.work, asked, block)  # noqa: E731
@@ -123,7 +123,7 @@ def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, cap
 def test_a_document_has_what_went_wrong_and_what_is_there(
     tmp_path, at_once, monkeypatch, capsys
 ):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
     told = {"folder": str(tmp_path / "out"), "blocks": 3}
     there = told | {"file": str(tmp_path / "out" / "texts.jsonl"), "failed": {}}
@@ -142,7 +142,7 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
 
 
 def test_a_block_that_lost_a_text_is_told(tmp_path):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     asked = setting(tmp_path, "--block", "3")
     for block in decode.missing_blocks(asked):
         assert decode.work(asked, block, echo_request)[0] == 0
@@ -157,7 +157,7 @@ def test_a_block_that_lost_a_text_is_told(tmp_path):
 
 
 def test_texts_are_the_same_in_other_blocks(tmp_path):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     asked, found = setting(tmp_path, *FLAGS), {}
     for size in (7, 3):
         for block in blocks.split_file(asked.prompts, size):
@@ -174,7 +174,7 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
 def test_a_target_decodes_alone(tmp_path):
     """`--draft none` and `--gamma 0` load no draft, also where the default draft would
     be counts, which draft one token or more."""
-    wrote(tmp_path, TEXTS[:2])
+    write_prompts(tmp_path, TEXTS[:2])
     greedy, found = [*FLAGS[:6], "--batch", "2", "--block", "2"], []
     for flags in ([], ["--draft", "none"], ["--gamma", "0"]):
         asked = setting(tmp_path, *greedy, *flags)
@@ -189,7 +189,7 @@ def test_a_target_decodes_alone(tmp_path):
 @pytest.fixture
 def own(tmp_path, monkeypatch) -> list[str]:
     """The flags of a pair of files of one's own, and of a rule; `FILES` of them."""
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     shutil.copy(zoo.FOLDER / "code_small.safetensors", tmp_path / FILES[0])
     shutil.copy(zoo.FOLDER / "tokenizer.model", tmp_path)
     (tmp_path / FILES[2]).write_text("def main():")
@@ -211,7 +211,7 @@ def test_texts_of_two_contents_of_one_name_never_meet(
 ):
     assert decode.main(own) == 0
     texts = (tmp_path / "out" / "texts.jsonl").read_bytes()
-    wrote(tmp_path, [*TEXTS, "more"])
+    write_prompts(tmp_path, [*TEXTS, "more"])
     capsys.readouterr()
     for name in FILES:
         file = tmp_path / name
@@ -314,7 +314,7 @@ def test_every_prompt_is_one_that_the_target_can_go_on_with(
 
 def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
     """The error comes before anything is written."""
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     monkeypatch.setattr(workers, "GPUS", (str(tmp_path / "gpu*"),))
     files = {
         "none": "\n",
@@ -365,25 +365,25 @@ def test_mended_prompts_cost_their_own_blocks(
         return found
 
     texts = list(TEXTS)
-    wrote(tmp_path, texts)
+    write_prompts(tmp_path, texts)
     with monkeypatch.context() as patch:
         patch.setattr(decode, "work", lambda *_: (2, "none can be had", "here"))
         assert main("--block", "2")["texts"] == 0
     assert main("--block", "3")["decoded"] == 7  # a folder without texts is new
     for place, new, decoded in (2, "mended", 3), (6, "also", 1):
         texts[place] = new
-        wrote(tmp_path, texts)
+        write_prompts(tmp_path, texts)
         for again in (decoded, 0):
             assert main()["decoded"] == again
         rows = read(tmp_path / "out" / "texts.jsonl")
         assert [row.split(maxsplit=2)[2] for row in rows] == texts
     texts += ["more", "and more", "and one"]
-    wrote(tmp_path, texts)
+    write_prompts(tmp_path, texts)
     assert main()["decoded"] == 4
     other_gamma = "decoded with gamma 4", ["--gamma", "9"]
     for said, flags in other_gamma, ("may have changed", []):
         assert said in refused(decode.main, [*argv, *flags])
-        wrote(tmp_path, ["first", *texts])
+        write_prompts(tmp_path, ["first", *texts])
 
 
 def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatch):
@@ -404,10 +404,10 @@ def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatc
 
 
 def test_prompts_that_change_meanwhile_are_told(tmp_path):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     asked = setting(tmp_path)
     (block,) = blocks.split_file(asked.prompts, 8)
-    wrote(tmp_path, ["def h(x", *TEXTS[1:]])
+    write_prompts(tmp_path, ["def h(x", *TEXTS[1:]])
     code, said, _ = decode.work(asked, block, echo_request)
     assert code == 2 and "was changed during the run" in said
 
@@ -453,7 +453,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
     the command is stopped it prints one line and leaves no worker."""
     if on == "ray" and not find_spec(on):
         pytest.skip(f"needs the launcher of --on {on}")
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     shutil.copy(ROOT / "docs" / "my_parts.py", tmp_path)
     flags = [*FLAGS, "--draft", "my_parts:repeat"]
     argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *flags]
@@ -501,7 +501,7 @@ def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
     assert "form" not in described[0] and described[1]["regex"] == "a|b"
     assert texts_folder.differences(described[1], described[0]) == ["regex 'a|b'"]
     assert texts_folder.differences(described[0], described[1]) == ["regex None"]
-    wrote(tmp_path, TEXTS[:1])
+    write_prompts(tmp_path, TEXTS[:1])
     each = (one._replace(block=1) for one in (free, regex))
     assert len({next(texts_folder.list_blocks(one)).how for one in each}) == 2
     argv = [tmp_path / "prompts.jsonl", "--out", tmp_path / "out"]

@@ -138,7 +138,9 @@ def test_no_file_is_taken_for_a_temperature():
 DONE = Transcript(Path("x/a.wav"), (Segment(0, 1, " naïve 你"),), 1.0, "en")
 
 
-def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Output:
+def output_after_two(
+    place, monkeypatch, out, formats=("txt", "json")
+) -> transcribe.Output:
     """Returns an output that has shown two recordings, with streams as a command has
     them."""
     stream = open(out, "w", encoding="ascii")
@@ -160,12 +162,12 @@ ODD = "x/a.wav is odd\nx/b.wav is odd\n"
 def test_files_are_written_before_anything_is_printed(tmp_path, monkeypatch, capfd):
     reading, unread = os.pipe()
     os.close(reading)
-    teller = shown(tmp_path, monkeypatch, os.dup(unread))
+    teller = output_after_two(tmp_path, monkeypatch, os.dup(unread))
     assert sorted(x.name for x in tmp_path.iterdir()) == ALL and not teller.failed
     assert (tmp_path / "b.txt").read_text("utf-8") == "naïve 你\n"
     assert capfd.readouterr().err == ODD
     with pytest.raises(console.Unwritable) as ended:  # there is nothing left to do
-        shown(None, monkeypatch, unread, formats=())
+        output_after_two(None, monkeypatch, unread, formats=())
     assert ended.value.code == console.CLOSED
 
 
@@ -176,7 +178,7 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    teller = shown(tmp_path, monkeypatch, os.devnull, formats=("txt",))
+    teller = output_after_two(tmp_path, monkeypatch, os.devnull, formats=("txt",))
     assert [x.name for x in tmp_path.iterdir()] == ["a.txt"] and teller.failed
     assert (tmp_path / "a.txt").read_text() == "earlier\n"
     printed = capfd.readouterr().err

@@ -33,7 +33,7 @@ from specjax.types import (
     TargetCall,
 )
 from tests.support import tiny
-from tests.support.drafted import along
+from tests.support.drafted import drafts_by_step
 
 # a b a b c, then a b c: after (a, b) come a once and c twice.
 A, B, C = 0, 1, 2
@@ -148,7 +148,7 @@ def test_what_is_copied_has_a_law_that_is_sure_of_it():
     text = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6]]  # the second matches one token
     params = Params(model.target_weights, model.draft_weights)
     decoder = Decoder(model.target, drafter)
-    draft = along(decoder, params, make_prompt(text), steps=0)[0].draft
+    draft = drafts_by_step(decoder, params, make_prompt(text), steps=0)[0].draft
     assert draft.tokens[0].tolist() == [7, 8, 5] and draft.num.tolist() == [3, 3]
     laws = np.asarray(probs.dense(draft.law))
     np.testing.assert_array_equal(laws[0], np.eye(29)[[7, 8, 5]])
@@ -285,7 +285,7 @@ def test_a_rollout_keeps_to_each_rows_budget():
         assert calls(jnp.array([0, budget])) == max(min(budget, 4) - 1, 0)
 
 
-def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:
+def count_loop_turns(drafter: Drafter, policy: Policy | None = None) -> int | None:
     """Returns how often the loop over drafted tokens runs in a compiled step, None
     where the device decides; all loops for random bits and searches have a known
     length."""
@@ -306,10 +306,12 @@ def test_a_compiler_knows_how_much_is_drafted_unless_something_may_stop_it():
     detect."""
     model, gamma = tiny.tables().draft, 9
     chain = autoregressive.build(model, gamma)
-    assert trips(chain) == gamma - 1
-    assert trips(chain, policies.find("adaptive")) is None
-    assert trips(copying.shorten_without_copy(chain, least=2, short=2)) is None
+    assert count_loop_turns(chain) == gamma - 1
+    assert count_loop_turns(chain, policies.find("adaptive")) is None
+    assert (
+        count_loop_turns(copying.shorten_without_copy(chain, least=2, short=2)) is None
+    )
     # As many positions as texts have, in 32 slots of which gamma + 1 are to spare.
     for slots, known in ((32 - gamma - 1, gamma - 1), (32 - gamma - 2, None)):
         limited = model._replace(slots=slots)
-        assert trips(autoregressive.build(limited, gamma)) == known
+        assert count_loop_turns(autoregressive.build(limited, gamma)) == known

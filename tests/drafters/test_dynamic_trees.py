@@ -17,9 +17,9 @@ from tests.support import tiny
 from tests.support.drafted import (
     SLOTS,
     Drafted,
-    along,
     build_whole_text_logits,
     draft_twice,
+    drafts_by_step,
 )
 from tests.support.drafter_cases import BY_NAME
 
@@ -111,7 +111,7 @@ def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
     assert len(calls) == LONGEST
 
 
-def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
+def estimate_kept(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
     """Returns the estimated probability that the next child of a place is kept, given
     what was drawn there before."""
     if len(drawn) == len(FLOORS) or len(path) == LONGEST:
@@ -130,7 +130,7 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
     for law, (tokens, parents, text) in zip(laws, list_rows(now), strict=True):
         places, paths = {-1: [1.0, [], law_after(text, [])]}, {-1: []}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
-            values = {row: hope(*places[row], paths[row]) for row in places}
+            values = {row: estimate_kept(*places[row], paths[row]) for row in places}
             assert values[parent] == pytest.approx(max(values.values()), rel=1e-3)
             reach, drawn, q = places[parent]
             np.testing.assert_allclose(law[node], q, atol=2e-5)
@@ -147,7 +147,9 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
 def test_a_copy_lies_beside_the_chain_where_there_is_one():
     drafter = forked.build(WORLD.draft, 5, 2, longest=2)
     decoder = Decoder(WORLD.target, drafter, recursive_replaced.verifier)
-    draft = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, steps=0)[0].draft
+    draft = drafts_by_step(decoder, BY_NAME["tree"].params(WORLD), PROMPT, steps=0)[
+        0
+    ].draft
     assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
     assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
     q = np.asarray(probs.dense(draft.law)).sum(-1)

@@ -31,7 +31,7 @@ from specjax.step import Decoder, build_step
 from specjax.types import Drafter, Model, Params, Policy, TargetCall
 from specjax.verifiers import gumbel, recursive, token
 from tests.support import recurrent, slow, tiny, tiny_llama
-from tests.support.drafted import Drafted, along
+from tests.support.drafted import Drafted, drafts_by_step
 from tests.support.recurrent import KINDS, Copy
 
 # The first is read in three portions, of which the second ends before the last.
@@ -77,7 +77,7 @@ def wrong_laws(
     head = change(plain)
     decoder = make_decoder(build(head.model), target, policy)
     params = Params(recurrent.weights(kind), head.params)
-    steps = along(decoder, params, PROMPT, steps=3)
+    steps = drafts_by_step(decoder, params, PROMPT, steps=3)
     assert any((one.draft.num > 0).any() for one in steps)
     return max(distance(kind, plain, one) for one in steps)
 
@@ -109,7 +109,7 @@ SHAPES += [
 
 @pytest.mark.parametrize(
     ("kind", "build"),
-    slow.unless(
+    slow.mark_slow_unless(
         lambda case: (
             case in (("medusa", chain), ("eagle", build_grown_tree), ("eagle3", chain))
         ),
@@ -320,7 +320,9 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", slow.unless(lambda name: name == "windows", TARGETS))
+@pytest.mark.parametrize(
+    "name", slow.mark_slow_unless(lambda name: name == "windows", TARGETS)
+)
 def test_texts_are_those_of_a_target_of_any_kind(name):
     """EAGLE-3 with arbitrary weights drafts; without a draft, calls have as many
     tokens. The rule that promises it gives the same texts for the same keys."""

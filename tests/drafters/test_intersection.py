@@ -13,7 +13,7 @@ from specjax.inputs import make_prompt, make_sampling
 from specjax.types import Draft, Drafter, State
 from specjax.verifiers import recursive, token
 from tests.support import tiny
-from tests.support.drafted import Drafted, along, build_whole_text_logits
+from tests.support.drafted import Drafted, build_whole_text_logits, drafts_by_step
 from tests.support.drafter_cases import (
     BY_NAME,
     build_strings,
@@ -37,7 +37,7 @@ def drafts(make, world, rule=None) -> list[Drafted]:
     """Returns the drafts after none to four steps."""
     rule = rule or (recursive.verifier if make is build_tree else CASE.verifier)
     decoder = CASE._replace(drafter=make).decoder(world, 4, rule)
-    return along(decoder, CASE.params(world), PROMPT, steps=4)
+    return drafts_by_step(decoder, CASE.params(world), PROMPT, steps=4)
 
 
 SHORT = tiny.transformers()

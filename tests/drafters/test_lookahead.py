@@ -13,7 +13,12 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import match
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, along, build_whole_text_logits
+from tests.support.drafted import (
+    SLOTS,
+    Drafted,
+    build_whole_text_logits,
+    drafts_by_step,
+)
 
 # N = 3: rows of 2 tokens, of 3 columns and of 2 candidates.
 GAMMA, SIZE, LONG, COLUMNS = 10, 3, 2, 3
@@ -35,7 +40,9 @@ def drafts() -> list[Drafted]:
     world, drafter = tiny.transformers(), lookahead.build(GAMMA, SIZE, pool=16)
     decoder = Decoder(world.target, drafter, match.verifier)
     params = Params(world.target_weights)
-    return along(decoder, params, PROMPT, steps=5, sampling=make_sampling(2, 0.0))
+    return drafts_by_step(
+        decoder, params, PROMPT, steps=5, sampling=make_sampling(2, 0.0)
+    )
 
 
 def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():

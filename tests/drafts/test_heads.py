@@ -80,7 +80,8 @@ EAGLE3 = [
 
 
 @pytest.mark.parametrize(
-    ("layout", "flags", "taps"), slow.unless(lambda case: case[0] == "midlayer", EAGLE3)
+    ("layout", "flags", "taps"),
+    slow.mark_slow_unless(lambda case: case[0] == "midlayer", EAGLE3),
 )
 def test_laws_of_eagle_3_are_those_of_its_forward_pass(layout, flags, taps, tmp_path):
     """Both the first token, after the target's states, and later ones, after the head's

@@ -18,7 +18,7 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import gumbel
 from tests.support import tiny
-from tests.support.drafted import along, build_whole_text_logits
+from tests.support.drafted import build_whole_text_logits, drafts_by_step
 
 PROMPT = make_prompt([[1, 3, 3, 4, 5, 6, 9], [7], [3, 4, 3, 4]])
 GAMMA, SLOTS = 4, 18
@@ -32,7 +32,7 @@ def largest_difference() -> float:
     model = world.draft._replace(slots=SLOTS)
     drafter = levels.build(model, copying.build(2), GAMMA)
     params = Params(world.target_weights, Params(world.draft_weights, None))
-    steps = along(Decoder(world.target, drafter), params, PROMPT, steps=4)
+    steps = drafts_by_step(Decoder(world.target, drafter), params, PROMPT, steps=4)
     found, kept = 0.0, set()
     for now, after in zip(steps, [*steps[1:], None], strict=True):
         laws = np.asarray(probs.dense(now.draft.law))
@@ -78,7 +78,9 @@ def test_coupled_levels_draft_what_their_model_drafts_alone():
     drafted = []
     for drafter, params in ((both, weights), (alone, world.draft_weights)):
         decoder = Decoder(world.target, drafter, gumbel.verifier)
-        steps = along(decoder, Params(world.target_weights, params), PROMPT, steps=3)
+        steps = drafts_by_step(
+            decoder, Params(world.target_weights, params), PROMPT, steps=3
+        )
         drafted.append([(now.texts(), now.draft.tokens.tolist()) for now in steps])
     assert drafted[0] == drafted[1]
 

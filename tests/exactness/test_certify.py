@@ -94,7 +94,7 @@ def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
     assert certify_rule(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
 
 
-def the_better_drawn(q) -> dict:
+def keep_likelier_drawn(q) -> dict:
     """Returns a law that is not exact: of a second child of the root and a child of the
     first child, the more likely one is kept after both were drawn."""
     found, root = {}, q(())
@@ -118,7 +118,7 @@ def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
 def test_nodes_chosen_among_drawn_ones_are_caught(rule):
     """Its exact counterpart, "tree, growing", chooses a place before it draws the token
     there."""
-    fixture = BRANCHING["tree, growing"].fixture._replace(parent=the_better_drawn)
+    fixture = BRANCHING["tree, growing"].fixture._replace(parent=keep_likelier_drawn)
     wrong = certify_rule(rule, fixture, 2, 2, CLAIMS[rule])
     assert "law" in wrong.broken and wrong.error > 1e-3
 

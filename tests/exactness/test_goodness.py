@@ -16,9 +16,9 @@ from specjax.exactness.goodness import (
     chance_variation,
     count,
     g_test,
+    least_visible_distance,
     neighbours_p_value,
     total_variation,
-    visible,
 )
 from specjax.step import Decoder
 from specjax.types import Params
@@ -105,8 +105,12 @@ def test_what_is_visible_is_found_as_often_as_is_said():
     order = np.argsort(law)
     half = np.isin(np.arange(60), order[np.cumsum(law[order]) < 0.5])
     share = law[half].sum()
-    off = np.where(half, law / share, -law / (1 - share)) * visible(law, total, level)
-    assert np.abs(off).sum() / 2 == pytest.approx(visible(law, total, level))
+    off = np.where(half, law / share, -law / (1 - share)) * least_visible_distance(
+        law, total, level
+    )
+    assert np.abs(off).sum() / 2 == pytest.approx(
+        least_visible_distance(law, total, level)
+    )
     draws = rng.multinomial(total, law + off, size=400)
     found = np.mean([g_test(each, law) < level for each in draws])
     assert 0.975 < found < 1

@@ -33,7 +33,7 @@ def test_no_key_serves_two_draws(name):
 
 
 @pytest.mark.parametrize(
-    "name", slow.unless(lambda name: name == "eagle3", [*HEADS, *TREES])
+    "name", slow.mark_slow_unless(lambda name: name == "eagle3", [*HEADS, *TREES])
 )
 def test_texts_follow_the_target(name):
     assert texts(name).p_value > 1e-3

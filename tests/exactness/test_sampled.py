@@ -74,13 +74,13 @@ def test_texts_follow_the_target_and_not_the_draft(rule):
 @pytest.mark.parametrize("mutant", MUTANTS, ids=name)
 def test_a_mutant_is_caught_and_its_twin_is_not(mutant):
     assert p_value(mutant) < NEVER
-    assert p_value(sampled_mutants.unbroken(mutant)) > FINE
+    assert p_value(sampled_mutants.correct_counterpart(mutant)) > FINE
 
 
 @pytest.mark.parametrize("mutant", EXACT, ids=name)
 def test_what_looks_wrong_and_is_exact(mutant):
     assert p_value(mutant._replace(samples=2)) > FINE
-    twin = sampled_mutants.unbroken(mutant)
+    twin = sampled_mutants.correct_counterpart(mutant)
     same = np.array_equal(*map(sampled_mutants.texts, (mutant, twin)))
     assert same == (mutant.verifier == "gumbel" and not mutant.noise.by_iteration)
 

@@ -127,7 +127,7 @@ def test_a_broken_one_is_told_by_its_kind_and_its_row_can_be_seen_again(name):
         assert np.isnan(drawn).any() and "'NaN'" in text
 
 
-def dealt():
+def deal_chunk():
     """Returns the problems of a chunk and the first draw of each, all correct."""
     problem = soak._problem(SEED, MIXED)
     run = soak._compile(token.verifier, soak.VARIANTS[MIXED])
@@ -163,7 +163,7 @@ check = jax.jit(soak.violations)
 
 @pytest.mark.parametrize("kind", soak.KINDS)
 def test_every_kind_is_noticed(kind):
-    problem, deal = dealt()
+    problem, deal = deal_chunk()
     changed = deal._replace(verdict=spoil_verdict(kind, problem, deal))
     wrong = np.asarray(check(problem, changed))
     assert wrong[list(soak.KINDS).index(kind)].any()

@@ -47,7 +47,7 @@ class Chip(NamedTuple):
     device_kind: str = "TPU v5 lite"
 
 
-def refuses(*arguments):
+def raise_type_error(*arguments):
     raise TypeError("compared")
 
 
@@ -135,7 +135,7 @@ def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
 
 
 def test_what_is_asked_for_is_neither_compared_nor_replaced(tpu, monkeypatch):
-    monkeypatch.setattr(same_tokens, "problem", refuses)
+    monkeypatch.setattr(same_tokens, "problem", raise_type_error)
     for asked in ("mosaic_tpu", "onepass", "reference"):
         chosen = choose(asked, TOKEN, SIZES)
         assert chosen.record["verify"] == chosen.record["asked"] == asked
@@ -170,7 +170,7 @@ def test_the_first_use_compares_and_the_next_one_knows(tpu, monkeypatch, capsys)
     assert kept == "same"
     for part in ("TPU v5 lite", jax.__version__, "kernels ", "batch=4"):
         assert part in key
-    monkeypatch.setattr(same_tokens, "problem", refuses)
+    monkeypatch.setattr(same_tokens, "problem", raise_type_error)
     assert choose("auto", TOKEN, SIZES).record == first.record
     assert capsys.readouterr().err == ""
     # Another shape, or other versions, are another first use.
@@ -193,7 +193,7 @@ def test_the_baseline_of_a_rule_without_kernels_is_compared_too(tpu, monkeypatch
     assert [sizes.gamma for *_, sizes in seen] == [0, SIZES.gamma, 0]
 
 
-def fails(*arguments):
+def raise_internal_error(*arguments):
     raise RuntimeError("INTERNAL: no layout\nand more")
 
 
@@ -206,7 +206,12 @@ def fails(*arguments):
             without_q,
             "draws and verdicts differ by more than rounding",
         ),
-        (mosaic_tpu, "verdict", fails, "RuntimeError: INTERNAL: no layout"),
+        (
+            mosaic_tpu,
+            "verdict",
+            raise_internal_error,
+            "RuntimeError: INTERNAL: no layout",
+        ),
     ],
 )
 def test_a_kernel_that_errs_is_replaced(
@@ -217,7 +222,7 @@ def test_a_kernel_that_errs_is_replaced(
     assert record["verify"] == record["draw"] == "onepass"
     assert record["why"].startswith("mosaic_tpu on TPU v5 lite: ")
     assert record["why"].endswith(problem)
-    monkeypatch.setattr(same_tokens, "problem", refuses)
+    monkeypatch.setattr(same_tokens, "problem", raise_type_error)
     assert choose("auto", TOKEN, SIZES).record == record  # kept
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and f"instead of {record['why']}" in told

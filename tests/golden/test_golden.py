@@ -42,7 +42,7 @@ BRIEF = (
     "table_tree_draft_q_siblings_with_recursive_replaced",
 )
 LATER = tuple(name for name in CASES if name not in BRIEF)
-NAMES = slow.unless(lambda name: name in BRIEF, CASES)
+NAMES = slow.mark_slow_unless(lambda name: name in BRIEF, CASES)
 
 
 @pytest.fixture(autouse=True, scope="module")

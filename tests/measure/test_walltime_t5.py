@@ -58,7 +58,7 @@ def draft():
     return bare.draft("draft", t5.build(config), params)
 
 
-def clock(programs, rounds, label, warm, after=None):
+def run_with_encoder_times(programs, rounds, label, warm, after=None):
     """Does as `run_with_fixed_times`, with 1 ms for reading the input, and 4 ms for two
     inputs; runs only what decodes."""
     idle = {n: (lambda: None) for n in programs if n[0] != DECODE}
@@ -72,7 +72,7 @@ def clock(programs, rounds, label, warm, after=None):
 
 def measure_pair(target, draft, **changes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "time_in_turns", clock)
+        patch.setattr(timing, "time_in_turns", run_with_encoder_times)
         return walltime.measure(target, draft, PROMPTS, change(SETTING, **changes))
 
 

@@ -31,7 +31,7 @@ from tests.support.model_cases import (
     B,
     T,
     assert_close,
-    differs,
+    differ_by_token,
     make_branches,
     whole_text_logits,
     write_greedy,
@@ -102,7 +102,9 @@ def test_rows_may_stand_at_different_slots(case):
     first, cache = case.call(both[:, :1], prefix, cache)
     second, _ = case.call(both[:, 1:], prefix + 1, cache)
     assert_close(np.concatenate([first, second], axis=1), expected)
-    assert differs(stale, whole_text_logits(case))[~kept].all()  # stale would show
+    assert differ_by_token(stale, whole_text_logits(case))[
+        ~kept
+    ].all()  # stale would show
 
 
 def ruin_cache(case, cache, own, read=INPUTS.length):
@@ -128,7 +130,7 @@ def test_what_is_stale_is_never_read(case):
     wrong += [(start, INPUTS.length - 1)] if of_ids else []
     for slots in wrong:  # the check notices
         logits, _ = case.call(TOKENS[:, :1], start, ruin_cache(case, cache, *slots))
-        assert differs(logits, clean).all()
+        assert differ_by_token(logits, clean).all()
 
 
 @each_module
@@ -314,7 +316,9 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
     logits, _ = case.call(following, START + count, moved)
     assert_close(logits, expected)
     other, _ = case.call(following, START + count, after)
-    assert differs(other, expected).any()  # the check notices what was not moved
+    assert differ_by_token(
+        other, expected
+    ).any()  # the check notices what was not moved
 
 
 @each_module

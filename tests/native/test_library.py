@@ -16,7 +16,7 @@ def rows(path):
     return ctypes.cdll.LoadLibrary(str(path)).thin_most_rows()
 
 
-def fails(*arguments):
+def raise_runtime_error(*arguments):
     raise RuntimeError("of XLA")
 
 
@@ -137,7 +137,7 @@ def test_whatever_loading_raises_leaves_decoding_to_xla(compiler, monkeypatch):
         ("register", "cannot be loaded (of XLA)"),
         ("library_prefix", "compiled no library"),
     ):
-        monkeypatch.setattr(library, name, fails)
+        monkeypatch.setattr(library, name, raise_runtime_error)
         library.compiled_library.cache_clear()
         assert problem in library.problem()
 

@@ -178,7 +178,7 @@ def test_it_is_loaded_by_its_name_with_the_weights_of_int8(tmp_path):
     zoo.save(file, config, tiny.weights(config, 0), bits=8)
     plain, dynamic = (checkpoints.load(file, x) for x in ("int8", "int8_dynamic"))
     assert type(dynamic.params["embedding"]) is Dynamic
-    assert (dynamic.dtype, dynamic_product.bits(32)) == ("int8_dynamic", 14)
+    assert (dynamic.dtype, dynamic_product.row_bits(32)) == ("int8_dynamic", 14)
     for name, matrix in plain.params["layers_0"]["mlp"].items():
         there = dynamic.params["layers_0"]["mlp"][name]["kernel"]
         np.testing.assert_array_equal(there, matrix["kernel"])

@@ -18,10 +18,10 @@ from tests.support import speech_folders, tiny_whisper
 from tests.support.checkpoint_folders import reconfigure
 
 
-def cheapest(cost: np.ndarray) -> float:
+def cheapest_cost(cost: np.ndarray) -> float:
     """Returns the cost of the cheapest path, found by trying every path."""
     before = cost[:-1], cost[:, :-1], cost[:-1, :-1]
-    return cost[-1, -1] + min((cheapest(x) for x in before if x.size), default=0.0)
+    return cost[-1, -1] + min((cheapest_cost(x) for x in before if x.size), default=0.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (4, 5), (5, 3)])
@@ -41,7 +41,7 @@ def test_the_path_is_the_cheapest_there_is(shape):
                     total = np.inf
                 total += cost[row, begin : last + 1].sum()
             best = min(best, total)
-        assert best == pytest.approx(cheapest(cost))
+        assert best == pytest.approx(cheapest_cost(cost))
 
 
 def test_tokens_begin_where_their_heads_begin_to_attend():

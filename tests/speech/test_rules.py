@@ -40,7 +40,7 @@ def pad_rows(rows):
     return np.array(full, np.int32), np.array([len(row) for row in rows], np.int32)
 
 
-def forbidden(state, first_time=LIMITS.first_time) -> np.ndarray:
+def forbidden_tokens(state, first_time=LIMITS.first_time) -> np.ndarray:
     run = functools.partial(rules.forbidden, TOKENS, first_time, vocab=VOCAB)
     return np.asarray(jax.jit(run)(state))
 
@@ -74,13 +74,13 @@ def test_the_mask_is_what_the_rules_say_of_the_text(built, beginnings):
     state = built.begin(*pad_rows([[*PROMPT, *own] for own in beginnings]))
     never = np.zeros(VOCAB, bool)
     never[list(LIMITS.suppressed)] = True
-    mask = forbidden(state) | never
+    mask = forbidden_tokens(state) | never
     for own, row in zip(beginnings, mask, strict=True):
         wrong = {*np.flatnonzero(~row)} ^ allowed_ids(own)
         assert wrong <= ({*LIMITS.at_first} if not own else set())
     for leaf in state._fields:  # a state that forgets is noticed
         wrong = state._replace(**{leaf: np.zeros_like(state.last)})
-        assert (forbidden(wrong) | never != mask).any(), leaf
+        assert (forbidden_tokens(wrong) | never != mask).any(), leaf
 
 
 def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
@@ -112,7 +112,7 @@ def test_words_behind_the_times_are_text(monkeypatch):
     }
     built = rules.build(TOKENS, Limits(), VOCAB)
     state = built.begin(*pad_rows([[*PROMPT, *own] for own in follow]))
-    mask = forbidden(state, None)
+    mask = forbidden_tokens(state, None)
     assert [{*np.flatnonzero(~row)} - special for row in mask] == [*follow.values()]
     later = built.advance(state, np.full(5, 57, np.int32))
     np.testing.assert_array_equal(later.last, [0] * 5)

@@ -64,7 +64,7 @@ def logits_of(names, files):
     return logits
 
 
-def words(result) -> list:
+def segment_parts(result) -> list:
     return [[part[:5] for part in each.segments] for each in result.transcripts]
 
 
@@ -73,7 +73,7 @@ def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
     pair = pairs.load_pair(names["target"], names[kind])
     assert pair.shared == (kind != "apart")
     drafted = transcribe(pair, None, files, batch=1, **GREEDY)
-    assert words(drafted) == words(alone) and any(words(alone))
+    assert segment_parts(drafted) == segment_parts(alone) and any(segment_parts(alone))
     assert drafted.tokens == alone.tokens == alone.calls
     assert drafted.calls < alone.calls and 0 < drafted.alpha < 1
     for ours, other in zip(drafted.transcripts, alone.transcripts, strict=True):
@@ -117,7 +117,7 @@ def test_chunks_of_all_recordings_share_batches(names, files):
     pair = pairs.load_pair(names["target"], None)
     ways = dict(chunked=True, **GREEDY)
     many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (2, 1))
-    assert words(many) == words(few)
+    assert segment_parts(many) == segment_parts(few)
     assert many.windows == few.windows == 3
     text = many.transcripts[0].segments
     assert len(text) == 1 and text[0].text and text[0].end == pytest.approx(TIMES[0])
@@ -128,8 +128,8 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
     drawn = dict(temperatures=(1.0,), language="en", chunked=True)
     both = transcribe(pair, None, files[::-1], batch=2, **drawn)
     single, other = (transcribe(pair, None, files[2:], **drawn, seed=x) for x in (0, 1))
-    assert words(both)[0] == words(single)[0] != []
-    assert words(other) != words(single)
+    assert segment_parts(both)[0] == segment_parts(single)[0] != []
+    assert segment_parts(other) != segment_parts(single)
 
 
 @pytest.mark.slow
@@ -145,7 +145,9 @@ def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
         )
         for draft in (None, names["draft"])
     )
-    assert words(drafted) == words(alone) and drafted.calls < alone.calls
+    assert (
+        segment_parts(drafted) == segment_parts(alone) and drafted.calls < alone.calls
+    )
     first, bad, short = alone.transcripts
     assert bad.problem and "the part from 2.5 s on lies after the end" in short.problem
     assert first.parts == ((0, 1.5), (2.5, 4.5)) and first.decoded == 3.5
@@ -154,7 +156,7 @@ def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
     assert {x.start < 2 for x in spoken} == {True, False}
     asked["prompt"] = None
     bare = transcribe(names["target"], None, files[:1], **asked, **GREEDY)
-    assert words(bare) != words(alone)[:1]
+    assert segment_parts(bare) != segment_parts(alone)[:1]
 
 
 def test_where_nobody_speaks_nothing_is_decoded(names, files, monkeypatch):
@@ -173,7 +175,9 @@ def test_where_nobody_speaks_nothing_is_decoded(names, files, monkeypatch):
     assert silent.notes == (f"{files[0]}: nobody speaks, so nothing was decoded",)
     assert heard[1].windows == 0 and told[-1] == (silent, None)
     named = dict(clips=[(0, 1.4)], **GREEDY)
-    assert words(transcribe(pair, None, files[:1], **named)) == words(heard[0])
+    assert segment_parts(transcribe(pair, None, files[:1], **named)) == segment_parts(
+        heard[0]
+    )
 
 
 @pytest.mark.parametrize("chunked", [False, True])

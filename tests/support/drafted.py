@@ -33,7 +33,7 @@ class Drafted(NamedTuple):
         return [row[:length] for row, length in rows]
 
 
-def along(
+def drafts_by_step(
     decoder: Decoder,
     params: Params,
     prompt: Prompt,

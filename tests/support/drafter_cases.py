@@ -74,7 +74,7 @@ def counts(world: World) -> ngram.NGram:
     return small_drafts.counts(vocab(world))
 
 
-def says_some(world: World) -> Model:
+def reduce_vocab(world: World) -> Model:
     return small_drafts.reduce_vocab(world.draft)
 
 
@@ -101,7 +101,7 @@ def texts(world: World) -> datastore.Store:
     return small_drafts.texts(vocab(world))
 
 
-def words(world: World) -> Array:
+def word_starts(world: World) -> Array:
     return jnp.arange(vocab(world)) % 3 > 0
 
 
@@ -197,14 +197,14 @@ CASES = (
     ),
     Case(
         "reduced",
-        lambda world, gamma: autoregressive.build(says_some(world), gamma),
+        lambda world, gamma: autoregressive.build(reduce_vocab(world), gamma),
         draft_weights,
     ),
     Case("intersection", other_ids, spelling_weights),
     Case("strings", build_strings, spelling_weights),
     Case(
         "copying_else",
-        lambda world, gamma: copies_first(says_some(world), gamma),
+        lambda world, gamma: copies_first(reduce_vocab(world), gamma),
         draft_weights,
     ),
     Case(
@@ -270,7 +270,7 @@ CASES = (
         lambda world, gamma: suffix.build(2 * gamma, paths=2),
         verifier=recursive.verifier,
     ),
-    Case("anchored", lambda world, gamma: anchored.build(gamma), words),
+    Case("anchored", lambda world, gamma: anchored.build(gamma), word_starts),
     Case("datastore", lambda world, gamma: datastore.build(gamma), texts),
     Case("recycling", lambda world, gamma: recycling.build(vocab(world), gamma)),
     Case("recycling_tree", build_recycling, verifier=match.verifier),

@@ -255,7 +255,9 @@ def compare_transcripts(kind: str, *layouts: str) -> list:
         names = speech_folders.folders(Path(folder))
         pair = pairs.load_pair(names["target"], names[kind])
     if kind != "few":
-        pair = pair._replace(target=even(pair.target), draft=even(pair.draft))
+        pair = pair._replace(
+            target=with_even_vocab(pair.target), draft=with_even_vocab(pair.draft)
+        )
     rng = np.random.default_rng(0)
     features = np.float32(rng.standard_normal((3, 300, 4)))
     prompts = [tokens.prompt(pair.tokens, "en", timestamps=False)] * 3
@@ -268,7 +270,7 @@ def compare_transcripts(kind: str, *layouts: str) -> list:
     return found
 
 
-def even(model: Pretrained) -> Pretrained:
+def with_even_vocab(model: Pretrained) -> Pretrained:
     """Returns a Whisper with one more time token, so that two devices can divide its
     ids."""
     table = model.params["decoder"]["embedding"]

@@ -196,7 +196,7 @@ def assert_close(actual, expected, atol: float = 1e-4) -> None:
     np.testing.assert_allclose(actual, expected, atol=atol)
 
 
-def differs(logits, other) -> np.ndarray:
+def differ_by_token(logits, other) -> np.ndarray:
     """Returns for each token whether any logit differs, for the ids that every family
     has."""
     logits, other = (np.asarray(each)[..., :IDS] for each in (logits, other))

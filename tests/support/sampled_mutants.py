@@ -103,7 +103,7 @@ class Mutant(NamedTuple):
     samples: int = 1
 
 
-def unbroken(mutant: Mutant) -> Mutant:
+def correct_counterpart(mutant: Mutant) -> Mutant:
     """Returns the correct counterpart of a mutant, with the same rule and tables."""
     return Mutant("nothing", mutant.verifier, world=mutant.world)
 

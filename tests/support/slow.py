@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-def unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
+def mark_slow_unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
     """Returns the parameters of a test, marked as slow where `is_fast` is false.
 
     Args:
@@ -25,4 +25,4 @@ def unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
 def mark_slow_after(count: int, cases: Iterable[Any]) -> list[Any]:
     """Returns the parameters of a test, of which only the first `count` are fast."""
     cases = list(cases)
-    return unless(lambda case: case in cases[:count], cases)
+    return mark_slow_unless(lambda case: case in cases[:count], cases)

@@ -113,7 +113,7 @@ def rao_blackwell_run(rng):
     return estimate.rao_blackwell(beta, sequence)
 
 
-def decoded_run(rng, of):
+def estimate_run(rng, of):
     """Returns an estimate for a simulated run. of: (accepted, tested, calls) ->
     Estimate."""
     calls = rng.integers(5, 41, SEQUENCES)
@@ -121,7 +121,7 @@ def decoded_run(rng, of):
 
 
 counts_run, chen_run, implied_run = (
-    functools.partial(decoded_run, of=of)
+    functools.partial(estimate_run, of=of)
     for of in (
         lambda n, tested, calls: estimate.counts(n, tested),
         lambda n, tested, calls: estimate.chen_r(n, calls, 4),

@@ -215,7 +215,7 @@ def errors(x: np.ndarray) -> float:
     return abs(x.mean()) / (x.std(ddof=1) / np.sqrt(len(x)))
 
 
-def off(wanted: np.ndarray) -> tuple[float, float]:
+def standardized_error(wanted: np.ndarray) -> tuple[float, float]:
     """Returns how far a prediction [B] is from the decoded calls, in standard errors.
 
     Its mean over all rows; and whether it is right in the rows where it is high as in
@@ -231,15 +231,15 @@ def expected_calls(coins: np.ndarray, gamma: int = GAMMA) -> np.ndarray:
 
 def test_the_engine_makes_as_many_calls_and_a_wrong_prediction_is_noticed():
     _, draft, other = weights()
-    assert max(off(expected_calls(coins(1.0, draft)))) < 4
-    assert min(off(expected_calls(coins(1.0, other)))) > 4
-    assert off(expected_calls(coins(1.0, draft), GAMMA - 1))[0] > 4
+    assert max(standardized_error(expected_calls(coins(1.0, draft)))) < 4
+    assert min(standardized_error(expected_calls(coins(1.0, other)))) > 4
+    assert standardized_error(expected_calls(coins(1.0, draft), GAMMA - 1))[0] > 4
     alpha = coins(1.0, draft).mean()
     eq_1 = np.full(BATCH, NEW / closed_forms.expected_tokens(alpha, GAMMA))
     assert errors(np.asarray(decode(1.0).counts.calls) - eq_1) > 4
     # The same coins at the wrong tokens are as many calls on average, in other texts.
     for shift in (1, -1):
-        assert off(expected_calls(coins(1.0, draft, shift)))[1] > 4
+        assert standardized_error(expected_calls(coins(1.0, draft, shift)))[1] > 4
 
 
 def test_the_engines_batches_run_as_many_steps():

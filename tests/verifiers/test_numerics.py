@@ -109,7 +109,7 @@ def test_rung_3_near_ties_part_texts_and_are_explained():
 # Broken twins.
 
 
-def credulous(target, draft, noise, keep_residual=False) -> Verdict:
+def accept_everything(target, draft, noise, keep_residual=False) -> Verdict:
     """Returns the verdict of Algorithm 1 with every drafted token accepted."""
     right = token.verify(target, draft, noise, keep_residual)
     extra = jnp.take_along_axis(right.tokens, right.num_accepted[:, None], axis=1)[:, 0]
@@ -118,7 +118,7 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
 
 
 def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
-    wrong = fused.reference(Verifier(token.noise, credulous))
+    wrong = fused.reference(Verifier(token.noise, accept_everything))
     rung = divergence.examine(table_pair(), PROMPTS, TABLES, wrong).found[0]
     assert rung.natural.unexplained > 0 and rung.matched.unexplained > 0
     assert rung.oracle.below > 0
@@ -164,7 +164,7 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
 
 def test_an_eps_of_another_prefix_is_noticed():
     """A wrong eps would explain any difference."""
-    (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
+    (target, draft), wrong = table_pair(), Verifier(token.noise, accept_everything)
     base = table_texts(Decoder(target.model))
     decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
     rung = compare_texts(base, table_texts(decoder, wrong_prefix=True))

@@ -38,7 +38,7 @@ RULES = {name: (VERDICTS.index(name), Noise()) for name in CHAINS} | {
 }
 
 
-def hot(seed: int = 0):
+def texts_at_heats(seed: int = 0):
     """Returns each text at each of HEATS, with a key of its own."""
     several = [text for text in TEXTS for _ in HEATS]
     prompt = make_prompt(several)
@@ -46,7 +46,7 @@ def hot(seed: int = 0):
     return prompt, make_request(jax.random.key(seed), prompt, NEW, sampling)
 
 
-ASKED = hot()
+ASKED = texts_at_heats()
 
 
 def run(drafter: Drafter, rule: Verifier, *arguments, policy=None) -> Output:
@@ -83,7 +83,7 @@ def share_that_differs(output: Output, other: Output) -> float:
 
 def test_texts_differ_by_key_and_by_temperature():
     """Otherwise their equality would say little."""
-    other = decode_tables("gumbel", 0, hot(seed=1))
+    other = decode_tables("gumbel", 0, texts_at_heats(seed=1))
     differ = np.any(decode_without_draft().tokens != other.tokens, axis=1)
     np.testing.assert_array_equal(differ, np.resize(HEATS, BATCH) > 0)
     rows = [tuple(row) for row in np.asarray(decode_without_draft().tokens)]

@@ -138,16 +138,16 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
         own = dict(zip(COUNTED, counts[name].tolist(), strict=True))
         lines.append({"name": name, **own, "chi_square_p": chi_square(run, setting)})
 
-    def found(quantity: str) -> list:
+    def values_of_quantity(quantity: str) -> list:
         return [it[quantity] for it in lines if it.get(quantity) is not None]
 
-    law = min(found("chi_square_p"), default=TOO_FEW)
+    law = min(values_of_quantity("chi_square_p"), default=TOO_FEW)
     return {
         **setting._asdict() | {"tiles": list(setting.tiles)},
         "inside_margin": inside,
         "by_implementation": lines,
-        "differing_outside": FAILED if failed else max(found(COUNTED[0])),
-        "differing_inside": FAILED if failed else max(found(COUNTED[1])),
+        "differing_outside": FAILED if failed else max(values_of_quantity(COUNTED[0])),
+        "differing_inside": FAILED if failed else max(values_of_quantity(COUNTED[1])),
         "chi_square_p": FAILED if failed else law,
         "failed_implementations": len(failed),
     }

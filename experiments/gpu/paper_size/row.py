@@ -332,7 +332,7 @@ def time_step_parts(
             without_graphs, *begin.args, prompt
         ),
     }
-    state = costs.halfway(begin(prompt), request)
+    state = costs.halfway_state(begin(prompt), request)
     # A drafter does not read the target's cache: its own saves a compilation.
     alone = pair._replace(target=pair.draft.pretrained)
     drafting = costs.begin(alone, max(setting.gammas), prompt, request)
@@ -362,14 +362,14 @@ def time_texts(
     """
     outputs, programs = {}, {}
 
-    def whole(gamma: int, index: int):
+    def decode_text(gamma: int, index: int):
         outputs[gamma, index] = decoders[gamma](*texts[index])
         return outputs[gamma, index]
 
     for index, (prompt, request) in enumerate(texts):
         none = request._replace(limit=request.start)  # no step at all
         for gamma, run in decoders.items():
-            programs["decode", gamma, index] = partial(whole, gamma, index)
+            programs["decode", gamma, index] = partial(decode_text, gamma, index)
             programs["prefill", gamma, index] = partial(run, prompt, none)
     parts = "decode", "prefill"
     warm = [programs[part, gamma, 0] for gamma in decoders for part in parts]

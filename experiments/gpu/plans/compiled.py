@@ -39,7 +39,7 @@ def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
     text = f"data={layout.data},model={layout.model},draft={layout.draft}"
     slice = compilers.topology(chip, CHIPS[chip].slice)
     with mesh.using(text, slice), compilers.without_cache():
-        lowered = lower(target, draft, plan)
+        lowered = lower_step(target, draft, plan)
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
@@ -68,7 +68,7 @@ def device_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
     return {"bytes": given + new + besides, **told}
 
 
-def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
+def lower_step(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
     """Lowers a step on the mesh in use.
 
     The state is overwritten, as in a loop of steps, and arguments that a step does not

@@ -79,13 +79,15 @@ def count_waits(program: hlo.Sequence, inside: set[str], gamma: int) -> int:
     gamma times for the end of the draft's loop, which is checked before each token but
     the first and once more. inside: the names of loops in CUDA graphs."""
 
-    def asks(loop: hlo.Loop) -> bool:
+    def asks_host(loop: hlo.Loop) -> bool:
         return loop.trips is None and loop.name not in inside
 
     total = 0
     for steps in program.loops:
         if steps.body.loops:  # that of the steps has the draft's in it
-            total += asks(steps) + gamma * sum(map(asks, hlo.loops(steps.body)))
+            total += asks_host(steps) + gamma * sum(
+                map(asks_host, hlo.loops(steps.body))
+            )
     return total
 
 

@@ -90,7 +90,7 @@ def draft_program(
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     program = costs.drafts(it.pair, gamma, loops)
     return compile_program(
-        program, request, costs.halfway(state, request), options=options
+        program, request, costs.halfway_state(state, request), options=options
     )
 
 

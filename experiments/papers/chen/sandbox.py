@@ -87,7 +87,7 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
                 start_new_session=True,
             ) as process:
                 in_time = wait_or_kill(process, nonce, limits)
-            written, told = tail(out), tail(errors)
+            written, told = end_of_output(out), end_of_output(errors)
     if not in_time or process.returncode == -signal.SIGXCPU:
         return Outcome(False, f"stopped after {limits.seconds:g} s")
     if written.endswith(nonce):
@@ -112,7 +112,7 @@ def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
     return True
 
 
-def tail(file: BinaryIO) -> str:
+def end_of_output(file: BinaryIO) -> str:
     """Returns the end of a program's output."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT))
     return file.read().decode("utf-8", "replace").strip()

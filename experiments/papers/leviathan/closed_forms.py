@@ -65,9 +65,9 @@ def _to_json(**numbers) -> dict:
     certain.
     """
 
-    def plain(x):
+    def rounded_or_none(x):
         if np.ndim(x):
-            return [plain(each) for each in x]
+            return [rounded_or_none(each) for each in x]
         return round(float(x), 12) if np.isfinite(x) else None
 
-    return {name: plain(x) for name, x in numbers.items()}
+    return {name: rounded_or_none(x) for name, x in numbers.items()}

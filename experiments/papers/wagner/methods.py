@@ -163,7 +163,7 @@ def filter_pair(
     def truncate(model: Model) -> Model:
         def readout(params, features: Array) -> Array:
             z = model.readout(params, features)
-            return jnp.where(largest(z, top_k), z, -jnp.inf)
+            return jnp.where(select_largest(z, top_k), z, -jnp.inf)
 
         return model._replace(readout=readout)
 
@@ -177,7 +177,7 @@ def filter_pair(
     )
 
 
-def largest(z: Array, count: int) -> Array:
+def select_largest(z: Array, count: int) -> Array:
     """Returns bool [..., V]: the `count` largest of each row, and those equal to the
     last of them."""
     sampling = Sampling(jnp.ones(len(z)), top_k=jnp.full(len(z), count, jnp.int32))

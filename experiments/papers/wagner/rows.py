@@ -225,7 +225,7 @@ def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
     values |= distances(pair, methods, sample)
     for method in methods:
         values |= count_by_schedule(pair, setting, method, sample)
-    return values | reductions(values, methods)
+    return values | reductions_against_baseline(values, methods)
 
 
 def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
@@ -291,7 +291,7 @@ def count_by_schedule(
     return {f"{key}_{method.name}": value for key, value in values.items()}
 
 
-def reductions(values: dict, methods: list[Method]) -> dict:
+def reductions_against_baseline(values: dict, methods: list[Method]) -> dict:
     """Returns the reductions against the baseline with the same filter: of a step's
     time, and of the time of all steps that the schedule needed, each at the time of
     gamma = AT.

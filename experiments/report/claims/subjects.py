@@ -386,7 +386,7 @@ def lengths(records: Records) -> Iterator[dict]:
             }
 
 
-def words(records: Records) -> Iterator[dict]:
+def word_kinds(records: Records) -> Iterator[dict]:
     for row, it in sorted(numbers_by_row(records, "kinds", "kinds_data").items()):
         cells = {cell["label"]: cell["expected"] for cell in it["groups"]["kind"]}
         for easy, hard in WORDS:

@@ -36,7 +36,7 @@ PAIRS = {  # weights of p and q, out of 100
 GAMMA, C = 4, 0.05
 
 
-def hand() -> dict:
+def two_laws_data() -> dict:
     """Returns the data of the page on which p and q are moved by hand: their initial
     values and the exercises.
     """
@@ -184,7 +184,7 @@ OPENED = "small_t0_b1"  # the row that a page opens with
 CROWDED = "small_t0_b32"  # the same pair with the most texts at a time
 
 
-def clock(results: Records) -> dict:
+def clock_data(results: Records) -> dict:
     """Returns the rows that one call computes, a text decoded in two ways, and the
     times of rows of walltime.
     """

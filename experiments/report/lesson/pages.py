@@ -34,7 +34,7 @@ PAGES = (
         "clock",
         "One call checks many tokens",
         "What a call reads, how a draft fills it, and what it takes in milliseconds.",
-        export.clock,
+        export.clock_data,
     ),
     Page(
         "steps",
@@ -52,7 +52,7 @@ PAGES = (
         "hand",
         "p and q by hand",
         "Move two distributions: what is kept, what is rejected, what comes out.",
-        lambda results: export.hand(),
+        lambda results: export.two_laws_data(),
     ),
     Page(
         "samples",

@@ -74,7 +74,7 @@ def decode_texts(
     """Yields the steps of each seed's text."""
     verifier, seen = verifiers.find(rule), []
     drafter = draft.drafter(GAMMA, rollout.for_rule(verifier))
-    decoder = Decoder(target.model, drafter, watch(verifier, seen))
+    decoder = Decoder(target.model, drafter, record_verdicts(verifier, seen))
     prompt, ends = figure1.begin(target, PROMPT)
     begun = int(prompt.length[0])
     stream = generate.build_stream(decoder, begun + TOKENS + GAMMA + 1)
@@ -92,7 +92,7 @@ def decode_texts(
         yield steps
 
 
-def watch(verifier: Verifier, seen: list) -> Verifier:
+def record_verdicts(verifier: Verifier, seen: list) -> Verifier:
     """Returns the same verifier, which also appends each verdict to `seen`.
 
     Recorded are p and q of the drafted tokens; and for the position where a token was

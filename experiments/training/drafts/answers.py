@@ -234,7 +234,7 @@ def _own_questions(
     the user's message.
     """
     size = asking.plan.batch
-    before = _common(_read(target, "A"), _read(target, "1 b"))
+    before = _common_prefix(_read(target, "A"), _read(target, "1 b"))
     ask = build(target, Plan(asking.question, len(before), size))
 
     def next_prompts(number: int) -> list[list[int]]:
@@ -257,6 +257,6 @@ def _own_questions(
     return next_prompts
 
 
-def _common(first: list[int], second: list[int]) -> list[int]:
+def _common_prefix(first: list[int], second: list[int]) -> list[int]:
     same = [a == b for a, b in zip(first, second, strict=False)]
     return first[: same.index(False)]

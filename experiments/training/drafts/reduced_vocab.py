@@ -37,7 +37,7 @@ class Lesson(NamedTuple):
     embedding: Array
 
 
-def frequent(
+def most_frequent_ids(
     parts: Sequence[Written], count: int, *, vocab: int, more: np.ndarray | None = None
 ) -> np.ndarray:
     """Returns the ids [count] that the target would emit most often, in ascending
@@ -129,13 +129,15 @@ def train(
         held_out: batches of the target's texts.
         parts: other batches, by the names of the recipe's stages. The ids are the most
             frequent ones of the first part, together with those of `more` as for
-            `frequent`; the last part holds all batches.
+            `most_frequent_ids`; the last part holds all batches.
     """
     stages = [
         it._replace(config=stage_config(it, target)) for it in pipeline.stages(recipe)
     ]
     config, whole = stages[-1].config, target.model.vocab
-    ids = frequent(next(iter(parts.values())), config.vocab, vocab=whole, more=more)
+    ids = most_frequent_ids(
+        next(iter(parts.values())), config.vocab, vocab=whole, more=more
+    )
     embedding = find_embedding(target.params)
 
     def with_draft_ids(batches: Sequence[Written]) -> list[Written]:
@@ -144,12 +146,12 @@ def train(
     def lesson(part: Written, index: np.ndarray) -> Lesson:
         return Lesson(part.rows(index), embedding)
 
-    def each(step: slice) -> list[Lesson]:
+    def held_out_lessons(step: slice) -> list[Lesson]:
         return [
             lesson(it, np.arange(len(it.ids))[step]) for it in with_draft_ids(held_out)
         ]
 
-    fixed = {"held_out": each(slice(None))}
+    fixed = {"held_out": held_out_lessons(slice(None))}
 
     def data(learnt: Written, stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Lesson:
@@ -164,7 +166,7 @@ def train(
     begun = prune(config, recipe["first_layers"], params=target.params, ids=ids)
     params = pipeline.run(runs, stages, texts, first=begun)
     # The even rows are greedy.
-    apart = {f"t{t}": each(slice(t, None, 2)) for t in (0, 1)}
+    apart = {f"t{t}": held_out_lessons(slice(t, None, 2)) for t in (0, 1)}
     alphas = written.rates(config, params, held_out=apart, compare=compare)
     reduced_vocab.save(path, Reduction(config, params, ids))
     *_, every = parts.values()

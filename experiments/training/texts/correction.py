@@ -26,7 +26,7 @@ AGREE |= {other: word for word, other in AGREE.items()}
 Rule = Callable[[np.random.Generator, list[str], int], None]
 
 
-def spoil(text: str, seed: int, rate: float = RATE) -> str:
+def add_errors(text: str, seed: int, rate: float = RATE) -> str:
     """Returns the text with errors in about `rate` of its words, or somewhat fewer.
 
     An error may undo another, and in a short text the few tries may all find nothing to

@@ -68,10 +68,10 @@ def find_licensed(name: str) -> tuple[metadata.Distribution, str]:
     """Returns the distribution of a name, with its licence. Raises ValueError as `read`
     does."""
     distribution = metadata.distribution(name)
-    return distribution, permissive(name, distribution.metadata)
+    return distribution, permissive_licence(name, distribution.metadata)
 
 
-def permissive(name: str, described) -> str:
+def permissive_licence(name: str, described) -> str:
     """Returns the licence in a distribution's metadata, if it is permissive."""
     classifiers = described.get_all("Classifier") or []
     named = [c.split(" :: ")[-1] for c in classifiers if c.startswith("License ::")]

@@ -150,7 +150,7 @@ def passages(pieces, side: str) -> list[str]:
 def corrections(pieces, texts: list[str]) -> list[Pair]:
     """Returns each passage several times, with errors of different seeds."""
     spoilt = [
-        (correction.spoil(text, again * len(texts) + i), text)
+        (correction.add_errors(text, again * len(texts) + i), text)
         for again in range(SPOILED)
         for i, text in enumerate(texts)
     ]

@@ -129,7 +129,7 @@ def test_the_table_names_source_and_version_of_every_rule(by_key):
     lines = grid.rows
     assert len(lines) == len(RULES) and all(map(all, lines))
     assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}
-    last = {key: details.forbidden(rule) for key, rule in by_key.items()}
+    last = {key: details.impossible_frequency(rule) for key, rule in by_key.items()}
     assert last["token_cut"] == "never" and last["transformers"] == "at u = 0"
     assert last["tpu_cool"] == number(by_key["tpu_cool"]["impossible"])
     assert by_key["tpu_warm"]["at_zero"] and not by_key["kerashub"]["at_zero"]

@@ -51,7 +51,7 @@ def predicted_and_compiled(layout: str) -> tuple[dict, dict]:
     devices."""
     pair, plan = PAIRS[layout], Plan(8, 2048, 3, mesh.parse(layout), inputs=256)
     with mesh.using(layout):
-        step = compiled.lower(*pair, plan).compile()
+        step = compiled.lower_step(*pair, plan).compile()
     return forms.device(*map(forms.sizes, pair), plan), compiled.device_bytes(step)
 
 

@@ -67,7 +67,7 @@ def test_a_head_learns_chances_and_rules_stop_after_what_they_saw():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 2))
     chance = 1 / (1 + np.exp(-(x @ [1.0, -2.0] + 0.5)))
-    head = stopping.fit(x, chance)
+    head = stopping.fit_logistic(x, chance)
     np.testing.assert_allclose(stopping.predict(head, x), chance, atol=0.02)
     score = np.array([[0.9, 0.2, 0.9], [0.1, 0.9, 0.9], [0.9, 0.9, 0.9]])
     assert stopping.stop_lengths(score, 0.5).tolist() == [2, 1, 3]

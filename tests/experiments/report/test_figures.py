@@ -62,7 +62,7 @@ def results(committed):
     return committed | {"table2": {**committed["table2"]}}
 
 
-def words(text: str) -> list[str]:
+def drawing_words(text: str) -> list[str]:
     """Returns every text of a drawing, which must be well-formed."""
     texts = ElementTree.fromstring(text).iter(f"{SVG}text")
     return ["".join(it.itertext()) for it in texts]
@@ -75,23 +75,23 @@ def test_committed_drawings_are_what_the_records_say(committed):
         text = (catalogue.ROOT / f"results/{name}.svg").read_text("utf-8")
         drawn = figures.svg(name, committed)
         assert drawn == text or name not in figures.TRACES, name
-        assert words(drawn) == words(text), name
+        assert drawing_words(drawn) == drawing_words(text), name
 
 
 def test_a_figure_says_where_it_was_not_run(results):
     for name in figures.NAMES:
-        assert words(figures.svg(name, {})) == [f"{name}: not run"]
+        assert drawing_words(figures.svg(name, {})) == [f"{name}: not run"]
     with pytest.raises(ValueError, match="choose one of figure1"):
         figures.svg("figure6", {})
     del results["table2"]
     for name in figure_curves.KINDS:  # which stand alone where nothing was measured
-        text = words(figures.svg(name, results))
+        text = drawing_words(figures.svg(name, results))
         assert "alpha" in text and "measured" not in " ".join(text)
 
 
 def test_a_timeline_says_what_it_lacks(results):
     def figure_words(name):
-        return " ".join(words(figures.svg(name, results)))
+        return " ".join(drawing_words(figures.svg(name, results)))
 
     rows, own = results["table2"], results["table2"]["ende_small_t0"]
     rows["ende_small_t0"] = {"measured": own["measured"] | {"prefill_draft_ms": None}}
@@ -123,7 +123,7 @@ def test_a_pixel_has_the_color_of_who_wrote_it_and_the_depth_of_its_shade():
     ]
     middle = images.color(0.5, "added")
     assert drawn == [(0, pale), (10, ink), (0, middle), (10, LOOKS["added"].ink)]
-    assert "3: 2 calls" in words(text) and text.count("<path") == 1
+    assert "3: 2 calls" in drawing_words(text) and text.count("<path") == 1
     red, green, blue = bytes.fromhex(middle[1:])
     assert blue > green > red  # halfway between the blues
 
@@ -211,7 +211,7 @@ def test_any_piece_is_escaped_and_keeps_its_spaces():
     steps = [{"accepted": pieces, "rejected": [], "added": ["é"]}]
     text = figure_trace.drawing(trace_numbers(7, steps))
     shown = ["<", "&amp;", ' "]]>', "\\t", "\\x0c", "</s>", "    ", "é"]
-    assert words(text)[-8:] == shown
+    assert drawing_words(text)[-8:] == shown
     space, after = list(ElementTree.fromstring(text).iter(f"{SVG}text"))[-2:]
     assert float(space.get("textLength")) == pytest.approx(4 * figure_trace.ADVANCE)
     assert float(after.get("x")) > float(space.get("x")) + 4 * figure_trace.ADVANCE

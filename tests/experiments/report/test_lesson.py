@@ -114,7 +114,7 @@ def test_methods_name_files_that_there_are():
 
 def test_without_records_it_says_what_to_run():
     with pytest.raises(ValueError, match=r"run gin_configs/table2/\*\.gin"):
-        export.clock({})
+        export.clock_data({})
     with pytest.raises(ValueError, match=r"run gin_configs/heads/\*\.gin"):
         heads.rank_rows({})
 

@@ -279,7 +279,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     closed = laws.compute(laws.CLOSED_FORMS)
     monkeypatch.setattr(laws, "compute", lambda: closed)
     site.main([str(folder), str(made)])
-    assert not broken(made) and (made / "results/tables/table2.tex").is_file()
+    assert not broken_links(made) and (made / "results/tables/table2.tex").is_file()
     assert not (made / "docs/.doctrees").exists()
     front, first, own = (
         (made / name).read_text("utf-8")
@@ -307,7 +307,7 @@ def links(text: str) -> list[str]:
     return [unquote(x) for x in found if not re.match(r"\w+:", x)]
 
 
-def broken(made: Path) -> list[str]:
+def broken_links(made: Path) -> list[str]:
     return [
         f"{page.name}: {link}"
         for page in made.rglob("*.html")

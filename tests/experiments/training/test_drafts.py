@@ -213,7 +213,7 @@ def test_an_answer_ends_with_what_ends_the_targets_texts():
 
 def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     target, answer = answer_prompts()
-    ids = reduced_vocab.frequent([answer], 40, vocab=ANSWERING.vocab)
+    ids = reduced_vocab.most_frequent_ids([answer], 40, vocab=ANSWERING.vocab)
     said = answer.texts.tokens[0, 3:9]
     assert (np.diff(ids) > 0).all() and np.isin(said, ids).mean() > 0.5
     among = reduced_vocab.relabel_ids(answer, ids, ANSWERING.vocab)

@@ -38,7 +38,7 @@ def build_logits(config):
 
 
 @functools.cache
-def small(name: str):
+def spread_weights(name: str):
     """Returns weights whose logits spread over several nats, and these logits."""
     config = FRESH[name][0]
     if name == "t5":
@@ -52,7 +52,7 @@ def small(name: str):
 
 @pytest.mark.parametrize("name", FRESH)
 def test_a_grown_model_computes_the_same(name):
-    (config, large), (params, wanted) = FRESH[name], small(name)
+    (config, large), (params, wanted) = FRESH[name], spread_weights(name)
     grown = grow.grow(config, params, large, noise=0.5)
     fresh = families.of(config).abstract_params(large)
     jax.tree.map(lambda a, b: np.testing.assert_equal(a.shape, b.shape), grown, fresh)
@@ -61,7 +61,7 @@ def test_a_grown_model_computes_the_same(name):
 
 
 def test_noise_parts_the_copies_and_its_seed_repeats():
-    params, (config, large) = small("gpt")[0], FRESH["gpt"]
+    params, (config, large) = spread_weights("gpt")[0], FRESH["gpt"]
     copies = [
         grow.grow(config, params, large, noise=noise, seed=seed)["readout"]
         for noise, seed in ((0.0, 0), (0.3, 0), (0.3, 0), (0.3, 1))

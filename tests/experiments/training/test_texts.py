@@ -56,10 +56,10 @@ MIT = "License :: OSI Approved :: MIT License"
 def test_a_package_without_a_permissive_licence_is_refused(described, known):
     """A package that has one is known by its shortest name."""
     if known:
-        assert packages.permissive("box", Described(described)) == known
+        assert packages.permissive_licence("box", Described(described)) == known
         return
     with pytest.raises(ValueError, match=r"box is licensed .* take it off the list"):
-        packages.permissive("box", Described(described))
+        packages.permissive_licence("box", Described(described))
 
 
 def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypatch):
@@ -180,7 +180,7 @@ def test_what_cannot_be_counted_is_refused(targets, vocab, message):
 def test_the_bundled_corrections_are_of_these_rules():
     lines = (tasks.DATA / "corrections.jsonl").read_text("utf-8").splitlines()
     for i, line in enumerate(map(json.loads, lines)):
-        assert line["source"] == correction.spoil(line["target"], 10_000 + i)
+        assert line["source"] == correction.add_errors(line["target"], 10_000 + i)
 
 
 DOCUMENTED = """Gives back what was put in, in the same order. Nothing is lost.

@@ -483,12 +483,14 @@ def test_a_row_needs_its_mesh():
     assert built.row.mesh == "data=4,model=2"
     with pytest.raises(ValueError, match="name a mesh"):
         built.row.measurement.run()
-    assert lies(built) == {SingleDeviceSharding}  # there are too few devices
+    assert weight_shardings(built) == {
+        SingleDeviceSharding
+    }  # there are too few devices
     here = configs.build(rows["code_whole"]._replace(bindings=("MESH = 'data=1'",)))
-    assert lies(here) == {NamedSharding}
+    assert weight_shardings(here) == {NamedSharding}
 
 
-def lies(built: configs.BuiltRow) -> set[type]:
+def weight_shardings(built: configs.BuiltRow) -> set[type]:
     """Returns the shardings of the weights with which a row's target was built."""
     target = built.row.measurement.run.args[0]
     return {type(leaf.sharding) for leaf in jax.tree.leaves(target.params)}
@@ -511,7 +513,7 @@ def predicted_bytes(target: llama.Config) -> int:
 def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
     with mesh.using("model=8,draft=8", compilers.topology(name, CHIPS[name].slice)):
         with compilers.without_cache():
-            step = steps.lower(TARGET, DRAFT, PLAN).compile()
+            step = steps.lower_step(TARGET, DRAFT, PLAN).compile()
     text, taken = step.as_text(), steps.device_bytes(step)
     assert taken["argument_bytes"] == pytest.approx(predicted_bytes(TARGET), rel=0.03)
     found = collectives.count_collectives(

@@ -39,7 +39,7 @@ HERE = programs.find_device(True, "")
 PLAIN = programs.program(programs.REF, programs.NONE, shape=SHAPE, place=HERE).call
 
 
-def light(batch):
+def light_verify(batch):
     """Algorithm 1 of Leviathan et al. (2023) in few instructions: the token after n is
     the most likely one of the residual."""
     heat = batch.temperature[:, None, None]
@@ -52,18 +52,18 @@ def light(batch):
     return n, tokens.at[rows, n].set(jnp.argmax(p[rows, n] - less, -1))
 
 
-def program(name: str, call=light) -> Program:
+def program(name: str, call=light_verify) -> Program:
     return Program(name, call, rows=7)
 
 
 def too_many(batch):
-    n, tokens = light(batch)
+    n, tokens = light_verify(batch)
     return jnp.minimum(n + 1, tokens.shape[1] - 1), tokens
 
 
-def weightless(batch):
+def emit_impossible(batch):
     """Emits a token that p gives probability zero, where q is larger."""
-    n, tokens = light(batch)
+    n, tokens = light_verify(batch)
     p, q = (jax.nn.softmax(x, -1) for x in (batch.target[:, :-1], batch.draft))
     rows = jnp.arange(n.size)
     worst = jnp.argmax(q - p, -1)[rows, jnp.minimum(n, tokens.shape[1] - 2)]
@@ -71,7 +71,7 @@ def weightless(batch):
 
 
 def change_first_kept(batch):
-    n, tokens = light(batch)
+    n, tokens = light_verify(batch)
     return n, tokens.at[:, 0].add(jnp.where(n > 0, 1, 0))
 
 
@@ -95,7 +95,7 @@ def test_enough_sets_that_none_is_read_from_a_cache():
 
 
 @pytest.mark.parametrize(
-    "call", [PLAIN, light, too_many, weightless, change_first_kept]
+    "call", [PLAIN, light_verify, too_many, emit_impossible, change_first_kept]
 )
 def test_the_oracle_passes_the_reference_and_no_other(call, sets):
     run = jax.jit(call)
@@ -104,7 +104,7 @@ def test_the_oracle_passes_the_reference_and_no_other(call, sets):
         for batch in sets
         for n, tokens in [jax.device_get(run(batch))]
     ]
-    assert (faults == [None, None]) == (call in (PLAIN, light)), faults
+    assert (faults == [None, None]) == (call in (PLAIN, light_verify)), faults
 
 
 def raise_not_implemented(batch):
@@ -115,7 +115,7 @@ def right_at_first(batch):
     """Is wrong where few drafts are likely to be kept."""
     p, q = (jax.nn.softmax(x, -1) for x in (batch.target[:, :-1], batch.draft))
     near = jnp.minimum(p, q).sum(-1).mean() > 0.5
-    return jax.tree.map(partial(jnp.where, near), light(batch), too_many(batch))
+    return jax.tree.map(partial(jnp.where, near), light_verify(batch), too_many(batch))
 
 
 def test_what_is_wrong_or_fails_is_told_and_has_no_time():

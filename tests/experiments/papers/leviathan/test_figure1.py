@@ -68,7 +68,7 @@ def alone(case) -> list[int]:
     return output.tokens[0, int(case.begun.length[0]) : int(output.length[0])].tolist()
 
 
-def shown(case: Case, ids) -> list[str]:
+def show_tokens(case: Case, ids) -> list[str]:
     return [case.tokenizer.piece(token) for token in ids]
 
 
@@ -77,7 +77,7 @@ def emitted_tokens(trace):
 
 
 def test_the_pieces_are_the_text_that_the_target_alone_writes(case, trace, alone):
-    assert len(set(alone)) > 2 and emitted_tokens(trace) == shown(case, alone)
+    assert len(set(alone)) > 2 and emitted_tokens(trace) == show_tokens(case, alone)
     assert trace["tokens"] == NEW > trace["target_calls"] == len(trace["steps"])
     told = {"target": "p", "draft": "q", "prompt": case.prompt, "gamma": GAMMA}
     assert told.items() <= trace.items()
@@ -91,7 +91,7 @@ def test_the_pieces_are_the_text_that_the_target_alone_writes(case, trace, alone
 def test_without_drafts_every_call_adds_one_token(case, alone):
     trace = figure1.build(*case.pair, prompt=case.prompt, gamma=0, tokens=5).run()
     added = [it for step in trace["steps"] for it in step["added"]]
-    assert len(trace["steps"]) == 5 and added == shown(case, alone[:5])
+    assert len(trace["steps"]) == 5 and added == show_tokens(case, alone[:5])
 
 
 def test_it_begins_and_stops_where_its_models_do(case, alone, monkeypatch):
@@ -102,7 +102,7 @@ def test_it_begins_and_stops_where_its_models_do(case, alone, monkeypatch):
     monkeypatch.setattr(figure1, "begin", lambda *arguments: (case.begun, end))
     trace = figure1.build(*case.pair, prompt=case.prompt, gamma=GAMMA, tokens=NEW).run()
     assert trace["tokens"] == alone.index(end) + 1
-    assert emitted_tokens(trace)[-1:] == shown(case, [end])
+    assert emitted_tokens(trace)[-1:] == show_tokens(case, [end])
 
 
 def side(name: str, module, config) -> Pretrained:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
-PAPER = table.papers()["leviathan2023"]["table5_lenience"]
+PAPER = table.published_values()["leviathan2023"]["table5_lenience"]
 
 
 @pytest.fixture(autouse=True)
