@@ -26,7 +26,7 @@ from specjax.theory.estimate import nan_to_none, ratio
 
 
 class BeamSetting(NamedTuple):
-    """The setting of a row of beam search.
+    """The setting of a row that times beam search.
 
     widths: w, of each search. times: drafted beams of a level for each beam of the
     target, u / w. gamma, length_penalty, early_stopping: see `BeamConfig`. new_tokens:

@@ -39,7 +39,7 @@ class Call(NamedTuple):
     value: Any = None
     peak_mb: float | None = None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         peak = "" if self.peak_mb is None else f", at most {self.peak_mb:.0f} MiB"
         return f"{self.seconds:.3g} s{peak}"
 

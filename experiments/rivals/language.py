@@ -36,7 +36,7 @@ OURS = "specjax"
 
 
 class LanguageSetting(NamedTuple):
-    """The setting of the rows of a language model.
+    """The setting of the rows that compare engines on a language model.
 
     Attributes:
         texts: questions, of at most `longest` tokens.

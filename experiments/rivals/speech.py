@@ -39,7 +39,7 @@ LISTENERS = (
 
 
 class SpeechSetting(NamedTuple):
-    """The setting of a row of speech.
+    """The setting of a row that compares engines on speech.
 
     Attributes:
         split: one that transcripts.tsv names, if it names any.

@@ -86,7 +86,7 @@ def collect(
                 for place in places:
                     call = left[name](*groups[place.group])
                     journal.add(place, call)
-                    of = f"{place.group + 1} of {len(groups)}: {call.in_words()}"
+                    of = f"{place.group + 1} of {len(groups)}: {call.describe()}"
                     say(f"{label}: round {turn + 1} of {rounds}, {name}, {of}")
             except Refused as error:
                 drop(name, error)

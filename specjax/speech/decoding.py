@@ -207,10 +207,10 @@ def make_key(
 
 @functools.lru_cache(maxsize=32)
 def program(key: ProgramKey) -> Wrapped:
-    """Returns the jitted program of a key: (params, prompt, request) -> output and
-    quiet.
+    """Returns the compiled program of a key: (params, prompt, request) -> (output,
+    quiet).
 
-    The output is that of the loop, and quiet [B] the probability that nobody speaks.
+    `output` is that of the loop, and `quiet` [B] the probability that nobody speaks.
     Prompts have the output of the target's encoder, `types.Encoded`; where the draft
     has its own encoder, its params are as of `with_inputs`."""
     decoder, bare = make_decoder(key), whisper.build(key.target)
@@ -245,7 +245,7 @@ def make_decoder(key: ProgramKey) -> Decoder:
 
 
 def make_draft(key: ProgramKey, config: whisper.Config) -> Model:
-    """Returns the draft of a key, without rules; config: that of the draft.
+    """Returns the draft model of a key, without constraints. config: that of the draft.
 
     A draft with fewer ids than its target has a reduced vocabulary."""
     if config.vocab != key.target.vocab:

@@ -126,8 +126,8 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
 
 
 def test_checkpoints_of_t5x(tmp_path):
-    """A step's folder is named, or a run, whose last step is read; sizes come from the
-    arrays."""
+    """The path is a step's folder, or that of a run, whose last step is then read;
+    sizes come from the arrays."""
     params, run = random_params(T5), tmp_path / "a.run"
     checkpoints.t5x.save(run, 1, jax.tree.map(jnp.zeros_like, params))
     for path in checkpoints.t5x.save(run, 20, params), str(run):

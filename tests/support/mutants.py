@@ -360,7 +360,7 @@ def swap(wrong, right, others: dict):
     return right
 
 
-class Either(ast.NodeTransformer):
+class ChooseMutant(ast.NodeTransformer):
     """Replaces each expression that some mutant changes by a choice between its
     versions.
 
@@ -388,7 +388,7 @@ def mutated_names(rule: str) -> dict:
     """Returns the names in a rule's file, with a call of `either` in place of each
     expression that a mutant changes."""
     module, others = import_module(f"specjax.verifiers.{rule}"), WRONG[rule]
-    put = Either(others)
+    put = ChooseMutant(others)
     tree = put.visit(ast.parse(inspect.getsource(module)))
     assert put.met == {*others}, (rule, {*others} - put.met)  # not in the file any more
     names = {"__name__": module.__name__, **{each.__name__: each for each in HELPERS}}

@@ -172,8 +172,8 @@ def random_logits(seed: int, vocab: int = 7):
 
 
 def test_half_precision_ends_below_1e5():
-    """No draft is kept, and the token is any that p keeps, drawn uniformly, as
-    documented."""
+    """From 1e5 on, float16 keeps no draft, and draws the token uniformly from those
+    that p keeps, as documented."""
     z_p, z_q = random_logits(1)
     z_p[0, 2] = -np.inf
     verdict = one_call(build(1e5, "float16"), (z_p, z_q), [0, 1])

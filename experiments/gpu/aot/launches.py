@@ -45,7 +45,7 @@ RECORDED = "gamma", "temperature", "rule"  # of the settings
 
 
 class LaunchSetting(NamedTuple):
-    """The setting of a row of launches.
+    """The setting of a row that counts the launches of a step.
 
     Attributes:
         decode: the settings of decoding; with a rule other than `token` only whole

@@ -35,7 +35,7 @@ NAMED = "kernel_bench.KernelSetting"
 
 
 class KernelSetting(NamedTuple):
-    """The setting of a row of kernels: B, G, V and the dtype of the logits.
+    """The setting of a row that times kernels: B, G, V and the dtype of the logits.
 
     Attributes:
         acceptances: tiles are chosen at the first of them.

@@ -35,7 +35,7 @@ TOO_FEW = "too few trials"
 
 
 class EqualityRows(NamedTuple):
-    """The setting of a comparison with float64.
+    """The setting of a comparison of kernels with the reference and with float64.
 
     Attributes:
         rows: in total, in batches of `batch`.

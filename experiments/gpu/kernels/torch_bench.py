@@ -37,7 +37,7 @@ CLOSE = 0.7706  # `inputs.noise_for_acceptance` of an acceptance of 0.7
 
 
 class TorchSetting(NamedTuple):
-    """The setting of a row of PyTorch, as in `experiments.gpu.kernels.bench`.
+    """The setting of a row that times PyTorch, as in `experiments.gpu.kernels.bench`.
 
     Attributes:
         seconds: that the program may take.

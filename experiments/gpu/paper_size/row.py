@@ -47,7 +47,7 @@ RECORDED = "temperature", "gamma", "new_tokens", "seed", "kernels"
 
 
 class PaperSizeSetting(NamedTuple):
-    """The setting of a row at the paper's sizes.
+    """The setting of a row that measures models of the paper's sizes.
 
     Attributes:
         decode: the settings of decoding; their gamma, published, is one of `gammas`.
@@ -294,12 +294,12 @@ def gamma_numbers(
     at = setting.gammas.index(gamma)
     values = {key: columns[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
 
-    def ratio(alone: np.ndarray, drafted: np.ndarray) -> float:
-        return float(alone.sum() / drafted.sum())
+    def time_ratio(plain_ms: np.ndarray, drafted_ms: np.ndarray) -> float:
+        return float(plain_ms.sum() / drafted_ms.sum())
 
-    alone, drafted = whole[0].ms, whole[gamma].ms
-    low, high = timing.interval(ratio, (alone, drafted))
-    values |= {"speedup": ratio(alone, drafted), "speedup_ci": (low, high)}
+    times = whole[0].ms, whole[gamma].ms
+    low, high = timing.interval(time_ratio, times)
+    values |= {"speedup": time_ratio(*times), "speedup_ci": (low, high)}
     values |= {"speedup_se": (high - low) / (2 * 1.96)}
     values["speedup_expected"] = expected_speedup(setting, gamma, columns, whole)
     values["residual"] = values["predicted"] / values["speedup"] - 1

@@ -18,7 +18,7 @@ from specjax.runtime import mesh
 
 
 class FitSetting(NamedTuple):
-    """The setting of a row of predicted and compiled memory.
+    """The setting of a row that compares the predicted memory with the compiler's.
 
     Attributes:
         chip: one of `forms.CHIPS`.

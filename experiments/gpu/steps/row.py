@@ -43,7 +43,7 @@ RECORDED = "gamma", "temperature", "new_tokens", "kernels", "seed"
 
 
 class StepSetting(NamedTuple):
-    """The setting of a row of steps.
+    """The setting of a row that times the steps of a pair.
 
     Attributes:
         part: one of PARTS, which is measured.

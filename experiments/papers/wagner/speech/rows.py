@@ -29,7 +29,7 @@ ALONE = 0  # gamma of decoding without a draft
 
 
 class ListeningSetting(NamedTuple):
-    """The setting of a row of speech.
+    """The setting of a row that compares methods on speech.
 
     Attributes:
         folder, split, share: of the recordings, see `utterances.read`.
