@@ -57,8 +57,8 @@ def main(arguments: list[str] | None = None) -> None:
     if parser.parse_args(arguments).quick:
         reproduce(
             RESULTS / "quick",
-            reduced=REDUCED,
-            wanted=is_chosen,
+            reduced_bindings=REDUCED,
+            is_wanted=is_chosen,
             earlier=RESULTS,
             at_once=jax.default_backend() == "cpu",
         )
@@ -74,8 +74,8 @@ def is_chosen(row: str) -> bool:
 def reproduce(
     out: Path,
     *,
-    reduced: Reduced | None = None,
-    wanted: Callable[[str], bool] = lambda row: True,
+    reduced_bindings: Reduced | None = None,
+    is_wanted: Callable[[str], bool] = lambda row: True,
     earlier: Path | None = None,
     at_once: bool = False,
 ) -> None:
@@ -83,22 +83,24 @@ def reproduce(
     prints a summary.
 
     Args:
-        reduced: gin bindings of a folder's rows, or of a row.
-        wanted: selects rows, by folder/row.
+        reduced_bindings: gin bindings of a folder's rows, or of a row.
+        is_wanted: selects rows, by folder/row.
         earlier: the folder of records that fill the lines of the other rows.
         at_once: measure the rows that are not timed beside the laws, in processes.
     """
-    reduced, files = reduced or {}, []
+    reduced_bindings, files = reduced_bindings or {}, []
     for name in FOLDERS:
         for row, file in folder_rows(name).items():
-            bindings = *reduced.get(name, ()), *reduced.get(row, ())
-            files += [file._replace(bindings=bindings)] if wanted(row) else []
+            bindings = *reduced_bindings.get(name, ()), *reduced_bindings.get(row, ())
+            files += [file._replace(bindings=bindings)] if is_wanted(row) else []
     beside = group([file for file in files if not is_timed(file)]) if at_once else {}
     together = {*itertools.chain(*beside.values())}
     with run.handle_stops():
         computed = laws.compute(
-            wanted=wanted,
-            beside={x: partial(run.measure, rows, out) for x, rows in beside.items()},
+            is_wanted=is_wanted,
+            other_work={
+                x: partial(run.measure, rows, out) for x, rows in beside.items()
+            },
         )
         run.measure([file for file in files if file not in together], out)
     results = tables.collect(out, earlier, computed)

@@ -220,12 +220,12 @@ def stepper(case: Case):
     return functools.partial(step, params, make_request(1.0)), begin(params)
 
 
-def run(case: Case, between) -> list[list[int]]:
-    """Decodes, with a call of `between(state)` before every step."""
+def run(case: Case, before_step) -> list[list[int]]:
+    """Decodes, with a call of `before_step(state)` before every step."""
     (step, state), turns = stepper(case), tiny.bound()
     while not np.all(has_ended(make_request(1.0), state)):
         next(turns)
-        state, _ = step(between(state))
+        state, _ = step(before_step(state))
     return generated_texts(Output(state.tokens, state.length, ()))
 
 

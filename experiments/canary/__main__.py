@@ -56,13 +56,21 @@ def main(arguments: list[str] | None = None) -> int:
     return int(bool(warnings))
 
 
-def unpack(then: str, folder: Path) -> None:
+def unpack(version: str, folder: Path) -> None:
     """Unpacks the packages of a wheel or of a commit into a folder that Python can
     import from.
     """
-    packed = then
-    if not then.endswith(".whl"):
-        command = ["git", "-C", str(ROOT), "archive", "--format=zip", then, *PACKAGES]
+    packed = version
+    if not version.endswith(".whl"):
+        command = [
+            "git",
+            "-C",
+            str(ROOT),
+            "archive",
+            "--format=zip",
+            version,
+            *PACKAGES,
+        ]
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         packed = io.BytesIO(subprocess.run(command, check=True, **quiet).stdout)
     with zipfile.ZipFile(packed) as packages:
@@ -125,10 +133,12 @@ def numbers(rounds: list[dict]) -> dict[str, float]:
     }
 
 
-def compare(then: list[dict], now: list[dict]) -> tuple[list[list[str]], list[str]]:
+def compare(
+    earlier: list[dict], later: list[dict]
+) -> tuple[list[list[str]], list[str]]:
     """Returns a table row for each number, and a warning for each change above MOST."""
-    rows, warnings, here = [], [], numbers(now)
-    for name, old in numbers(then).items():
+    rows, warnings, here = [], [], numbers(later)
+    for name, old in numbers(earlier).items():
         told = f"{100 * (here[name] / old - 1):+.1f} %"
         rows.append([name, *map(markup.number, (old, here[name])), told])
         if abs(here[name] / old - 1) > MOST:

@@ -81,12 +81,12 @@ def changed_settings(record: dict) -> list[str]:
 
 @cache
 def settings_changed_since(
-    config: str, table: str, row: str, typed: tuple[str, ...]
+    config: str, table: str, row: str, bindings: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Returns the settings to which a row's file gives another value now than a
     recorded configuration did. It is cached, because every page asks for it."""
     return tuple(
-        provenance.changed_settings(config, *current_config(table, row, typed))
+        provenance.changed_settings(config, *current_config(table, row, bindings))
     )
 
 

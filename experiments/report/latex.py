@@ -69,13 +69,13 @@ def latex(name: str, page: Printed) -> str:
     return "% Needs \\usepackage{booktabs}.\n" + "\n".join(tables)
 
 
-def pages(several: list[Grid]) -> list[list[Grid]]:
+def pages(grids: list[Grid]) -> list[list[Grid]]:
     """Returns the panels of each page: all panels together if they are short, else
     parts of one."""
-    if len(several[0].rows) <= FEW:
-        return [several]
+    if len(grids[0].rows) <= FEW:
+        return [grids]
     found = []
-    for panel in several:
+    for panel in grids:
         room = max(name_width(panel), LEAST)
         rows: list[list[str]] = []
         height = 0.0

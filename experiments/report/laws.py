@@ -30,26 +30,28 @@ PROCESSES = 2
 
 def compute(
     folders: Iterable[str] = FOLDERS,
-    wanted: Callable[[str], bool] = lambda row: True,
-    beside: Mapping[str, Callable[[], Any]] | None = None,
+    is_wanted: Callable[[str], bool] = lambda row: True,
+    other_work: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Records:
     """Computes the records of every law's row; they have no date.
 
     Args:
-        wanted: selects rows, by folder/row.
-        beside: other work for the processes that compute laws, by its name.
+        is_wanted: selects rows, by folder/row.
+        other_work: work for the processes that compute laws, by its name.
     """
     found: Records = {folder: {} for folder in folders}
     rows = [
         row
         for folder in folders
         for row in records.rows(folder).values()
-        if wanted(f"{folder}/{row.row}")
+        if is_wanted(f"{folder}/{row.row}")
     ]
     long = {f"{x.table}/{x.row}": partial(law, x) for x in rows if is_long(x)}
     # The first leaves programs on the disk that the others share, so these come last.
     first = dict([*long.items()][:1])
-    done = run_in_processes({**first, **(beside or {}), **dict(reversed(long.items()))})
+    done = run_in_processes(
+        {**first, **(other_work or {}), **dict(reversed(long.items()))}
+    )
     made = [law(row) for row in rows if not is_long(row)]
     for record in [*made, *(done[name] for name in long)]:
         found[record["table"]][record["row"]] = record

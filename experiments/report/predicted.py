@@ -53,7 +53,7 @@ def items(records: Records, predictions: dict) -> Iterator[dict]:
         }
 
 
-def unjudged_reason(records: Records, it: dict, predicted_for: str) -> str | None:
+def unjudged_reason(records: Records, it: dict, card: str) -> str | None:
     """Returns why a prediction is not judged: its row ran on a CPU, or on another card
     than it is made for. None if it is judged."""
     record = records.get(it["table"], {}).get(it["row"])
@@ -62,7 +62,7 @@ def unjudged_reason(records: Records, it: dict, predicted_for: str) -> str | Non
     device = record["provenance"]["device"]
     if device["platform"] == "cpu":
         return TRIAL
-    same = device["kind"] == predicted_for or "of" in it or "count" in it
+    same = device["kind"] == card or "of" in it or "count" in it
     return None if same else f"on one {device['kind']}"
 
 

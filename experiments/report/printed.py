@@ -135,11 +135,11 @@ def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
     return found
 
 
-def row_remarks(row: Row, usual: str) -> list[str]:
+def row_remarks(row: Row, usual_device: str) -> list[str]:
     """Returns what a reader must know about a row.
 
     Args:
-        usual: where most rows were measured.
+        usual_device: where most rows were measured.
     """
     record = row.record
     found = ["recorded earlier"] if "earlier" in record else []
@@ -156,7 +156,7 @@ def row_remarks(row: Row, usual: str) -> list[str]:
         found.append(f"verified by `{rule}`")
     if models := unnamed_models(row):
         found.append(models)
-    if place(record) not in ("", usual):
+    if place(record) not in ("", usual_device):
         found.append(f"{place(record)}, {record['provenance']['date'][:10]}")
     return list(dict.fromkeys(found))
 

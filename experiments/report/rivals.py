@@ -65,12 +65,12 @@ def lines(it: Item) -> Iterator[dict]:
         yield blank | {"engine": name, "why": why}
 
 
-def ratio_text(it: Item, over: str, name: str) -> str:
+def ratio_text(it: Item, divisor: str, name: str) -> str:
     """Returns a ratio, with its interval if there are enough times."""
     times = it["seconds"][name]
     if len(times) * len(times[0]) < FEW:
-        return number(it[over])
-    return interval(it[over], it[f"{over}_ci"])
+        return number(it[divisor])
+    return interval(it[divisor], it[f"{divisor}_ci"])
 
 
 def memory(it: Item, name: str) -> str:

@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"--address {chosen.address}: it must begin with https://")
     if chosen.site.exists() and not (chosen.site / ".nojekyll").exists():
         parser.error(f"{chosen.site} is there and no site: name another folder")
-    results = tables.collect(chosen.folder, computed=laws.compute())
+    results = tables.collect(chosen.folder, laws=laws.compute())
     page.render(chosen.folder, results)
     write(
         chosen.folder,

@@ -39,14 +39,14 @@ INDEX = (
 
 
 def collect(
-    folder: Path, earlier: Path | None = None, computed: Records | None = None
+    folder: Path, earlier: Path | None = None, laws: Records | None = None
 ) -> Records:
     """Returns the latest record of each row of each file.
 
     Args:
         earlier: a folder whose records replace rows that this one does not have; they
             are marked.
-        computed: laws, which no folder has (`experiments.report.laws`).
+        laws: records of laws, which no folder has (`experiments.report.laws`).
     """
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest_records(jsonl.read(path)) for path in files}
@@ -57,7 +57,7 @@ def collect(
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
-    return results | (computed or {})
+    return results | (laws or {})
 
 
 def cells(line: Line, results: Records) -> list[str]:
@@ -212,7 +212,7 @@ def main(
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
-    render(folder, collect(folder, computed=laws.compute()))
+    render(folder, collect(folder, laws=laws.compute()))
     print(f"rendered {folder / shown}")
 
 

@@ -121,8 +121,8 @@ def measure(
     file: Path,
     *,
     work: Path,
-    texts_to: Path | None = None,
-    wanted: Sequence[str] | None = None,
+    texts_folder: Path | None = None,
+    row_names: Sequence[str] | None = None,
     journals: Journals = journal.memory_journal,
 ) -> Iterator[tuple[str, dict]]:
     """Yields each row's name and numbers.
@@ -130,32 +130,32 @@ def measure(
     Args:
         file: of questions.
         work: a folder for the weights in each engine's format.
-        texts_to: a folder for the texts of every engine, in the format of `specjax
+        texts_folder: a folder for the texts of every engine, in the format of `specjax
             microscope --texts`.
-        wanted: some of `rows`; None for all.
+        row_names: some of `rows`; None for all.
         journals: opens the journal of a row.
     """
     target = pretrained.load(setting.model)
     every = read_questions(file, target, setting.texts, setting.longest)
     exports = Exports(target.files[0], place(work, setting.model, target.files[0]))
     names = rows(setting)
-    wanted = names if wanted is None else wanted
+    row_names = names if row_names is None else row_names
     *several, long, alone = names
     with ExitStack() as stack:
-        if {*several, long} & set(wanted):
+        if {*several, long} & set(row_names):
             opened = open_all(setting, exports, ends=target.ends, stack=stack)
         for name, batch in zip(several, batches(setting), strict=True):
-            if name not in wanted:
+            if name not in row_names:
                 continue
             kept = journals(name)
             taken = whole_texts(setting, opened, every, batch, kept)
             said = texts(taken.values, every.ends, setting.new_tokens)
-            if texts_to is not None:
-                write(texts_to, name, every, said)
+            if texts_folder is not None:
+                write(texts_folder, name, every, said)
             row = time_numbers(setting, opened, taken, lengths(said, batch))
             row |= {"batch": batch, "sittings": len(kept.sittings)}
             yield name, row | compare_texts(target, every, opened, said)
-        if long in wanted:
+        if long in row_names:
             kept = journals(long)
             prompt = repeat_to_length(every, setting.prefill)
             taken = time_prefill(setting, opened, prompt, kept)
@@ -166,7 +166,7 @@ def measure(
             why = row["refusals"].items()
             row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
             yield long, row
-    if alone in wanted:  # when nobody else holds memory
+    if alone in row_names:  # when nobody else holds memory
         turns.say(f"{alone}: our calls on one and on several tokens")
         prompt = [*every.tokens[0]]
         yield alone, calls.measure(setting.model, prompt, setting.new_tokens)

@@ -108,8 +108,8 @@ def measure(
         setting,
         files,
         work=chosen.work,
-        texts_to=chosen.texts_to,
-        wanted=wanted,
+        texts_folder=chosen.texts_to,
+        row_names=wanted,
         journals=opened.__getitem__,
     ):
         origin = measurement, setting, time.monotonic() - begun

@@ -84,19 +84,19 @@ def measure(
     folders: list[Path],
     *,
     work: Path,
-    texts_to: Path | None = None,
-    wanted: Sequence[str] | None = None,
+    texts_folder: Path | None = None,
+    row_names: Sequence[str] | None = None,
     journals: Journals = journal.memory_journal,
 ) -> Iterator[tuple[str, dict]]:
     """Yields the row's name and numbers.
 
     Args:
         work: a folder for the weights in each engine's format.
-        texts_to: a folder for the transcripts of every engine.
-        wanted: some of `rows`; None for all.
+        texts_folder: a folder for the transcripts of every engine.
+        row_names: some of `rows`; None for all.
         journals: opens the journal of a row.
     """
-    if wanted is not None and setting.model not in wanted:
+    if row_names is not None and setting.model not in row_names:
         return
     heard = [each for folder in folders for each in recordings(folder, setting)]
     groups = [(str(each.file.resolve()),) for each in heard]
@@ -137,9 +137,9 @@ def measure(
         name: word_errors.score(true, said)._asdict() for name, said in texts.items()
     }
     result |= compare_ids(setting, heard, taken.values)
-    if texts_to is not None:
-        texts_to.mkdir(parents=True, exist_ok=True)
-        file = texts_to / f"{setting.model}.json"
+    if texts_folder is not None:
+        texts_folder.mkdir(parents=True, exist_ok=True)
+        file = texts_folder / f"{setting.model}.json"
         file.write_text(json.dumps(texts, indent=1, ensure_ascii=False))
     yield setting.model, result
 
@@ -221,7 +221,7 @@ def compare_ids(
 
 
 def first_difference(
-    pair: Listeners, each: Recording, name: str, ours: list[int], theirs: list[int]
+    pair: Listeners, recording: Recording, name: str, ours: list[int], theirs: list[int]
 ) -> dict:
     """Describes the first difference between two texts: the position, both tokens, and
     by how many nats ours is more likely.
@@ -243,10 +243,10 @@ def first_difference(
         logits = np.asarray(whisper.logits(config, params, sound, read))[0, -1]
         return float(logits[a[at]] - logits[b[at]])
 
-    frames, _ = transcripts.frames(each.file, config.bands)
+    frames, _ = transcripts.frames(recording.file, config.bands)
     margins = (
         margin(cut_window(frames, 0, config.frames)),
-        margin(engine_features(name, each)),
+        margin(engine_features(name, recording)),
     )
     kinds = {
         "tie": abs(margins[0]) <= agreement.ROUNDING,

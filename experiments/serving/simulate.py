@@ -48,7 +48,7 @@ class Costs(NamedTuple):
 
 
 def steps_per_request(
-    tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
+    tokens: np.ndarray, step_tokens: Sequence[np.ndarray], seed: int = 0
 ) -> np.ndarray:
     """Returns how many steps each request takes, [N].
 
@@ -57,12 +57,12 @@ def steps_per_request(
 
     Args:
         tokens: [N], of its answer.
-        emitted: of some texts the tokens of each step, at least one.
+        step_tokens: of some texts the tokens of each step, at least one.
     """
     random = np.random.default_rng(seed)
 
     def count_steps(count: int) -> int:
-        steps = emitted[random.integers(len(emitted))]
+        steps = step_tokens[random.integers(len(step_tokens))]
         given = np.cumsum(np.resize(steps, count))
         return 1 + int(np.searchsorted(given, count))
 
@@ -167,7 +167,7 @@ def poisson(rate: float, count: int, seed: int = 0) -> np.ndarray:
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
-def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[float]):
+def crossing(loads: Sequence[float], drafted: Sequence[float], plain: Sequence[float]):
     """Returns the lowest load at which, as at all higher ones, a draft makes answers no
     faster.
 
@@ -176,7 +176,7 @@ def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[f
     Args:
         loads: ascending.
     """
-    slower = np.asarray(drafted) >= np.asarray(alone)
+    slower = np.asarray(drafted) >= np.asarray(plain)
     if not slower[-1]:
         return None
     return float(loads[len(slower) - int(np.argmin([*slower[::-1], False]))])

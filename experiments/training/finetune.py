@@ -230,14 +230,16 @@ def encode_pairs(source: Source, chosen: argparse.Namespace) -> list[Pair]:
     return list(zip(*sides, strict=True))
 
 
-def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None:
+def check_ids(
+    checkpoint: Pretrained, source: Source, encoded_pairs: list[Pair]
+) -> None:
     if (source.eos,) != checkpoint.ends:
         raise ValueError(
             f"texts of {source.task} end with id {source.eos}, those of"
             f" {checkpoint.name} with {', '.join(map(str, checkpoint.ends))}: {ADVICE}"
         )
     limit = checkpoint.config.pieces or checkpoint.config.vocab
-    every = {i for pair in coded for ids in pair for i in ids}
+    every = {i for pair in encoded_pairs for ids in pair for i in ids}
     least, most = min(every), max(every)
     if least < 0 or most >= limit:
         raise ValueError(

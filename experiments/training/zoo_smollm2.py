@@ -61,7 +61,7 @@ def write_answers(
     sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
     asking = answers.Asking(plan=plan, **sizes)
     return answers.write(
-        target, questions(data), asking=asking, folder=runs / "answers", part=part
+        target, questions(data), setting=asking, folder=runs / "answers", part=part
     )
 
 

@@ -110,11 +110,13 @@ NORM, PRODUCT, UNBIASED = (SCALE, BIAS), (KERNEL, BIAS), (KERNEL,)
 Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is stored
 
 
-def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source]:
-    """Returns the sources of a table of parts. to, of: the beginnings of our names and
-    of the stored ones."""
+def sources(
+    rows: Iterable[Row], our_prefix: str = "", stored_prefix: str = ""
+) -> dict[str, Source]:
+    """Returns the sources of a table of parts. our_prefix, stored_prefix: the
+    beginnings of our names and of the stored ones."""
     return {
-        f"{to}{ours}/{leaf}": Source(f"{of}{theirs}{stored}", *how)
+        f"{our_prefix}{ours}/{leaf}": Source(f"{stored_prefix}{theirs}{stored}", *how)
         for ours, theirs, kind in rows
         for leaf, stored, *how in kind
     }

@@ -117,7 +117,7 @@ def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> N
     prefix = "" if bare else PREFIX
     table, copies = embedding_names(prefix + EMBEDDING, READOUT, config.tied, stored)
     found = {"embedding": Source(table), "positions": Source(f"{prefix}wpe.weight")}
-    found |= sources([("norm", "ln_f", NORM)], of=prefix)
+    found |= sources([("norm", "ln_f", NORM)], stored_prefix=prefix)
     for i in range(config.num_layers):
         found |= sources(LAYER, f"layers_{i}/", f"{prefix}h.{i}.")
     if not config.tied:

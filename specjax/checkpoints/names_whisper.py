@@ -179,6 +179,6 @@ def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names
         "decoder/embedding": Source(table),
         "decoder/positions": Source(f"{prefix}decoder.embed_positions.weight"),
     }
-    found |= sources((*CONVOLUTIONS, *LAST), of=prefix)
+    found |= sources((*CONVOLUTIONS, *LAST), stored_prefix=prefix)
     found |= layer_sources(config, LAYERS, prefix + "{}.layers.{}.")
     return Names(found, copies)

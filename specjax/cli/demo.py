@@ -351,8 +351,8 @@ def first_difference(*texts: np.ndarray) -> int | None:
     return next((at for at, ids in columns if len(set(ids)) > 1), None)
 
 
-def sameness(differ: int | None, greedy: bool) -> str:
-    if not greedy:
+def sameness(differ: int | None, is_greedy: bool) -> str:
+    if not is_greedy:
         return "two samples of one distribution; equal only by chance"
     if differ is None:
         return "identical"

@@ -151,11 +151,11 @@ def submit(launcher: Any, function: Callable, *arguments: Any) -> Any:
 
 
 @contextlib.contextmanager
-def set_variables(added: Mapping[str, str]) -> Iterator[None]:
+def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
     """Adds environment variables for the processes that are started in the `with`
     block."""
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -52,18 +52,23 @@ def announce(
     say(f"expects about {seconds(setting, compiled, once) / 60:.1f} minutes")
 
 
-def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> float:
+def seconds(
+    setting: walltime.WalltimeSetting, first_seconds: float, later_seconds: float
+) -> float:
     """Returns the expected seconds of the whole measurement.
 
-    compiled: seconds of a first decoding, with compilation. once: seconds of another
-    one, without a draft; one with a draft is assumed to take the same.
+    first_seconds: seconds of a first decoding, with compilation. later_seconds: seconds
+    of another one, without a draft; one with a draft is assumed to take the same.
     """
     gammas = len(setting.gammas)
     programs = gammas * PROGRAMS + BESIDE
     texts = (setting.texts + setting.others) / setting.batch
     # Target calls and drafts apart, by a text's seconds for so many tokens.
     apart = 2 * timing.SAMPLES * timing.LOOPS / setting.decode.new_tokens
-    return programs * compiled + gammas * setting.rounds * (texts + apart) * once
+    return (
+        programs * first_seconds
+        + gammas * setting.rounds * (texts + apart) * later_seconds
+    )
 
 
 def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:

@@ -113,14 +113,16 @@ def normalize(value: str) -> str:
         return scope + slash + mark + last
 
 
-def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]:
+def changed_settings(
+    recorded_config: str, current_config: str, own: Iterable[str]
+) -> list[str]:
     """Returns the names that two configs set differently.
 
     own: names that the row's own file sets. A new name in the files that it includes is
     taken to describe what was always so. A value that became a macro counts as that
     macro's value.
     """
-    was, now = settings(recorded), settings(today)
+    was, now = settings(recorded_config), settings(current_config)
     own = set(map(shorten, own))
 
     def differs(name: str, value: str) -> bool:

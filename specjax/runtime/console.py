@@ -316,14 +316,14 @@ def command(main: Callable[[], int | None]) -> int | None:
 
 @contextlib.contextmanager
 def handle_stops(
-    left: Callable[[], str] = lambda: "nothing was saved",
+    describe_done: Callable[[], str] = lambda: "nothing was saved",
 ) -> Iterator[None]:
     """Ends the process with one line of output when it is stopped.
 
     The exit code is 130 at Ctrl-C, `termination_code` at SIGTERM (which a scheduler
     sends before it takes a machine away), 1 where memory or a disk is full, and 2 where
-    JAX lacks the device that it is configured for. left: returns a phrase about the
-    work done so far."""
+    JAX lacks the device that it is configured for. describe_done: returns a phrase
+    about the work done so far."""
 
     def end(*_: Any) -> NoReturn:
         raise Terminated
@@ -335,7 +335,7 @@ def handle_stops(
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
-        print(f"{begin}stopped; {left()}", file=sys.stderr)
+        print(f"{begin}stopped; {describe_done()}", file=sys.stderr)
         leave(termination_code() if isinstance(error, Terminated) else STOPPED)
     except Exception as error:
         if why := explain_backend(error):
@@ -343,7 +343,7 @@ def handle_stops(
             leave(2)
         if (why := explain_memory(error) or explain_full_disk(error)) is None:
             raise
-        print(f"stopped; {why}; {left()}", file=sys.stderr)
+        print(f"stopped; {why}; {describe_done()}", file=sys.stderr)
         leave(1)
 
 

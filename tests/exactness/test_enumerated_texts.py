@@ -22,9 +22,9 @@ NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tr
 NAMES += "lookahead", "suffix_tree", "strings"
 
 
-def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:
+def error(name: str, change=lambda drafter: drafter, verify=None) -> float:
     world, case = WORLD, BY_NAME[name]
-    drafter = changed(case.drafter(world, GAMMA))
+    drafter = change(case.drafter(world, GAMMA))
     rule = recursive.verifier if drafter.siblings else token.verifier
     rule = rule if verify is None else rule._replace(verify=verify)
     params, target = case.params(world), world.target

@@ -103,10 +103,10 @@ def compile_loop(case) -> str:
     return decode.lower(params, case.fresh(1), TOKENS[:1, :1]).compile().as_text()
 
 
-def copies(program: str, cached) -> tuple[int, int]:
-    """Returns the number of copies of arrays shaped like those in `cached`, and the
+def copies(program: str, caches) -> tuple[int, int]:
+    """Returns the number of copies of arrays shaped like those in `caches`, and the
     number of these arrays."""
-    shapes = [",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(cached)]
+    shapes = [",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(caches)]
     counts = [len(re.findall(rf"\[{x}\]\S* copy\(", program)) for x in set(shapes)]
     return sum(counts), len(shapes)
 

@@ -13,15 +13,15 @@ def subsets(size: int):
         yield from map(list, itertools.combinations(range(size), count))
 
 
-def all_among(q: np.ndarray, among: list, draws: int, gone: tuple = ()) -> float:
+def all_among(q: np.ndarray, ids: list, draws: int, removed: tuple = ()) -> float:
     """Returns the probability that all of `draws` draws without replacement are among
     some ids."""
     if draws == 0:
         return 1.0
-    left = np.delete(q, gone).sum()
-    free = [x for x in among if x not in gone]
+    left = np.delete(q, removed).sum()
+    free = [x for x in ids if x not in removed]
     return sum(
-        q[x] / left * all_among(q, among, draws - 1, (*gone, x))
+        q[x] / left * all_among(q, ids, draws - 1, (*removed, x))
         for x in free
         if q[x] > 0
     )

@@ -89,14 +89,14 @@ def compile(
     *,
     device: str = "h200",
     donate: tuple[int, ...] = (),
-    dumped: Path | None = None,
+    dump_folder: Path | None = None,
 ) -> Compiled:
     """Compiles function(*arguments) for one of DEVICES; nothing is executed.
 
     Args:
         arguments: a tuple of pytrees of ShapeDtypeStructs or arrays.
         donate: the indices of those that may be overwritten.
-        dumped: a folder that this process dumps all it compiles into (`dumping`).
+        dump_folder: a folder that this process dumps all it compiles into (`dumping`).
 
     Raises:
         ValueError: as `check`.
@@ -112,10 +112,12 @@ def compile(
         if DEVICES[device].platform == "gpu":
             with tempfile.TemporaryDirectory() as folder:
                 written = {"xla_dump_to": folder, "xla_dump_emitter_re": "thunk.*"}
-                options = written if dumped is None else {}
+                options = written if dump_folder is None else {}
                 compiled = jitted.lower(*shapes).compile(compiler_options=options)
-                program = f"jit_{getattr(function, '__name__', '')}" if dumped else ""
-                thunks = graphs.read(thunk_list(dumped or Path(folder), program))
+                program = (
+                    f"jit_{getattr(function, '__name__', '')}" if dump_folder else ""
+                )
+                thunks = graphs.read(thunk_list(dump_folder or Path(folder), program))
         else:
             compiled = jitted.lower(*shapes).compile()
     seconds, text = time.perf_counter() - begun, compiled.as_text()

@@ -104,14 +104,16 @@ def random_batch(key, setting: EqualityRows) -> Inputs:
     return make_inputs(z, near, temperature=heat, keys=keys[2:])
 
 
-def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) -> dict:
+def measure(
+    setting: EqualityRows, implementations: dict[str, Callable] | None = None
+) -> dict:
     """Returns the counts of each implementation.
 
     Args:
-        compared: the implementations to compare, `calls` by default.
+        implementations: those to compare, `calls` by default.
     """
-    compared = calls(setting) if compared is None else compared
-    runs = {name: jax.jit(call) for name, call in compared.items()}
+    implementations = calls(setting) if implementations is None else implementations
+    runs = {name: jax.jit(call) for name, call in implementations.items()}
     keys = jax.random.split(root_key(setting.seed), setting.rows // setting.batch)
     counts = {name: np.zeros(3, int) for name in runs}
     inside, failed = 0, {}

@@ -110,13 +110,13 @@ def build_step(call: Callable) -> Callable:
     return step
 
 
-def zero_after(never: Array, state: State) -> Array:
+def zero_after(impossible: Array, state: State) -> Array:
     """Returns 0, in a way that the compiler does not know: the 0 depends on all results
     of the step before.
     """
     total = state.n.sum() + state.tokens.sum()
     ends = (state.target[0, 0, 0] + state.draft[0, 0, 0]).astype(jnp.float32)
-    return jnp.where((total == never) | (ends == never), 1.0, 0.0)
+    return jnp.where((total == impossible) | (ends == impossible), 1.0, 0.0)
 
 
 def write_first_after(first: Array, logits: Array, zero: Array) -> Array:

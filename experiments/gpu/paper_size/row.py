@@ -142,7 +142,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     call, drafted, before = time_step_parts(pair, setting, others[0])
     decoders = {g: costs.decode(pair, g) for g in (0, setting.decode.gamma)}
     rest = time_texts(decoders, others, setting.rounds)
-    columns = gamma_columns(setting, call=call, drafted=drafted, rest=rest)
+    columns = gamma_columns(setting, call_ms=call, draft_ms=drafted, rest_times=rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
         decoders[best] = costs.decode(pair, best)
@@ -222,7 +222,11 @@ def check_memory(
 
 
 def gamma_columns(
-    setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, GammaTimes]
+    setting: PaperSizeSetting,
+    *,
+    call_ms: dict,
+    draft_ms: dict,
+    rest_times: dict[int, GammaTimes],
 ) -> dict[str, list]:
     """Returns c, v, EXP and the exact prediction for every gamma, in parallel lists.
 
@@ -230,17 +234,19 @@ def gamma_columns(
     be the same at the others. The prediction counts the prefill, and the steps of
     `new_tokens` with independent acceptances (`specjax.theory.predict`).
     """
-    gammas, single, timed = setting.gammas, call[0], rest[setting.decode.gamma]
-    overhead = timed.step() - drafted[setting.decode.gamma] - call[setting.decode.gamma]
+    gammas, single, timed = setting.gammas, call_ms[0], rest_times[setting.decode.gamma]
+    overhead = (
+        timed.step() - draft_ms[setting.decode.gamma] - call_ms[setting.decode.gamma]
+    )
     calls = predict.expected_calls(
         np.full(setting.decode.new_tokens, setting.alpha), gammas
     )
-    alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
-    c = [drafted[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
+    alone = predict.Cost(0, rest_times[0].step(), 0, rest_times[0].prefill)
+    c = [draft_ms[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
 
     def predict_speedup(gamma: int, steps: float) -> float:
         # A step takes no less than its parts, whatever the clock says.
-        step = drafted[gamma] + call[gamma] + max(0.0, overhead)
+        step = draft_ms[gamma] + call_ms[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
         tokens = setting.decode.new_tokens
         return predict.speedup(tokens, steps, gamma, cost=cost, baseline=alone)
@@ -249,10 +255,10 @@ def gamma_columns(
     return {
         "gamma": list(gammas),
         "expected_calls": calls.tolist(),
-        "draft_ms": [drafted[gamma] for gamma in gammas],
-        "call_ms": [call[gamma] for gamma in gammas],
+        "draft_ms": [draft_ms[gamma] for gamma in gammas],
+        "call_ms": [call_ms[gamma] for gamma in gammas],
         "c": c,
-        "v": [call[gamma] / single for gamma in gammas],
+        "v": [call_ms[gamma] / single for gamma in gammas],
         "exp": [closed_forms.walltime_factor(setting.alpha, *it) for it in each],
         "predicted": [predict_speedup(*it) for it in zip(gammas, calls, strict=True)],
         "overhead": overhead / single,

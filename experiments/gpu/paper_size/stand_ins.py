@@ -92,8 +92,9 @@ def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
     return weights + tree_bytes(cache_shapes(config, prompt, slots).read)
 
 
-def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
-    """Raises ValueError if `needed` bytes are not free, by a device's `memory_stats()`.
+def check_room(wanted_bytes: int, stats: Mapping[str, int] | None) -> None:
+    """Raises ValueError if `wanted_bytes` are not free, by a device's
+    `memory_stats()`.
 
     A device that reports nothing, such as a CPU, is not checked.
     """
@@ -101,9 +102,9 @@ def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
         return
     limit = stats["bytes_limit"]
     free = limit - stats.get("bytes_in_use", 0)
-    if needed > free:
+    if wanted_bytes > free:
         raise ValueError(
-            f"this row needs {needed / GB:.1f} GB of the device's memory and"
+            f"this row needs {wanted_bytes / GB:.1f} GB of the device's memory and"
             f" {free / GB:.1f} of the {limit / GB:.1f} GB that JAX may take are free:"
             " use a device with 80 GB, with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 where"
             " JAX takes less, or smaller models"

@@ -106,11 +106,11 @@ def predict(target: Config, draft: Config, plan: Plan, setting: FitSetting) -> d
     }
 
 
-def flat_numbers(point: str, told: dict) -> dict:
+def flat_numbers(point: str, numbers: dict) -> dict:
     """Returns the numbers under the flat names that the table's lines read."""
-    sent = told.get("sent", {"collectives": None, "bytes": None})
+    sent = numbers.get("sent", {"collectives": None, "bytes": None})
     return {
-        f"{point}:gb": told["bytes"] / 1e9,
+        f"{point}:gb": numbers["bytes"] / 1e9,
         f"{point}:collectives": sent["collectives"],
         f"{point}:sent_mb": sent["bytes"] and sent["bytes"] / 1e6,
     }

@@ -170,15 +170,15 @@ def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
     }
 
 
-def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
+def per_token(costs: Costs, setting: OperationsSetting, counts: dict) -> dict:
     """Returns the cost of the programs per emitted token, beside the cost by Section
     3.4.
 
     The bytes of Section 3.4 are of calls that read weights and cache once. c_hat
     includes the drafter's catch-up.
     """
-    gamma, tokens = setting.gamma, decoded["tokens_per_call"]
-    alpha, each = min(decoded["alpha"], 1.0), setting.batch * tokens
+    gamma, tokens = setting.gamma, counts["tokens_per_call"]
+    alpha, each = min(counts["alpha"], 1.0), setting.batch * tokens
     alone, drafted = costs.alone, add_costs(costs.first, costs.next, gamma - 1)
     both = add_costs(costs.target, drafted)
     # Definition 3.10.
@@ -188,10 +188,10 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
         return closed_forms.operations_factor(alpha, gamma, c_hat)  # Theorem 3.11
 
     factor, theorem_se = both.operations / alone.operations / tokens, None
-    if decoded["alpha_se"] is not None:
-        ends = np.clip(alpha + decoded["alpha_se"] * np.array([-1, 1]), 0, 1)
+    if counts["alpha_se"] is not None:
+        ends = np.clip(alpha + counts["alpha_se"] * np.array([-1, 1]), 0, 1)
         theorem_se = float(np.ptp([theorem(end) for end in ends])) / 2
-    error = decoded["tokens_per_call_se"]
+    error = counts["tokens_per_call_se"]
     return {
         "c_hat": c_hat,
         "operations_per_token_autoregressive": alone.operations / setting.batch,

@@ -76,10 +76,10 @@ def mixed_laws(
     return drawn + (1 - kept)[..., None] * rest, bonus, kept
 
 
-def norm(weights: Array, empty: Array) -> Array:
-    """Returns weights / their sum, or norm(empty) where the sum is 0."""
+def norm(weights: Array, fallback: Array) -> Array:
+    """Returns weights / their sum, or norm(fallback) where the sum is 0."""
     weights = jnp.fmax(weights, 0.0)
-    weights = jnp.where(weights.any(-1, keepdims=True), weights, empty)
+    weights = jnp.where(weights.any(-1, keepdims=True), weights, fallback)
     return weights / weights.sum(-1, keepdims=True)
 
 

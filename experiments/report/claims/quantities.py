@@ -58,8 +58,8 @@ def slope(alpha: float, gamma: int) -> float:
     return sum(i * alpha ** (i - 1) for i in range(1, gamma + 1))
 
 
-def equation_1(it: dict, fewer: int = 0) -> Number:
-    alpha, gamma = it["alpha"], it["gamma"] - fewer
+def equation_1(it: dict, fewer_drafted: int = 0) -> Number:
+    alpha, gamma = it["alpha"], it["gamma"] - fewer_drafted
     tokens = closed_forms.expected_tokens(alpha, gamma)
     shown = f"{number(tokens)} at gamma = {it['gamma']}"
     return Number(tokens, slope(alpha, gamma) * it["alpha_se"], shown)
@@ -178,7 +178,7 @@ def time_error(it: dict, method: str) -> float:
 MEASURED = ("exact", "sigmoid_1e4")
 NUMBERS = {
     "equation 1": equation_1,
-    "the page's tokens": lambda it: equation_1(it, fewer=1),
+    "the page's tokens": lambda it: equation_1(it, fewer_drafted=1),
     "fewest tokens": lambda it: exact_number(min(it["tokens"])),
     "difference": difference,
     "tokens gained": tokens_gained,

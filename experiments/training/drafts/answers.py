@@ -150,7 +150,7 @@ def write(
     target: Pretrained,
     asked: Mapping[str, list[str]],
     *,
-    asking: Asking,
+    setting: Asking,
     folder: Path,
     part: tuple[int, int] = (0, 1),
 ) -> list[Written]:
@@ -163,16 +163,16 @@ def write(
         part: (k, n), of n processes that each write every n-th batch, the k-th from 0
             on.
     """
-    answer, prompts = build(target, asking.plan), _prompts(target, asked, asking)
-    about = {"target": loop.digest(target.params), "asking": _to_json(asking)}
+    answer, prompts = build(target, setting.plan), _prompts(target, asked, setting)
+    about = {"target": loop.digest(target.params), "asking": _to_json(setting)}
     whole = []
-    for number in progress.track(range(asking.batches), "answers", kept=True):
+    for number in progress.track(range(setting.batches), "answers", kept=True):
         if number % part[1] != part[0]:
             continue
 
         def make(number=number) -> dict[str, np.ndarray]:
             key = jax.random.fold_in(root_key(SEED), number)
-            heat = np.arange(asking.plan.batch) % 2
+            heat = np.arange(setting.plan.batch) % 2
             texts, ids, log_p = answer(key, prompts(number), heat)
             return texts._asdict() | {"ids": ids, "log_p": log_p, "heat": heat}
 

@@ -104,13 +104,17 @@ def is_prose(paragraph: str) -> bool:
 
 
 def passages(
-    by_file: list[list[str]], length: Callable[[str], int], *, least: int, most: int
+    sentences_by_file: list[list[str]],
+    length: Callable[[str], int],
+    *,
+    least: int,
+    most: int,
 ) -> list[str]:
     """Returns passages of consecutive sentences of one file, with `least` to `most` in
     total by `length`.
     """
     whole = []
-    for file in by_file:
+    for file in sentences_by_file:
         part, size = [], 0
         for sentence in file:
             part, size = [*part, sentence], size + length(sentence)

@@ -71,12 +71,12 @@ def find_licensed(name: str) -> tuple[metadata.Distribution, str]:
     return distribution, permissive_licence(name, distribution.metadata)
 
 
-def permissive_licence(name: str, described) -> str:
+def permissive_licence(name: str, distribution) -> str:
     """Returns the licence in a distribution's metadata, if it is permissive."""
-    classifiers = described.get_all("Classifier") or []
+    classifiers = distribution.get_all("Classifier") or []
     named = [c.split(" :: ")[-1] for c in classifiers if c.startswith("License ::")]
-    first = (described.get("License") or "").strip().split("\n")[0]
-    licence = described.get("License-Expression") or ", ".join(named) or first
+    first = (distribution.get("License") or "").strip().split("\n")[0]
+    licence = distribution.get("License-Expression") or ", ".join(named) or first
     if RESTRICTIVE.search(licence) or not PERMISSIVE.search(licence):
         raise ValueError(f"{name} is licensed {licence!r}: take it off the list")
     return licence

@@ -53,7 +53,7 @@ ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0}
 @pytest.fixture(scope="module")
 def committed():
     folder, kinds = catalogue.ROOT / "results", [*figure_curves.KINDS]
-    return tables.collect(folder, computed=laws.compute(kinds))
+    return tables.collect(folder, laws=laws.compute(kinds))
 
 
 @pytest.fixture

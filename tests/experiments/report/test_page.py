@@ -289,7 +289,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
         assert f">{rows[row]['measured'][name]:.2f} [" in front
     assert front.count(">3.4<") == 2  # published, beside both of ours
     assert len(links(front)) == 4 and len(front) < 300_000
-    told = table_page.tally(claims.claims(tables.collect(folder, computed=closed)))
+    told = table_page.tally(claims.claims(tables.collect(folder, laws=closed)))
     assert f"measured again: {told} (" in front and f">{told}</span>" in first
     verdicts = Counter(re.findall(r'<td class="verdict ([\w-]+)', own))
     assert sorted(map(int, re.findall(r"\d+", told))) == sorted(verdicts.values())

@@ -51,7 +51,7 @@ def test_committed_pages_are_what_the_records_say(monkeypatch):
         "experiments.records.records.changed_settings",
         lambda record: whole(record) if record["table"] in spoken else [],
     )
-    made = tables.texts(tables.collect(RESULTS, computed=laws.compute(CLOSED_FORM)))
+    made = tables.texts(tables.collect(RESULTS, laws=laws.compute(CLOSED_FORM)))
     for name, text in committed.items():
         assert made[f"{name}.md"] == text, f"render {name}.md again"
         check_page(text)
@@ -94,8 +94,8 @@ def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
         ), (table.name, line, x, cells)
 
 
-def cell_number(there: dict, line: Line) -> object:
-    return there[line.folder][line.row]["measured"].get(line.quantity)
+def cell_number(records: dict, line: Line) -> object:
+    return records[line.folder][line.row]["measured"].get(line.quantity)
 
 
 def column_cells(page: str, line: Line) -> list[str]:

@@ -343,7 +343,7 @@ def test_transformers_writes_what_we_write(tmp_path):
     setting = setting._replace(rounds=1, pause=0.0, engines="specjax,transformers")
     rows = dict(
         language.measure(
-            setting, file, work=tmp_path / "work", texts_to=tmp_path / "texts"
+            setting, file, work=tmp_path / "work", texts_folder=tmp_path / "texts"
         )
     )
     assert [*rows] == language.rows(setting)

@@ -172,7 +172,9 @@ def test_the_parts_of_a_step_by_hand():
     drafts = chip.GammaTimes(6 + 4.0 * steps, steps, 6.0)
     call, drafted = {0: 2.0, 1: 2.5, 3: 3.0}, {1: 0.2, 3: 0.6}
     whole = {0: alone, 3: drafts}
-    columns = chip.gamma_columns(setting, call=call, drafted=drafted, rest=whole)
+    columns = chip.gamma_columns(
+        setting, call_ms=call, draft_ms=drafted, rest_times=whole
+    )
     wanted = {"c": [0.1, 0.1], "v": [1.25, 1.5], "exp": [1 / 1.1, 1 / 1.3]}
     wanted |= {"overhead": 0.2, "overhead_alone": 0.25}
     wanted["predicted"] = [30 / (6 + 10 * (0.2 + 2.5 + 0.4)), 30 / (6 + 10 * 4.0)]
