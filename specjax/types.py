@@ -47,7 +47,8 @@ class Table(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """The logits of some of the ids, and none of the others (`models.reduced_vocab`).
+    """The logits of some of the ids; the other ids have no logits
+    (`models.reduced_vocab`).
 
     logits [..., K]. ids [K] int32, ascending: whose they are. place [V] int32: where an
     id is among them, K if it is not. The two have no row of their own: all share them.

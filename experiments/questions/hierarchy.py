@@ -125,16 +125,17 @@ def text_places(
 
 
 def rounds(alpha: float, lower: int, gamma: int) -> float:
-    """Returns the expected calls of a draft model for a draft of `gamma` tokens, of
-    which each round is drafted `lower`, and accepts each with probability `alpha`."""
+    """Returns the expected number of calls of a draft model for a draft of `gamma`
+    tokens, where each call verifies `lower` tokens of another draft and accepts each
+    with probability `alpha`."""
     law = predict.calls_law(np.full(gamma, alpha), lower)
     return float(law @ np.arange(law.size))
 
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
-    """Returns the calls of the draft model a drafted token, and what Theorem 3.8 and
-    Eq. 1 say of them from what the draft model accepts, where it goes on alone from
-    places in the target's texts."""
+    """Returns the calls of the draft model per drafted token, and the number that
+    Theorem 3.8 and Eq. 1 predict from what the draft model accepts when it continues
+    alone from places in the target's texts."""
     del kept  # no text of the target alone
     (inner, lower), options = split_hierarchy(pair[1]), dict(pair[1].factory.options)
     gamma = min(protocol.decode.gamma, options["most"] or protocol.decode.gamma)

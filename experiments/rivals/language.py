@@ -19,8 +19,8 @@ from experiments.rivals.exports import (
     ENGINES,
     FLOAT,
     Exports,
+    format_folder,
     our_program,
-    place,
     program_name,
 )
 from experiments.rivals.journal import Journal, Journals
@@ -137,7 +137,9 @@ def measure(
     """
     target = pretrained.load(setting.model)
     every = read_questions(file, target, setting.texts, setting.longest)
-    exports = Exports(target.files[0], place(work, setting.model, target.files[0]))
+    exports = Exports(
+        target.files[0], format_folder(work, setting.model, target.files[0])
+    )
     names = rows(setting)
     row_names = names if row_names is None else row_names
     *several, long, alone = names

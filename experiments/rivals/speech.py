@@ -181,7 +181,9 @@ def open_engine(
         )
     make, path = exports.WHISPER.get(module), place
     if make is not None:
-        path = make(place, exports.place(work, setting.model, place / "model.bin"))
+        path = make(
+            place, exports.format_folder(work, setting.model, place / "model.bin")
+        )
     drafts = {"drafted": setting.draft} if setting.draft else {}
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
     loader = f"{__package__}.{module}:speech"

@@ -59,7 +59,7 @@ def write_answers(
     plan = answers.Plan(**recipe["answers"])
     ours = ("held_out", "first")
     sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
-    asking = answers.Asking(plan=plan, **sizes)
+    asking = answers.QuestionSetting(plan=plan, **sizes)
     return answers.write(
         target, questions(data), setting=asking, folder=runs / "answers", part=part
     )

@@ -61,7 +61,7 @@ def scalars_in_lanes(block: Block, name: str, b: Array, count: int, fill) -> Arr
 
 
 def known_law(block: Block, side: str, b: Array) -> LawRow:
-    """Returns, in lanes, a law whose scalars are given."""
+    """Returns a law, one row per lane, from the scalars that the kernel was given."""
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, FILLS, strict=True)
     return LawRow(
@@ -70,7 +70,7 @@ def known_law(block: Block, side: str, b: Array) -> LawRow:
 
 
 def merge_parts(block: Block, side: str, b: Array) -> LawRow:
-    """Returns, in lanes, a deferred law, merged from the parts that `statistics`
+    """Returns a deferred law, one row per lane, merged from the parts that `statistics`
     stored."""
     plan, blocks = block.plan, part_size(block.plan)[1]
     rows = plan.rows(side)
@@ -108,14 +108,14 @@ def law(block: Block, side: str, b: Array) -> LawRow:
 
 
 def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
-    """Returns the scalars of the row `index`, as sums of which all other terms are
+    """Returns the scalars of the row `index`, each as a sum in which the other rows are
     0."""
     here = block.lane() == index
     return LawRow(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
 
 
 def drafted_logits(block: Block, side: str, b: Array) -> Array:
-    """Returns the logit of each drafted token, in lanes."""
+    """Returns the logit of each drafted token, one per lane."""
     lane = block.lane()
     z = fill_lanes(lane, 0.0)
     for k in range(block.plan.gamma):

@@ -17,7 +17,7 @@ from specjax.types import BLOCK
 
 
 def known_law(block: Block, side: str) -> LawRow:
-    """Returns a law whose scalars are given."""
+    """Returns a law from the scalars that the kernel was given."""
     fills = 1.0, 0.0, -jnp.inf, block.plan.vocab - 1, 0.0
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, fills, strict=True)

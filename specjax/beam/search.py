@@ -134,7 +134,7 @@ def build_rest(
 
 
 def models(target: Model, draft: Model | None, config: BeamConfig) -> dict[str, Model]:
-    """Returns the models that are called, by their side."""
+    """Returns the models that the search calls, by side: "target" or "draft"."""
     if draft is None or config.gamma == 0:
         return {"target": target}
     return {"target": target, "draft": draft}
@@ -250,7 +250,8 @@ def verify(
     limits: Limits,
     config: BeamConfig,
 ) -> Walk:
-    """Returns the walk through the levels of a call as far as it goes.
+    """Returns the walk through the drafted levels of a call, up to the last level whose
+    beams were drafted.
 
     levels: what was drafted, None for nothing. logits_of: the target's logits [B, W, V]
     after these tokens [B, W] of the call.

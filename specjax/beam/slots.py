@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 def needed_slots(prompt: int, *, most: int, width: int, drafted: int) -> int:
     """Returns how many slots a cache needs for prompts of `prompt` tokens, texts of
-    `most` new ones, and calls on `drafted` tokens beside the running beams."""
+    `most` new ones, and calls on `drafted` tokens in addition to the running beams."""
     return prompt + width * most + drafted
 
 

@@ -105,7 +105,7 @@ def _load_blockwise(folder: head_files.Folder, target: Pretrained) -> DraftSourc
     model = recipe(_blockwise, config=config, whole=target.required_config)
     params = parts.with_target(own, target.params)
     source = _source(name, model, params, regime=SAMPLED)
-    chain = recipe(_blockwise_chain, config=config, whole=target.required_config)
+    chain = recipe(_build_blockwise_chain, config=config, whole=target.required_config)
     return source._replace(factory=chain)
 
 
@@ -155,7 +155,7 @@ def _blockwise(config: medusa.Config, whole: Config) -> Model:
     return medusa.head(config, families.build(whole).readout)
 
 
-def _blockwise_chain(
+def _build_blockwise_chain(
     gamma: int, draw: Callable, config: medusa.Config, whole: Config
 ) -> Drafter:
     return medusa.build(config, gamma, draw, families.build(whole).readout)

@@ -132,7 +132,7 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
         )
     return DraftSource(
         name=f"{target.name}, {layers} layers",
-        factory=recipe(_early_exit, config=config, layers=layers),
+        factory=recipe(_build_early_exit, config=config, layers=layers),
         params=target.params,
         vocab=target.vocab,
         regime=SAMPLED,
@@ -142,7 +142,9 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
     )
 
 
-def _early_exit(gamma: int, draw: Callable, *, config: Config, layers: int) -> Drafter:
+def _build_early_exit(
+    gamma: int, draw: Callable, *, config: Config, layers: int
+) -> Drafter:
     shallow = families.first_layers(config, layers)
 
     def first_layers_cache(cache: Any) -> Any:

@@ -58,14 +58,14 @@ def copying_else(
         raise ValueError(
             f"{draft} is not a model: name one that drafts where nothing is copied"
         )
-    factory = recipe(_copying_else, other=other.factory, least=least, short=short)
+    factory = recipe(_build_copying_else, other=other.factory, least=least, short=short)
     name = f"copying, else {other.name}"
     source = derived_source(other, name=name, factory=factory, regime=SAMPLED)
     source.drafter(1)
     return source
 
 
-def _copying_else(
+def _build_copying_else(
     gamma: int, draw: Callable, *, other: Recipe, least: int, short: int
 ) -> Drafter:
     drafter = other(gamma=gamma, draw=copies.copy_first(draw, gamma, least))

@@ -392,8 +392,7 @@ def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tu
 
 
 def rows(memory: Any) -> list[tuple]:
-    """Returns a pytree of [B, ...] leaves as B tuples, by which states are told
-    apart."""
+    """Returns a pytree of [B, ...] leaves as B tuples, which can be compared."""
 
     def to_tuples(row: np.ndarray) -> Any:
         return tuple(map(to_tuples, row)) if np.ndim(row) else row

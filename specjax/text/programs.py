@@ -240,8 +240,8 @@ def check_kind(name: str, side: Any, kinds: Any) -> None:
 
 
 def room(pair: Pair, new_tokens: int) -> int | None:
-    """Returns how many positions both models have left for a prompt beside
-    `new_tokens`; None where their positions have no limit."""
+    """Returns how many positions both models have for a prompt that `new_tokens`
+    follow; None where their positions have no limit."""
     target, draft = pair
     each = [target] if draft is None else [target, draft.pretrained]
     models = [it.model for it in each if it is not None]

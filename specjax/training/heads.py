@@ -100,9 +100,9 @@ def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
 
 
 def unrolled(batch: int, length: int, turn: int) -> Branches | None:
-    """Returns which tokens those of a turn see: the text up to where their chain leaves
-    it, one token of each turn between, and themselves. None for the first turn, which
-    is a chain."""
+    """Returns which tokens the tokens of a turn see: the text up to the place where
+    their chain leaves it, one token of each turn in between, and themselves. None for
+    the first turn, which is a chain."""
     if turn == 0:
         return None
     at = np.arange(length)

@@ -53,7 +53,9 @@ def relative_distance(ours, theirs) -> float:
 
 @pytest.fixture(scope="module")
 def theirs(place, tmp_path_factory):
-    folder = exports.whisper_ctranslate2(place, tmp_path_factory.mktemp("written"))
+    folder = exports.write_whisper_ctranslate2(
+        place, tmp_path_factory.mktemp("written")
+    )
     return ctranslate2.models.Whisper(
         str(folder), device="cpu", compute_type="float32", intra_threads=1
     )

@@ -205,7 +205,8 @@ def compile_chains(
     """
 
     def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
-        """Compilers wait for nobody; one after another they would take minutes."""
+        """Compiles in the background, because one compilation after another would take
+        minutes."""
         step = timing.build_step(program.call)
         chains = {}
         for cache, arguments in given.items():

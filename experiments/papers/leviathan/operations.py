@@ -154,8 +154,9 @@ def measure(
 
 
 def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
-    """Returns alpha as Table 3 measures it, the tokens per call of the same run, in
-    which no call is cut, and those of Eq. 1 at that alpha.
+    """Returns alpha as Table 3 measures it, the tokens per call of the same run, where
+    the last call of a text counts in full, and the tokens per call of Eq. 1 at that
+    alpha.
     """
     prompts, most = tasks.distinct(protocol.task), protocol.decode.gamma + 1
     measured = pairs.measure_alpha((target, draft), prompts, protocol)
@@ -171,8 +172,7 @@ def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
 
 
 def per_token(costs: Costs, setting: OperationsSetting, counts: dict) -> dict:
-    """Returns the cost of the programs per emitted token, beside the cost by Section
-    3.4.
+    """Returns the cost of the programs per emitted token, and the cost by Section 3.4.
 
     The bytes of Section 3.4 are of calls that read weights and cache once. c_hat
     includes the drafter's catch-up.

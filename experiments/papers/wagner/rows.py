@@ -331,7 +331,7 @@ def walltimes_at_batch_1(
 
 
 def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Returns the time of verification beside that of a whole step, by gamma."""
+    """Returns the time of verification and that of a whole step, by gamma."""
     text = target_texts(pair, sample, None)
     inputs = [timing.text_inputs(pair, text, gamma) for gamma in STEPS]
     begun, flat = runs.sample_batch(sample, [0]), {}

@@ -128,7 +128,7 @@ def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Wr
     return Written(texts, ids, log_p)
 
 
-class Asking(NamedTuple):
+class QuestionSetting(NamedTuple):
     """The questions of a run.
 
     Attributes:
@@ -150,7 +150,7 @@ def write(
     target: Pretrained,
     asked: Mapping[str, list[str]],
     *,
-    setting: Asking,
+    setting: QuestionSetting,
     folder: Path,
     part: tuple[int, int] = (0, 1),
 ) -> list[Written]:
@@ -182,13 +182,13 @@ def write(
     return whole
 
 
-def _to_json(asking: Asking) -> dict:
+def _to_json(asking: QuestionSetting) -> dict:
     plain = asking._asdict() | {"plan": asking.plan._asdict()}
     return {k: v for k, v in plain.items() if k != "batches"}
 
 
 def _prompts(
-    target: Pretrained, asked: Mapping[str, list[str]], asking: Asking
+    target: Pretrained, asked: Mapping[str, list[str]], asking: QuestionSetting
 ) -> Callable[[int], list[list[int]]]:
     """Returns a function from the number of a batch to its prompts; the kinds of
     prompts alternate."""
@@ -208,7 +208,7 @@ def _prompts(
 
 
 def _conversations(
-    target: Pretrained, texts: list[str], asking: Asking, number: int
+    target: Pretrained, texts: list[str], asking: QuestionSetting, number: int
 ) -> list[list[int]]:
     """Returns a batch of conversations from the texts, which start again after the last
     one.
@@ -228,7 +228,7 @@ def _read(target: Pretrained, text: str) -> list[int]:
 
 
 def _own_questions(
-    target: Pretrained, asking: Asking
+    target: Pretrained, asking: QuestionSetting
 ) -> Callable[[int], list[list[int]]]:
     """Returns questions that the target itself writes, at the place of its template for
     the user's message.

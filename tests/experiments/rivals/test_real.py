@@ -218,10 +218,10 @@ def test_rows_are_kept_of_the_same_files_alone(tmp_path):
     assert not bench.is_recorded(
         tmp_path, ["a"], setting=setting._replace(gamma=3), measurement=measured
     )
-    made = exports.place(tmp_path, "a", weights)
+    made = exports.format_folder(tmp_path, "a", weights)
     weights.write_bytes(b"2")
     assert not bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
-    assert exports.place(tmp_path, "a", weights) != made
+    assert exports.format_folder(tmp_path, "a", weights) != made
 
 
 def test_settings_that_measure_nothing_are_refused_before_anything(tmp_path):
@@ -266,8 +266,10 @@ def stand_ins(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "begin", lambda threads: None)
     monkeypatch.setattr(calls, "measure", lambda *_: {"gammas": [4]})
     engines = {
-        "specjax": exports.Engine("ours", {"float32": exports.file}),
-        "other": exports.Engine("x", {"float32": exports.file, "int8": exports.file}),
+        "specjax": exports.Engine("ours", {"float32": exports.original_file}),
+        "other": exports.Engine(
+            "x", {"float32": exports.original_file, "int8": exports.original_file}
+        ),
         "broken": exports.Engine("x", {"float32": fail}),
     }
     monkeypatch.setattr(language, "ENGINES", engines)
