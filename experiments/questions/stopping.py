@@ -163,9 +163,11 @@ def rules(it: WatchedRun, c: float, slope: float) -> dict[str, np.ndarray]:
         here, other = it.sequence % 2 == half, it.sequence % 2 != half
         theirs = WatchedRun(*(leaf[other] for leaf in it))
 
-        def best(choices: dict, theirs=theirs, other=other):
+        def best(choices: dict, other_half=theirs, other=other):
             costs = {
-                k: cost_per_token(call_costs(theirs, tokens[other], c, slope).sum(0))
+                k: cost_per_token(
+                    call_costs(other_half, tokens[other], c, slope).sum(0)
+                )
                 for k, tokens in choices.items()
             }
             return choices[min(costs, key=costs.get)]

@@ -45,7 +45,7 @@ ARMS = [*ARMS, ARGMAX]
 BINS = 10
 
 
-def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
+def arm_chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
     """Returns the probability [B, T, A] that a token drafted by each of ARMS is kept,
     and max q [B, T].
     """
@@ -109,7 +109,11 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     chosen = fused.for_protocol(*pair, protocol)
     text = target_text(pair[0], prompts, protocol, chosen, kept)
     chance, sure, sequence = scoring.positions(
-        pair, text, protocol.decode.temperature, arms, **protocol.decode.truncation()
+        pair,
+        text,
+        protocol.decode.temperature,
+        arm_chances,
+        **protocol.decode.truncation(),
     )
     chance = chance.astype(np.float64)
     alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     bench.begin(setting.threads)
     try:
         provenance.check_clean(chosen.out)
-        with console.handle_stops(bench.describe_rest):
+        with console.handle_stops(bench.describe_kept_calls):
             run(setting, chosen.out, chosen.rows, chosen.again)
     except ValueError as error:
         sys.exit(f"error: {error}")

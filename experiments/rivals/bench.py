@@ -39,8 +39,8 @@ def parse(
     return chosen
 
 
-def describe_rest() -> str:
-    """Returns in words what remains of a command that was stopped."""
+def describe_kept_calls() -> str:
+    """Returns a sentence about what a stopped command has kept."""
     return "every finished call is kept, and the same command continues"
 
 

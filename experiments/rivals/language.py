@@ -336,8 +336,8 @@ def time_numbers(
 def compare_texts(
     target: Pretrained, every: Prompts, opened: OpenEngines, said: Mapping
 ) -> dict:
-    """Returns whose texts equal ours, which differences rounding explains, and the
-    share of tokens before the first difference; {} if ours failed.
+    """Returns which engines wrote the same texts as specjax, which differences rounding
+    explains, and the share of tokens before the first difference; {} if specjax failed.
     """
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
     result["texts"] = max(map(len, said.values()), default=0)

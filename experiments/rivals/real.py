@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     bench.begin(chosen.threads)
     try:
         provenance.check_clean(chosen.out)
-        with console.handle_stops(bench.describe_rest):
+        with console.handle_stops(bench.describe_kept_calls):
             run(chosen)
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")

@@ -109,13 +109,14 @@ def strings_drafter(
 
 
 def counts(size: int) -> ngram.NGram:
-    """Returns trigrams of arbitrary text, some of whose contexts occur."""
+    """Returns the counts of trigrams in random text, in which some contexts of the
+    tests occur."""
     text = np.random.default_rng(0).integers(0, size, (12, 3 * size))
     return ngram.fit(text.tolist(), size, order=3, places=8)
 
 
 def texts(size: int) -> datastore.Store:
-    """Returns a store of arbitrary texts, some of whose tokens occur."""
+    """Returns a store of random texts, in which some tokens of the tests occur."""
     return datastore.index(np.random.default_rng(0).integers(0, size, (4, 3 * size)))
 
 

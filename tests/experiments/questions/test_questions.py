@@ -185,7 +185,7 @@ def test_a_race_agrees_as_often_as_the_sum_over_all_pairs_says():
 
 def test_arms_are_transforms_of_q_and_a_switch_finds_where_the_argmax_is_better():
     laws = make_law(P, 1, 1), make_law(Q, 1, 1)
-    chance, sure = (x[0, 0] for x in transform.arms(*laws, None))
+    chance, sure = (x[0, 0] for x in transform.arm_chances(*laws, None))
     p, q = (probs.dense(law)[0, 0] for law in laws)
     own = transform.ARMS.index("T_q = 1, all")
     assert chance[own] == pytest.approx(float(jnp.minimum(p, q).sum()), abs=1e-5)
