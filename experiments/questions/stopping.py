@@ -161,9 +161,9 @@ def rules(it: WatchedRun, c: float, slope: float) -> dict[str, np.ndarray]:
 
     for half in (0, 1):
         here, other = it.sequence % 2 == half, it.sequence % 2 != half
-        theirs = WatchedRun(*(leaf[other] for leaf in it))
+        other_half = WatchedRun(*(leaf[other] for leaf in it))
 
-        def best(choices: dict, other_half=theirs, other=other):
+        def best(choices: dict, other_half=other_half, other=other):
             costs = {
                 k: cost_per_token(
                     call_costs(other_half, tokens[other], c, slope).sum(0)
