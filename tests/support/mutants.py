@@ -132,7 +132,7 @@ WRONG = {
     },
     "match": {
         f"keep(target, draft, {OWN}, keep_residual)": {
-            "draws again on a mismatch": "drawn_again(OLD, draft, p,"
+            "draws again on a mismatch": "draw_again(OLD, draft, p,"
             " noise.sample[:, 0, ::-1])"
         },
         OWN: {
