@@ -102,7 +102,7 @@ WRONG = {
         },
     },
     "block": {
-        "jnp.stack([first, *jax.lax.scan(walk, first, ratio.T)[1]], axis=1)": {
+        "jnp.stack([first, *jax.lax.scan(next_weight, first, ratio.T)[1]], axis=1)": {
             "the last ratio is not capped": "OLD.at[:, -1].set("
             "jnp.minimum(1.0, jnp.prod(ratio, axis=1)))"
         },
