@@ -190,8 +190,8 @@ def rules(it: WatchedRun, c: float, slope: float) -> dict[str, np.ndarray]:
             put(name, here, best({at: stop_lengths(score, at) for at in grid}))
         for name, known in (("renewal_head", head), ("renewal_chances", it.chance)):
             v = 1 + slope * np.arange(gamma + 1)
-            _, own = lengths.replay_renewal(known[other], theirs.accepted, c, v)
-            after = theirs.accepted.sum() / tested[other].sum()
+            _, own = lengths.replay_renewal(known[other], other_half.accepted, c, v)
+            after = other_half.accepted.sum() / tested[other].sum()
             least = (c + slope) / (after * own)
             put(name, here, stop_lengths(np.cumprod(known, 1), least))
     return drafted | {"oracle": it.accepted}
